@@ -48,7 +48,7 @@ def main() -> None:
         if not arguments.fetch:
             limits = Limits(arguments.time_limit, arguments.memory_limit << 30)
             progress = _Progress(len(missing))
-            runner = Runner(files, stored, limits, revision)
+            runner = Runner(files, stored, limits, revision, is_timed=not arguments.untimed)
             runner.run_all(missing, arguments.jobs, progress)
     if not arguments.fetch:
         _write_page(stored, revision)
@@ -65,6 +65,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--again", action="store_true", help="Run again what has a result.")
     parser.add_argument("--fetch", action="store_true", help="Fetch and export only.")
     parser.add_argument("--report", action="store_true", help="Write the page only.")
+    parser.add_argument(
+        "--untimed",
+        action="store_true",
+        help="Compare outputs only; times stay those of the run before.",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="Networks that run at a time.")
     parser.add_argument("--time-limit", type=float, default=900.0, help="Seconds for a network.")
     parser.add_argument("--memory-limit", type=int, default=8, help="GiB for a network.")
@@ -103,7 +108,7 @@ class _Progress:
         outcome = f"{result.stage}: {result.error}"
         if result.is_passed:
             ratios = (f"{result.ratio(peer):.2f} x {peer}" for peer in result.peer_secs)
-            outcome = f"{result.n_tasks} tasks, agrees, {', '.join(ratios)}"
+            outcome = ", ".join([f"{result.n_tasks} tasks, agrees", *ratios])
         place = f"[{self.n_done}/{self.n_networks}]"
         print(f"{place} {result.name}: {outcome}, {result.secs:.0f} s", flush=True)
 
@@ -115,7 +120,7 @@ def _write_page(stored: Path, revision: str) -> None:
     for entry in ENTRIES:
         result = results.read(stored / f"{entry.name}.json")
         if result is not None:
-            current[entry.name] = result
+            current[entry.name] = results.with_times_of(result, before.get(entry.name))
     _PAGE.write_text(write_page(ENTRIES, current, before, revision), encoding="utf-8")
     names = [entry.name for entry in ENTRIES]
     results.write_summary(_SUMMARY, (current[name] for name in names if name in current))

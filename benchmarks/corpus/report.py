@@ -90,6 +90,12 @@ def _summary(entries: Sequence[Entry], ran: Sequence[Result], revision: str) -> 
             f"Something else disturbed the timing of {n_disturbed} networks; their ratios, marked "
             "with ~, are rough."
         )
+    n_untimed = sum(not result.is_timed for result in ran)
+    if n_untimed:
+        notes.append(
+            f"{n_untimed} results are of runs beside other work: outputs were compared, and times, "
+            "if there are any, are those of the run before."
+        )
     if n_older:
         notes.append(f"{n_older} results are of an earlier state of the tuner.")
     return "\n".join([*lines, "", *notes, ""])

@@ -5,7 +5,7 @@ import hashlib
 import importlib.metadata
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -32,6 +32,8 @@ class Result:
         worst_error: Largest error as a share of its tolerance.
         is_degenerate: True if all outputs are constant, so that agreement proves little.
         is_disturbed: True if samples were spread widely.
+        is_timed: False if the network was compared while something else used the machine; its
+            times are those of the run before, if it has any.
         library_secs: Median latency of the library.
         peer_secs: Median latency of each peer by name, in turns with the library.
         secs: Duration of all stages.
@@ -51,6 +53,7 @@ class Result:
     worst_error: float | None = None
     is_degenerate: bool = False
     is_disturbed: bool = False
+    is_timed: bool = True
     library_secs: float | None = None
     peer_secs: dict[str, float] = field(default_factory=dict)
     secs: float = 0.0
@@ -106,6 +109,33 @@ def write_summary(file: Path, results: Iterable[Result]) -> None:
 def parse_summary(text: str) -> dict[str, Result]:
     """Return the results of such a file by name."""
     return {result.name: result for result in map(_result, json.loads(text or "[]"))}
+
+
+def without_times(result: Result) -> Result:
+    """Return what a run shows that others disturbed."""
+    return replace(
+        result,
+        extract_secs=None,
+        build_secs=None,
+        library_secs=None,
+        peer_secs={},
+        is_disturbed=False,
+        is_timed=False,
+    )
+
+
+def with_times_of(result: Result, before: Result | None) -> Result:
+    """Return a result with the times of the run before, unless it has its own."""
+    if result.is_timed or before is None or not result.is_passed:
+        return result
+    return replace(
+        result,
+        extract_secs=before.extract_secs,
+        build_secs=before.build_secs,
+        library_secs=before.library_secs,
+        peer_secs=before.peer_secs,
+        is_disturbed=before.is_disturbed,
+    )
 
 
 def mean_ratio(results: Iterable[Result], peer: str) -> float | None:

@@ -40,12 +40,14 @@ class Runner:
         results: Folder of the results.
         limits: Limits of one network.
         revision: Hash of the tuner.
+        is_timed: False to compare outputs only.
     """
 
     files: Files
     results: Path
     limits: Limits
     revision: str
+    is_timed: bool = True
 
     def run_all(
         self, entries: Sequence[Entry], n_jobs: int, report: Callable[[Result], None]
@@ -77,6 +79,7 @@ class Runner:
                 result.error = reason
         except FetchError as error:
             result = Result(entry.name, stage="fetch", error=str(error))
+        result.is_timed = self.is_timed
         result.secs = time.monotonic() - start
         result.date = datetime.now(UTC).date().isoformat()
         result.revision = self.revision
@@ -90,10 +93,11 @@ class Runner:
         folder.mkdir()
         log = scratch / f"{entry.name}.log"
         command = [sys.executable, "-m", "benchmarks.corpus.trial", entry.name]
+        untimed = [] if self.is_timed else ["untimed"]
         try:
             with log.open("w") as output:
                 process = subprocess.Popen(
-                    [*command, self.files.reference(entry), str(folder), str(file)],
+                    [*command, self.files.reference(entry), str(folder), str(file), *untimed],
                     stdout=output,
                     stderr=output,
                     start_new_session=True,

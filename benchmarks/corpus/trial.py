@@ -1,6 +1,6 @@
 """Process that takes one network through all stages: load and split, build, compare and time.
 
-    python -m benchmarks.corpus.trial NAME MODEL FOLDER RESULT
+    python -m benchmarks.corpus.trial NAME MODEL FOLDER RESULT [untimed]
 
 The result is rewritten after every stage, so that a process that is killed leaves what it reached.
 """
@@ -18,7 +18,7 @@ import tuner
 from benchmarks._workers import open_worker
 from benchmarks.corpus.catalogue import entry_named
 from benchmarks.corpus.entries import Entry, Light
-from benchmarks.corpus.results import Result, write
+from benchmarks.corpus.results import Result, without_times, write
 from tuner.compile.agreement import OutputCheck
 from tuner.compile.bench_inputs import draw_inputs
 from tuner.compile.build_library import build_library
@@ -33,7 +33,7 @@ _N_TURNS = 5
 _SEED = 0
 
 
-def run(entry: Entry, model: str, folder: Path, file: Path) -> None:
+def run(entry: Entry, model: str, folder: Path, file: Path, *, is_timed: bool = True) -> None:
     """Run all stages; an error of the tuner ends them and is part of the result.
 
     Args:
@@ -41,22 +41,26 @@ def run(entry: Entry, model: str, folder: Path, file: Path) -> None:
         model: Its file, or its name in the zoo.
         folder: Empty folder for records and the library.
         file: File of the result.
+        is_timed: False to compare outputs only.
     """
     result = Result(entry.name)
 
+    def store() -> None:
+        write(file, result if is_timed else without_times(result))
+
     def reach(stage: str) -> None:
         result.stage = stage
-        write(file, result)
+        store()
 
     try:
         reach("extract")
         _build(result, entry, model, folder, lambda: reach("build"))
         reach("compare")
-        _compare(result, entry, model, folder)
+        _compare(result, entry, model, folder, is_timed=is_timed)
         reach("done")
     except TunerError as error:
         result.error = summary(error, max_chars=400)
-        write(file, result)
+        store()
 
 
 def _build(
@@ -83,7 +87,7 @@ def _build(
         result.n_fallbacks = len(built.fallbacks)
 
 
-def _compare(result: Result, entry: Entry, model: str, folder: Path) -> None:
+def _compare(result: Result, entry: Entry, model: str, folder: Path, *, is_timed: bool) -> None:
     """Compare outputs and latency with those of the peers."""
     library = folder / "library"
     # Two networks that are timed at once would disturb each other.
@@ -91,9 +95,9 @@ def _compare(result: Result, entry: Entry, model: str, folder: Path) -> None:
         comparison = tuner.evaluate(
             library,
             model=None if model.startswith("zoo:") else model,
-            against="all",
+            against="all" if is_timed else "onnxruntime",
             arrays=fixed_inputs(entry, library),
-            n_turns=_N_TURNS,
+            n_turns=_N_TURNS if is_timed else 1,
             seed=_SEED,
             data_dir=folder / "data",
         )
@@ -149,8 +153,8 @@ def _difference(output: OutputCheck) -> str:
 
 def main(arguments: list[str]) -> None:
     """Run the network of the command line."""
-    name, model, folder, file = arguments
-    run(entry_named(name), model, Path(folder), Path(file))
+    name, model, folder, file, *others = arguments
+    run(entry_named(name), model, Path(folder), Path(file), is_timed=not others)
 
 
 if __name__ == "__main__":

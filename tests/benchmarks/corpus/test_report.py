@@ -6,7 +6,14 @@ import pytest
 
 from benchmarks.corpus.entries import Entry, Zoo
 from benchmarks.corpus.report import write_page
-from benchmarks.corpus.results import Result, mean_ratio, parse_summary, write_summary
+from benchmarks.corpus.results import (
+    Result,
+    mean_ratio,
+    parse_summary,
+    with_times_of,
+    without_times,
+    write_summary,
+)
 
 _ENTRIES = [Entry(name, "classification", Zoo(name)) for name in ("fast", "slow", "broken")]
 
@@ -77,6 +84,20 @@ def test_a_small_change_is_not_listed() -> None:
     page = write_page(_ENTRIES, _RESULTS, {"slow": _passed("slow", 2.2)}, "now")
 
     assert "- slow" not in page
+
+
+def test_a_run_beside_other_work_keeps_the_times_of_the_run_before() -> None:
+    """Such a run shows that the network still passes; a failure has no times."""
+    untimed = without_times(_passed("slow", 9.0))
+    failed = Result("slow", stage="build", error="no", is_timed=False)
+
+    kept = with_times_of(untimed, _passed("slow", 2.0))
+
+    assert untimed.ratio("onnxruntime") is None
+    assert (kept.ratio("onnxruntime"), kept.extract_secs) == (2.0, 4.0)
+    assert with_times_of(failed, _passed("slow", 2.0)) == failed
+    page = write_page(_ENTRIES, {"slow": kept}, {}, "now")
+    assert "1 results are of runs beside other work" in page
 
 
 def test_the_summary_file_keeps_results(tmp_path: Path) -> None:
