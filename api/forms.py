@@ -8,8 +8,9 @@ from starlette.datastructures import FormData, UploadFile
 
 from api.errors import wrong_field
 from api.schemas import Text
+from tuner.errors import RequestError
 from tuner.jobs.buckets import parse_padded
-from tuner.jobs.requests import ModelRequest, TuneRequest, parse_inputs
+from tuner.jobs.requests import ModelRequest, TuneRequest, in_sets, parse_input_sets
 from tuner.jobs.spec import TuneSpec
 
 _LISTS = ("zoo", "input", "bucket", "mask", "importance", "require_ms", "baseline_ms")
@@ -25,7 +26,12 @@ class TuneForm(TuneSpec):
         _Lines, Field([], description="Built-in networks, such as `resnet-18?image=64`.")
     ]
     target: Annotated[_Line, Field(description="Target to compile for.")] = "llvm"
-    input: Annotated[_Lines, Field([], description="`NAME=1,3,224,224`: shape of a dynamic input.")]
+    input: Annotated[
+        _Lines,
+        Field(
+            [], description="`NAME=1,3,224,224`: shape of a dynamic input; again for another set."
+        ),
+    ]
     bucket: Annotated[
         _Lines,
         Field([], description="`DIM=1,4,16`: sizes of a dynamic dimension; `DIM` or `auto` alone."),
@@ -47,20 +53,28 @@ class TuneForm(TuneSpec):
         Raises:
             RequestError: If an input shape or a bucket cannot be read.
         """
-        shapes, padded = parse_inputs(self.input), parse_padded(self.bucket, self.mask)
+        sets, padded = parse_input_sets(self.input), parse_padded(self.bucket, self.mask)
         zoo = [(f"zoo:{name.removeprefix('zoo:')}", "") for name in self.zoo]
         models = tuple(
-            ModelRequest(
-                reference,
-                self.target,
-                shapes,
-                self.random_weights,
-                name,
-                padded.buckets,
-                padded.masks,
-            )
+            each
             for reference, name in (*uploads, *zoo)
+            for each in in_sets(
+                ModelRequest(
+                    reference,
+                    self.target,
+                    {},
+                    self.random_weights,
+                    name,
+                    padded.buckets,
+                    padded.masks,
+                ),
+                sets,
+            )
         )
+        if len(models) > _MAX_MODELS:
+            raise RequestError(
+                f"a job takes 1 to {_MAX_MODELS} networks, got {len(models)}", field="input"
+            )
         return TuneRequest(models, TuneSpec(**self.model_dump(include=set(TuneSpec.model_fields))))
 
 

@@ -81,6 +81,26 @@ def test_buckets_and_masks_are_stored_with_the_job(served: Served) -> None:
     assert model["masks"] == {"mask": 0.0, "pad": 1.0}
 
 
+def test_each_set_of_shapes_is_a_network_of_the_job(served: Served) -> None:
+    """A name that occurs again begins the next set; buckets take one set, a job few networks."""
+    sets = {"input": ["data=1,4", "data=2,4"]}
+    answer = served.client.post(AT, files=upload(), data=sets)
+
+    assert answer.status_code == 202, answer.text
+    with served.sessions() as session:
+        models = (jobs.get_job(session, 1).request or {})["models"]
+    assert [(model["name"], model["inputs"]) for model in models] == [
+        ("net@1x4", {"data": [1, 4]}),
+        ("net@2x4", {"data": [2, 4]}),
+    ]
+    padded = served.client.post(AT, files=upload(), data={**sets, "bucket": ["auto"]})
+    many = {"input": [f"data={size},4" for size in range(1, 18)]}
+    assert padded.status_code == 422
+    assert (
+        "takes 1 to 16 networks, got 17" in served.client.post(AT, files=upload(), data=many).text
+    )
+
+
 def test_an_equal_request_is_the_same_job(served: Served) -> None:
     """A job that is done answers with 200, and a larger budget resumes it."""
     first = served.client.post(AT, files=upload(), data={"trials": "7"}).json()

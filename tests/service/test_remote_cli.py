@@ -95,6 +95,17 @@ def test_models_are_uploaded_and_tuned_separately(away: RemoteUser) -> None:
     assert [job["network"] for job in one.json["jobs"]] == ["one"]
 
 
+@pytest.mark.slow("tunes two programs in the service")
+def test_sets_of_shapes_become_networks_of_one_job(away: RemoteUser) -> None:
+    """As locally: the model is sent once, and every set is a network."""
+    (away.folder / "net.onnx").write_bytes(relu_model("batch", 4).SerializeToString())
+
+    answer = away("tune", "net.onnx", "-i", "data=2,4", "-i", "data=3,4", "--trials", "4", "--json")
+
+    assert answer.status == 0, answer.err
+    assert answer.json["network"] == "net@2x4 + net@3x4"
+
+
 @pytest.mark.slow("loads a network in the service for 10 s")
 def test_a_network_that_cannot_be_tuned_is_one_line(away: RemoteUser) -> None:
     """The command prints the error of the worker, and exits with status 1."""

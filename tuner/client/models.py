@@ -20,7 +20,8 @@ class TuneFields(fields.SpecFields, total=False):
 
     Attributes:
         target: Target to compile for; ``llvm`` by default.
-        inputs: Shapes of inputs with dynamic dimensions.
+        inputs: Shapes of inputs with dynamic dimensions, or several sets of them: each is a network
+            of the job.
         buckets: Sizes by dynamic dimension, or weights by size; None for a choice of sizes.
         masks: Value of the padding by name of the inputs that mark it.
         random_weights: Seed to replace the weights with; None keeps them.
@@ -28,7 +29,7 @@ class TuneFields(fields.SpecFields, total=False):
     """
 
     target: str
-    inputs: Mapping[str, Sequence[int]]
+    inputs: Mapping[str, Sequence[int]] | Sequence[Mapping[str, Sequence[int]]]
     buckets: Mapping[str, GivenSizes]
     masks: Mapping[str, float]
     random_weights: int | None

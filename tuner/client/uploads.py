@@ -81,8 +81,10 @@ def _fields(options: TuneFields) -> Iterator[tuple[str, str]]:
     """Yield the fields of the form and their texts; options that are None are left out."""
     for name, value in options.items():
         if name == "inputs":
-            for key, shape in cast("Mapping[str, Sequence[int]]", value).items():
-                yield "input", f"{key}={','.join(map(str, shape))}"
+            sets = [value] if isinstance(value, Mapping) else value
+            for shapes in cast("Sequence[Mapping[str, Sequence[int]]]", sets):
+                for key, shape in shapes.items():
+                    yield "input", f"{key}={','.join(map(str, shape))}"
         elif name == "buckets":
             for key, sizes in cast("Mapping[str, GivenSizes]", value).items():
                 yield "bucket", text_of(key, sizes)

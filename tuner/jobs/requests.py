@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tuner.errors import ModelError, RequestError
@@ -65,21 +65,27 @@ def model_requests(
     Raises:
         RequestError: If there are several sets and buckets.
     """
-    if len(sets) > 1 and padded.buckets:
-        raise RequestError("give one shape per input, or leave the buckets out", field="input")
-    return tuple(
-        ModelRequest(
-            model,
-            target,
-            shapes,
-            random_weights,
-            _name(model, shapes) if len(sets) > 1 else "",
-            padded.buckets,
-            padded.masks,
-        )
+    requests = (
+        ModelRequest(model, target, {}, random_weights, "", padded.buckets, padded.masks)
         for model in models
-        for shapes in sets
     )
+    return tuple(each for request in requests for each in in_sets(request, sets))
+
+
+def in_sets(
+    model: ModelRequest, sets: Sequence[Mapping[str, tuple[int, ...]]]
+) -> list[ModelRequest]:
+    """Return a model with each set of input shapes, whose sizes are part of the name.
+
+    Raises:
+        RequestError: If there are several sets and buckets.
+    """
+    if len(sets) == 1:
+        return [replace(model, inputs=sets[0])]
+    if model.buckets:
+        raise RequestError("give one shape per input, or leave the buckets out", field="input")
+    name = model.name or model.reference
+    return [replace(model, inputs=shapes, name=_name(name, shapes)) for shapes in sets]
 
 
 def parse_inputs(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:

@@ -24,9 +24,9 @@ _OUTAGE_TIMEOUT_SECS = 300.0
 
 def submit(client: TunerClient, models: Sequence[ModelRequest], spec: TuneSpec) -> Submitted:
     """Upload models with the options of their job; a progress bar shows a long upload."""
-    references = [model.reference for model in models]
+    references = list(dict.fromkeys(model.reference for model in models))
     with transfer("uploading") as sent:
-        return client.tune(*references, sent=sent, **fields_of(models[0], spec))
+        return client.tune(*references, sent=sent, **fields_of(models, spec))
 
 
 def split(client: TunerClient, model: ModelRequest) -> JobView:
@@ -45,11 +45,13 @@ def split(client: TunerClient, model: ModelRequest) -> JobView:
         time.sleep(_POLL_INTERVAL_SECS)
 
 
-def fields_of(model: ModelRequest, spec: TuneSpec) -> TuneFields:
+def fields_of(models: Sequence[ModelRequest], spec: TuneSpec) -> TuneFields:
     """Return the fields of a job, without those that have their default."""
+    model = models[0]
     fields: TuneFields = {
         "target": model.target,
-        "inputs": model.inputs,
+        # Every model has the same sets of shapes.
+        "inputs": [each.inputs for each in models if each.reference == model.reference],
         "buckets": {name: dict(sizes) or None for name, sizes in model.buckets.items()},
         "masks": model.masks,
         "random_weights": model.random_weights,
