@@ -1,0 +1,69 @@
+"""A library for buckets computes what ONNX Runtime computes without padding, at any size."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tuner
+from tests.tuner.networks.models import run
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+
+def attention_model() -> onnx.ModelProto:
+    """Return masked self-attention over tokens, with a dynamic batch and length."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "table": rng.standard_normal((50, 8)).astype(np.float32),
+        "query": rng.standard_normal((8, 8)).astype(np.float32),
+        "one": np.array(1, np.float32),
+        "far": np.array(-1e9, np.float32),
+        "axis": np.array([1]),
+    }
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["e"]),
+        helper.make_node("MatMul", ["e", "query"], ["q"]),
+        helper.make_node("Transpose", ["e"], ["k"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["q", "k"], ["scores"]),
+        helper.make_node("Cast", ["mask"], ["m"], to=TensorProto.FLOAT),
+        helper.make_node("Sub", ["one", "m"], ["hidden"]),
+        helper.make_node("Mul", ["hidden", "far"], ["shift"]),
+        helper.make_node("Unsqueeze", ["shift", "axis"], ["shifts"]),
+        helper.make_node("Add", ["scores", "shifts"], ["masked"]),
+        helper.make_node("Softmax", ["masked"], ["p"]),
+        helper.make_node("MatMul", ["p", "e"], ["y"]),
+    ]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "attention",
+        [value(name, TensorProto.INT64, ["batch", "length"]) for name in ("ids", "mask")],
+        [value("y", TensorProto.FLOAT, ["batch", "length", 8])],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+
+
+@pytest.mark.slow("compiles four programs for half a minute")
+def test_every_size_agrees_with_the_model(tmp_path: Path) -> None:
+    """Sizes between buckets are padded in both dimensions, and outputs are cut."""
+    model = attention_model()
+    onnx.save(model, tmp_path / "attention.onnx")
+    buckets = {"batch": [1, 2], "length": [4, 8]}
+    tuner.build(tmp_path / "attention.onnx", tmp_path / "lib", buckets=buckets, data_dir=tmp_path)
+    network = tuner.load(tmp_path / "lib")
+    rng = np.random.default_rng(1)
+
+    for batch, length in ((1, 3), (1, 4), (2, 5), (2, 8), (1, 8)):
+        ids = rng.integers(0, 50, (batch, length))
+        mask = np.ones((batch, length), np.int64)
+        mask[0, 1] = 0
+        feeds = {"ids": ids, "mask": mask}
+        (expected,) = run(model.SerializeToString(), feeds)
+        np.testing.assert_allclose(network(feeds)["y"], expected, rtol=1e-4, atol=1e-5)
+
+    with pytest.raises(ValueError, match="'length' is 9"):
+        network(ids=np.zeros((1, 9), np.int64), mask=np.ones((1, 9), np.int64))
