@@ -33,6 +33,7 @@ ModelCode = Literal[
     "importer-crashed",
     "input-shape",
     "invalid-model",
+    "loop",
     "no-kernels",
     "no-model",
     "not-a-tensor",

@@ -52,6 +52,17 @@ def constant_readers(graph: onnx.GraphProto) -> dict[str, Callable[[], Array]]:
     return readers
 
 
+def fixed_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every value that has a known one without dynamic dimensions."""
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    for info in (*graph.value_info, *graph.input, *graph.output):
+        kind = info.type.tensor_type
+        dims = tuple(dim.dim_value for dim in kind.shape.dim)
+        if kind.HasField("shape") and all(dim > 0 for dim in dims):
+            shapes[info.name] = dims
+    return shapes
+
+
 def drop_unused_constants(graph: onnx.GraphProto) -> None:
     """Remove the initialisers that no node reads."""
     uses = count_uses(graph)

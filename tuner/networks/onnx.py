@@ -12,10 +12,12 @@ from tuner.errors import ModelError, summary
 from tuner.networks import unknown_shapes
 from tuner.networks.base import Network, TensorSpec, network_hash
 from tuner.networks.branches import inline_constant_branches
+from tuner.networks.contributed import correct_domains
+from tuner.networks.expansions import expand_operators
 from tuner.networks.folding import fold_affine
 from tuner.networks.functions import inline_functions
 from tuner.networks.graph import drop_unused_constants, nodes_within
-from tuner.networks.loops import check_loops
+from tuner.networks.loops import check_loops, refuse_loops, unroll_loops
 from tuner.networks.onnx_file import check_size
 from tuner.networks.quantised import replace_quantised
 from tuner.networks.shapes import Dims, fix_shapes
@@ -57,6 +59,7 @@ def clean(
     declared = declared_inputs(model)
     shapes = fix_shapes(declared, inputs or {}, sizes or {})
     _set_input_shapes(model, shapes)
+    correct_domains(model)
     _check(model)
     check_loops(model)
     fixed = [key for key in shapes if declared[key] != shapes[key]]
@@ -68,9 +71,11 @@ def clean(
     n_quantised = replace_quantised(model).total()
     n_sums = replace_sums(model)
     model, problem = simplify(model)
-    if inline_constant_branches(model):
+    # What one of them leaves may be what another one needs.
+    while inline_constant_branches(model) + unroll_loops(model) + expand_operators(model):
         model, more = simplify(model)
         problem = tuple(dict.fromkeys((*problem, *more)))
+    refuse_loops(model)
     _restore_shapes(model, declared_outputs)
     folded = fold_affine(model)
     notes += (*problem, *_describe(before, _count_operators(model), folded))

@@ -6,22 +6,20 @@ that float kernels compute them; the scaling and rounding afterwards is that of 
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
-from tuner.networks.graph import Array, attribute, constant_readers, nodes_within
+from tuner.networks.graph import attribute, constant_readers, nodes_within
+from tuner.networks.node_builder import NodeBuilder
 
 
-class _Builder:
-    """Nodes that replace one node.
+class _Builder(NodeBuilder):
+    """Nodes that replace one quantised node.
 
     Attributes:
-        node: The node.
         is_float: True if all that reads its output converts it to float32.
-        nodes: Its replacement.
     """
 
     def __init__(
@@ -32,15 +30,9 @@ class _Builder:
         *,
         is_float: bool = False,
     ) -> None:
-        self.node = node
+        super().__init__(node, graph)
         self.is_float = is_float
-        self.nodes: list[onnx.NodeProto] = []
         self._types = types
-        self._graph = graph
-
-    def input(self, index: int) -> str:
-        """Return the name of an input; empty if it is left out."""
-        return self.node.input[index] if index < len(self.node.input) else ""
 
     def kind_of(self, *names: str) -> int:
         """Return the element type of the last of some values that is known.
@@ -57,18 +49,6 @@ class _Builder:
     def length_of(self, name: str) -> int:
         """Return the length of a value along the first axis; 1 if it is unknown."""
         return self._types[name][2] if name in self._types else 1
-
-    def add(self, op: str, *inputs: str, output: str = "", **attributes: Any) -> str:
-        """Append a node; return the name of its output."""
-        output = output or f"{self.node.output[0]}_{op}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, inputs, [output], **attributes))
-        return output
-
-    def constant(self, array: Array) -> str:
-        """Return the name of a new constant."""
-        name = f"{self.node.output[0]}_constant_{len(self._graph.initializer)}"
-        self._graph.initializer.append(numpy_helper.from_array(array, name))
-        return name
 
     def centred(self, value: str, zero: str) -> str:
         """Return a quantised value as float32, minus its zero point."""

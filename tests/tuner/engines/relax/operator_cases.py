@@ -343,7 +343,104 @@ ELEMENTWISE = [
     ),
 ]
 
+_SIGNAL = draw(2, 12, 1, seed=4)
+_SPECTRUM = draw(3, 12, 5, 2, seed=5)
+_WINDOW = np.hanning(10)[:8].astype("float32")
+FOURIER = [
+    case("real", "DFT", _SIGNAL, weights=[None, np.array(1)]),
+    case("onesided", "DFT", _SIGNAL, weights=[None, np.array(-2)], onesided=1),
+    case("padded", "DFT", _SPECTRUM, weights=[np.array(16), np.array(1)]),
+    case("cropped", "DFT", _SPECTRUM, weights=[np.array(9), np.array(1)]),
+    case("inverse", "DFT", _SPECTRUM, weights=[None, np.array(1)], inverse=1),
+    case("frames", "STFT", _SIGNAL, weights=[np.array(3), _WINDOW]),
+    case("rectangles", "STFT", _SIGNAL, weights=[np.array(2), None, np.array(5)], onesided=0),
+]
+
+_MAPS = draw(1, 4, 5, 6)
+_TIES = np.array([[2.0, 1.0, 2.0, 0.0, 2.0, 1.0], [0.0] * 6], "float32")
+
+
+def _deformed(name: str, *, mask: bool, group: int = 1, offset_group: int = 1) -> Case:
+    offset = draw(1, 2 * 6 * offset_group, 3, 5, seed=1)
+    weights: list[Any] = [draw(4, 4 // group, 2, 3, seed=2), offset, draw(4, seed=3)]
+    weights += [np.abs(draw(1, 6 * offset_group, 3, 5, seed=4))] * mask
+    attributes: dict[str, Any] = {"strides": [2, 1], "pads": [1, 0, 1, 1], "group": group}
+    return case(
+        *(name, "DeformConv", _MAPS), weights=weights, offset_group=offset_group, **attributes
+    )
+
+
+EXPANDED = [
+    case(
+        *("reversed", "ReverseSequence", draw(4, 3, 2)),
+        weights=[np.array([1, 4, 2])],
+    ),
+    case(
+        *("reversed_rows", "ReverseSequence", draw(2, 5), np.array([3, 5])),
+        batch_axis=0,
+        time_axis=1,
+    ),
+    case("norm", "LpNormalization", np.vstack([draw(2, 4), np.zeros((1, 4), "float32")])),
+    case("norm_of_rows", "LpNormalization", draw(3, 4), axis=0, p=1),
+    case(
+        *("columns", "Col2Im", draw(2, 12, 12)),
+        weights=[np.array([7, 6]), np.array([2, 3])],
+        strides=[2, 1],
+    ),
+    case(
+        *("pool", "MaxPool", _MAPS),
+        n_outputs=2,
+        kernel_shape=[3, 2],
+        strides=[2, 1],
+        pads=[1, 0, 1, 1],
+    ),
+    case("pool_same", "MaxPool", _MAPS, n_outputs=2, kernel_shape=[2, 3], auto_pad="SAME_LOWER"),
+    case("pool_line", "MaxPool", draw(2, 3, 9), n_outputs=2, kernel_shape=[3], dilations=[2]),
+    case(
+        *("unpool", "MaxUnpool", np.array([[[[5.0, 6.0], [7.0, 8.0]]]], "float32")),
+        weights=[np.array([[[[5, 7], [13, 15]]]])],
+        kernel_shape=[2, 2],
+        strides=[2, 2],
+    ),
+    _deformed("deformed", mask=False),
+    _deformed("deformed_groups", mask=True, group=2, offset_group=2),
+    case("first_of_equal", "TopK", _TIES, weights=[np.array([4])], n_outputs=2),
+    case("last_of_equal", "TopK", _TIES, weights=[np.array([4])], n_outputs=2, largest=0),
+]
+
+_HIDDEN, _SKIP = draw(2, 3, 8), draw(2, 3, 8, seed=1)
+_GAMMA, _BETA = draw(8, seed=2), draw(8, seed=3)
+_CONTRIBUTED: dict[str, Any] = {"domain": "com.microsoft"}
+CONTRIBUTED = [
+    case("skip", "SkipLayerNormalization", _HIDDEN, _SKIP, weights=[_GAMMA], **_CONTRIBUTED),
+    case(
+        *("skip_biased", "SkipLayerNormalization", _HIDDEN, _SKIP),
+        weights=[_GAMMA, _BETA, draw(8, seed=4)],
+        epsilon=1e-5,
+        **_CONTRIBUTED,
+    ),
+    case(
+        *("skip_rms", "SkipSimplifiedLayerNormalization", _HIDDEN, _SKIP),
+        weights=[_GAMMA, _BETA],
+        epsilon=1e-6,
+        **_CONTRIBUTED,
+    ),
+    case("rms", "SimplifiedLayerNormalization", _HIDDEN, weights=[_GAMMA]),
+    case("quick", "QuickGelu", _HIDDEN, alpha=1.5, **_CONTRIBUTED),
+    case(*("product", "FusedMatMul", _HIDDEN, _SKIP), transB=1, alpha=0.125, **_CONTRIBUTED),
+    case(
+        *("convolution", "FusedConv", _MAPS),
+        weights=[draw(6, 4, 3, 3, seed=1), draw(6, seed=2)],
+        activation="LeakyRelu",
+        activation_params=[0.2],
+        **_CONTRIBUTED,
+    ),
+]
+
 FAMILIES = {
+    "contributed": CONTRIBUTED,
+    "expanded": EXPANDED,
+    "fourier": FOURIER,
     "elementwise": ELEMENTWISE,
     "resize": RESIZE,
     "functions": FUNCTIONS,

@@ -10,6 +10,7 @@ from tuner.engines.relax.converters.elementwise import (
     convert_mean,
     convert_one_hot,
     convert_pow,
+    convert_topk,
     fold_with,
 )
 from tuner.engines.relax.converters.recurrent import converter_of
@@ -28,4 +29,5 @@ CONVERTERS: dict[str, Callable[[Any, Any, dict[str, Any], int], Any]] = {
     "Pow": convert_pow,
     "RNN": converter_of("RNN"),
     "Resize": convert_resize,
+    "TopK": convert_topk,
 }

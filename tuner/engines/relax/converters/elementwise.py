@@ -1,4 +1,4 @@
-"""Converters of elementwise operators that TVM's importer converts slowly or not at all."""
+"""Converters of small operators that TVM's importer converts slowly, wrongly or not at all."""
 
 from collections.abc import Callable
 from functools import reduce
@@ -74,6 +74,19 @@ def convert_one_hot(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int
         builder.emit(relax.op.take(values, relax.const(i, "int64"), axis=0)) for i in range(2)
     )
     return relax.op.where(is_hot, on, off)
+
+
+def convert_topk(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Convert TopK, sorted even where any order is allowed.
+
+    TVM reads the number of elements of version 10 as 1, and refuses an order that is not sorted.
+    """
+    del builder
+    given = attrs["k"] if opset < 10 else constant_array(inputs[1]).item()
+    largest, axis = bool(attrs.get("largest", 1)), int(attrs.get("axis", -1))
+    if given < 1:
+        raise NotImplementedError("TopK without elements")
+    return relax.op.topk(inputs[0], int(given), axis, "both", largest, "int64")
 
 
 def _cast(builder: Any, value: relax.Expr, dtype: str) -> relax.Expr:

@@ -1,0 +1,238 @@
+"""Replacement of operators that importers lack by operators that every importer has."""
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+
+from tuner.networks.contributed import CONTRIBUTED, DOMAIN
+from tuner.networks.fourier import replace_dft, replace_stft
+from tuner.networks.graph import Array
+from tuner.networks.node_builder import Replacement, UnknownValueError, Values
+
+
+def expand_operators(model: onnx.ModelProto) -> int:
+    """Replace operators that importers lack in the main graph, in place.
+
+    Args:
+        model: Simplified model; its ``value_info`` gives the shapes of values.
+
+    Returns:
+        Number of replaced nodes. A node stays if what must be constant is computed.
+    """
+    graph = model.graph
+    if not any((node.domain, node.op_type) in _REPLACEMENTS for node in graph.node):
+        return 0
+    values = Values.of(model)
+    nodes: list[onnx.NodeProto] = []
+    n_replaced = 0
+    for node in graph.node:
+        replace = _REPLACEMENTS.get((node.domain, node.op_type))
+        builder = Replacement(node, graph, values)
+        try:
+            is_replaced = replace is not None and replace(builder) is not False
+        except UnknownValueError:
+            is_replaced = False
+        nodes += builder.nodes if is_replaced else [node]
+        n_replaced += is_replaced
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return n_replaced
+
+
+def _reverse_sequence(b: Replacement) -> None:
+    """Replace by a gather: each element takes the mirrored place, or its own behind the end."""
+    data, lengths = b.input(0), b.input(1)
+    shape = b.shape(data)
+    time_axis, batch_axis = int(b.attribute("time_axis", 0)), int(b.attribute("batch_axis", 1))
+
+    def along(axis: int) -> list[int]:
+        return [-1 if each == axis else 1 for each in range(len(shape))]
+
+    time = b.constant(np.arange(shape[time_axis]).reshape(along(time_axis)))
+    ends = b.reshape(lengths, *along(batch_axis))
+    last = b.add("Sub", ends, b.constant(np.array(1)))
+    places = b.add("Where", b.add("Less", time, ends), b.add("Sub", last, time), time)
+    indices = b.add("Expand", places, b.constant(np.array(shape)))
+    b.add("GatherElements", data, indices, axis=time_axis, output=b.node.output[0])
+
+
+def _lp_normalization(b: Replacement) -> None:
+    data = b.input(0)
+    axis, p = int(b.attribute("axis", -1)), int(b.attribute("p", 2))
+    powers = b.add("Abs", data) if p == 1 else b.add("Mul", data, data)
+    total = b.reduce("ReduceSum", powers, axis % len(b.shape(data)))
+    norm = total if p == 1 else b.add("Sqrt", total)
+    # The norm of zeros is zero, and so is the output.
+    least = b.constant(np.array(np.finfo(b.dtype(data)).tiny, b.dtype(data)))
+    b.add("Div", data, b.add("Max", norm, least), output=b.node.output[0])
+
+
+def _col2im(b: Replacement) -> None:
+    """Replace by a transposed convolution with one kernel of a single one for each column."""
+    data = b.input(0)
+    n, _, _ = b.shape(data)
+    image, block = b.array(1), b.array(2)
+    if image is None or block is None:
+        raise UnknownValueError
+    rank, n_taps = len(image), int(np.prod(block))
+    strides = np.array(b.attribute("strides", [1] * rank))
+    dilations = np.array(b.attribute("dilations", [1] * rank))
+    pads = np.array(b.attribute("pads", [0] * 2 * rank))
+    extent = dilations * (block - 1) + 1
+    padding = pads[:rank] + pads[rank:]
+    counts = (image + padding - extent) // strides + 1
+    n_channels = b.shape(data)[1] // n_taps
+    kernel = np.tile(np.eye(n_taps), (n_channels, 1)).reshape(-1, 1, *block)
+    columns = b.reshape(data, n, n_channels * n_taps, *counts)
+    rest = image - ((counts - 1) * strides + extent - padding)
+    b.add(
+        "ConvTranspose",
+        columns,
+        b.constant(kernel.astype(b.dtype(data))),
+        output=b.node.output[0],
+        group=n_channels,
+        kernel_shape=block.tolist(),
+        strides=strides.tolist(),
+        dilations=dilations.tolist(),
+        pads=pads.tolist(),
+        output_padding=rest.tolist(),
+    )
+
+
+def _max_pool(b: Replacement) -> bool:
+    """Replace the indices of a MaxPool by those of the largest element of each window."""
+    if len(b.node.output) < 2 or not b.node.output[1]:
+        return False
+    data, largest = b.input(0), b.node.output[0]
+    n, n_channels, *sizes = b.shape(data)
+    if b.attribute("storage_order", 0):
+        raise UnknownValueError
+    outputs = b.shape(largest)[2:]
+    table = _windows(b, sizes, outputs)
+    n_windows, n_taps = table.shape
+    dtype, n_pixels = b.dtype(data), int(np.prod(sizes))
+    least = -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
+    flat = b.reshape(data, n, n_channels, n_pixels)
+    outside = b.constant(np.full((n, n_channels, 1), least, dtype))
+    windows = b.add("Gather", b.add("Concat", flat, outside, axis=2), b.constant(table), axis=2)
+    taps = b.add("ArgMax", windows, axis=3, keepdims=0)
+    rows = b.constant(np.arange(n_windows) * n_taps)
+    places = b.add("Gather", b.constant(table.reshape(-1)), b.add("Add", taps, rows), axis=0)
+    offsets = np.arange(n * n_channels).reshape(n, n_channels, 1) * n_pixels
+    absolute = b.add("Add", places, b.constant(offsets))
+    b.reshape(absolute, n, n_channels, *outputs, output=b.node.output[1])
+    pool = onnx.NodeProto()
+    pool.CopyFrom(b.node)
+    del pool.output[1:]
+    b.nodes.append(pool)
+    return True
+
+
+def _windows(b: Replacement, sizes: list[int], outputs: tuple[int, ...]) -> Array:
+    """Return the flat pixel that each tap of each window reads; the number of pixels outside.
+
+    Returns:
+        Shape (windows, taps), int64.
+    """
+    rank = len(sizes)
+    kernel = b.attribute("kernel_shape")
+    strides, dilations = (b.attribute(key, [1] * rank) for key in ("strides", "dilations"))
+    pads = list(b.attribute("pads", [0] * 2 * rank)[:rank])
+    mode = b.attribute("auto_pad", b"NOTSET").decode()
+    pixels = np.zeros((1, 1), np.int64)
+    is_inside = np.ones((1, 1), bool)
+    for axis, size in enumerate(sizes):
+        extent = (kernel[axis] - 1) * dilations[axis] + 1
+        if mode.startswith("SAME"):
+            total = max((outputs[axis] - 1) * strides[axis] + extent - size, 0)
+            pads[axis] = total // 2 if mode == "SAME_UPPER" else total - total // 2
+        first = np.arange(outputs[axis]) * strides[axis] - pads[axis]
+        places = first[:, None] + np.arange(kernel[axis]) * dilations[axis]
+        inside = (places >= 0) & (places < size)
+        # Each axis multiplies the windows and the taps of the axes before.
+        shape = (pixels.shape[0] * places.shape[0], pixels.shape[1] * places.shape[1])
+        pixels = (pixels[:, None, :, None] * size + places[None, :, None, :]).reshape(shape)
+        is_inside = (is_inside[:, None, :, None] & inside[None, :, None, :]).reshape(shape)
+    return np.where(is_inside, pixels, int(np.prod(sizes)))
+
+
+def _max_unpool(b: Replacement) -> None:
+    data, indices = b.input(0), b.input(1)
+    shape = b.shape(data)
+    given, rank = b.array(2), len(shape) - 2
+    if given is not None:
+        total = given.tolist()
+    else:
+        kernel = b.attribute("kernel_shape")
+        strides, pads = b.attribute("strides", [1] * rank), b.attribute("pads", [0] * 2 * rank)
+        total = [
+            *shape[:2],
+            *(
+                (size - 1) * strides[axis] + kernel[axis] - pads[axis] - pads[rank + axis]
+                for axis, size in enumerate(shape[2:])
+            ),
+        ]
+    zeros = b.constant(np.zeros(int(np.prod(total)), b.dtype(data)))
+    places, values = b.reshape(indices, -1), b.reshape(data, -1)
+    scattered = b.add("ScatterElements", zeros, places, values, axis=0)
+    b.reshape(scattered, *total, output=b.node.output[0])
+
+
+def _deform_conv(b: Replacement) -> None:
+    """Replace by samples of a grid for each tap, and a 1x1 convolution of the samples."""
+    data, weight, offset = b.input(0), b.input(1), b.input(2)
+    n, n_in, height, width = b.shape(data)
+    n_out, per_group, *kernel = b.shape(weight)
+    rows, columns = b.shape(offset)[2:]
+    n_taps, groups = kernel[0] * kernel[1], int(b.attribute("offset_group", 1))
+    dtype = b.dtype(data)
+    strides, dilations = (b.attribute(key, [1, 1]) for key in ("strides", "dilations"))
+    pads = b.attribute("pads", [0] * 4)
+    places = [
+        np.arange(count)[None, :] * strides[axis]
+        - pads[axis]
+        + np.arange(kernel[axis])[:, None] * dilations[axis]
+        for axis, count in enumerate((rows, columns))
+    ]
+    # x before y, as in the grids of GridSample: (taps, rows, columns, 2).
+    y = np.broadcast_to(places[0][:, None, :, None], (*kernel, rows, columns))
+    x = np.broadcast_to(places[1][None, :, None, :], (*kernel, rows, columns))
+    origin = np.stack([x, y], -1).reshape(n_taps, rows, columns, 2)
+    scale = 2 / np.array([width, height])
+    shifts = b.reshape(offset, n * groups, n_taps, 2, rows, columns)
+    shifts = b.add("Gather", shifts, b.constant(np.array([1, 0])), axis=2)
+    shifts = b.add("Transpose", shifts, perm=[0, 1, 3, 4, 2])
+    shifts = b.add("Mul", shifts, b.constant(scale.astype(dtype)))
+    start = b.constant((origin * scale + scale / 2 - 1).astype(dtype))
+    grid = b.reshape(b.add("Add", shifts, start), n * groups, n_taps * rows, columns, 2)
+    images = b.reshape(data, n * groups, n_in // groups, height, width)
+    mode = "linear" if b.opset >= 20 else "bilinear"
+    samples = b.add("GridSample", images, grid, mode=mode, padding_mode="zeros", align_corners=0)
+    if b.input(4):
+        samples = b.reshape(samples, n, groups, n_in // groups, n_taps, rows, columns)
+        mask = b.reshape(b.input(4), n, groups, 1, n_taps, rows, columns)
+        samples = b.add("Mul", samples, mask)
+    samples = b.reshape(samples, n, n_in * n_taps, rows, columns)
+    taps = b.reshape(weight, n_out, per_group * n_taps, 1, 1)
+    bias = [b.input(3)] if b.input(3) else []
+    group = int(b.attribute("group", 1))
+    b.add(
+        *("Conv", samples, taps, *bias), output=b.node.output[0], group=group, kernel_shape=[1, 1]
+    )
+
+
+_STANDARD: dict[str, Callable[[Replacement], bool | None]] = {
+    "Col2Im": _col2im,
+    "DFT": replace_dft,
+    "DeformConv": _deform_conv,
+    "LpNormalization": _lp_normalization,
+    "MaxPool": _max_pool,
+    "MaxUnpool": _max_unpool,
+    "ReverseSequence": _reverse_sequence,
+    "STFT": replace_stft,
+}
+_REPLACEMENTS = {
+    **{(domain, name): each for name, each in _STANDARD.items() for domain in ("", "ai.onnx")},
+    **{(DOMAIN, name): each for name, each in CONTRIBUTED.items()},
+}
