@@ -7,7 +7,8 @@ import math
 import onnx
 
 from tuner.errors import summary
-from tuner.networks.graph import nodes_within
+from tuner.networks.graph import constant_readers, nodes_within
+from tuner.networks.weight_folding import fold_weights
 from tuner.networks.weights import is_degenerate
 
 #: Fusions of onnxslim that folding.py replaces; its docstring gives the reasons.
@@ -15,6 +16,19 @@ _REPLACED_FUSIONS = [
     f"Fusion{layer}{step}" for layer in ("Conv", "ConvTranspose") for step in ("BN", "Mul", "Add")
 ]
 _LARGE = 1 << 16
+#: Positions of the operands whose values nothing but the kernels needs.
+_WEIGHTS = {
+    "Add": (0, 1),
+    "Conv": (1,),
+    "ConvTranspose": (1,),
+    "GRU": (1, 2),
+    "Gather": (0,),
+    "Gemm": (1,),
+    "LSTM": (1, 2),
+    "MatMul": (0, 1),
+    "Mul": (0, 1),
+    "RNN": (1, 2),
+}
 
 
 def simplify(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
@@ -29,6 +43,7 @@ def simplify(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """
     # With equal placeholder weights, different layers would be merged as duplicates.
     skipped = ["subexpression_elimination", "weight_tying"] if is_degenerate(model) else None
+    fold_weights(model.graph)
     weights = _detach(model)
     model = _infer_shapes(model)
     model, notes = _slim(model, skipped)
@@ -37,6 +52,8 @@ def simplify(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
             dim.Clear()
     model = _infer_shapes(model)
     _attach(model, weights)
+    # Indices that are constant by now.
+    fold_weights(model.graph)
     return model, notes
 
 
@@ -67,14 +84,17 @@ def _infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
 def _detach(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
     """Turn large weights into inputs and return them.
 
-    onnxslim writes and reads the whole model for each operator: VGG-19 takes 20 s with its weights.
-    Only direct weights of layers are detached, because others may be folded.
+    onnxslim and the inference of shapes write and read the whole model several times: VGG-19 takes
+    20 s with its weights. Only operands of nodes that also read something else are detached,
+    because others may be folded.
     """
     graph = model.graph
+    constants = constant_readers(graph)
     is_direct: dict[str, bool] = {}
     for node in nodes_within(graph):
+        is_folded = all(name in constants for name in node.input)
         for index, name in enumerate(node.input):
-            is_weight = index == 1 and node.op_type in {"Conv", "ConvTranspose", "Gemm"}
+            is_weight = not is_folded and index in _WEIGHTS.get(node.op_type, ())
             is_direct[name] = is_weight and is_direct.get(name, True)
     detached = {
         tensor.name: tensor

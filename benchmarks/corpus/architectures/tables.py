@@ -97,7 +97,7 @@ class _SasRec(nn.Module):
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(50))
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = self.layers(self.items(x) + self.places, mask=self.mask)
+        hidden = self.layers(self.items(x) + self.places, mask=self.mask, is_causal=True)
         scores: Tensor = hidden[:, -1] @ self.items.weight.T
         return scores
 
