@@ -44,6 +44,8 @@ FOLDERS: dict[str, Folder] = {
     "relax.power": lambda _, args: np.power(*args),
     "relax.maximum": lambda _, args: np.maximum(*args),
     "relax.minimum": lambda _, args: np.minimum(*args),
+    "relax.less": lambda _, args: np.less(*args),
+    "relax.where": lambda _, args: np.where(*args),
     "relax.negative": lambda _, args: np.negative(args[0]),
     "relax.sqrt": lambda _, args: np.sqrt(args[0]),
     "relax.rsqrt": lambda _, args: 1 / np.sqrt(args[0]),
