@@ -15,7 +15,13 @@ from tvm import tirx
 _LN2_HIGH = 355.0 / 512.0  # exact in float32 times any exponent
 _LN2_LOW = math.log(2.0) - _LN2_HIGH
 _LOG10_2_HIGH = 1233.0 / 4096.0
-_MAX_EXP, _MIN_EXP = 90.0, -104.0  # beyond these, exp overflows or is zero in float32
+_MAX_EXP, _MIN_EXP = 128.0 * math.log(2.0), -126.0 * math.log(2.0)
+# Beyond these, exp times a power of two overflows or is zero in float32.
+_MAX_SCALED_EXP, _MIN_SCALED_EXP = 90.0, -104.0
+# Added to a number below 2^22, it leaves the nearest whole number in the lowest bits.
+_ROUNDER = 1.5 * 2.0**23
+# 1 / (1 + exp(x)) is not subnormal below it, and tanh is 1 in float32 beyond.
+_MAX_SIGMOID, _MAX_TANH = 87.33, 9.5
 _MAX_EXP2, _MIN_EXP2 = 129.0, -151.0
 
 # exp(r) = 1 + r + r^2 q(r), |r| <= ln(2)/2; 3.1e-9.
@@ -80,18 +86,34 @@ _Function = Callable[..., Any]
 
 
 def exp(x: Any) -> Any:
-    """Return e to the power of x."""
-    return _exp_times(x, 0.0)
+    """Return e to the power of x; 0 where it would be subnormal."""
+    like = _constants(x)
+    result = tirx.Select(x < like(_MIN_EXP), like(0.0), _exp_in_range(x))
+    return tirx.Select(x > like(_MAX_EXP), like(math.inf), result)
+
+
+def _exp_in_range(x: Any) -> Any:
+    """Return e to the power of x, which is at least ``_MIN_EXP`` and at most ``_MAX_EXP``."""
+    like, whole = _constants(x), type_like(x, "int32")
+    shifted = x * like(1.0 / math.log(2.0)) + like(_ROUNDER)
+    power = _exp_near_zero(x, shifted - like(_ROUNDER))
+    exponent = tirx.shift_left(tirx.reinterpret(whole, shifted), tirx.const(23, whole))
+    return tirx.reinterpret(dtype_of(x), tirx.reinterpret(whole, power) + exponent)
+
+
+def _exp_near_zero(x: Any, n: Any) -> Any:
+    """Return e to the power of x minus n times the logarithm of 2."""
+    like = _constants(x)
+    r = x - n * like(_LN2_HIGH) - n * like(_LN2_LOW)
+    return r * r * _polynomial(r, _EXP) + r + like(1.0)
 
 
 def _exp_times(x: Any, exponent: float) -> Any:
     """Return e to the power of x, times 2 to the power of an exponent."""
     like = _constants(x)
-    clipped = tirx.min(tirx.max(x, like(_MIN_EXP)), like(_MAX_EXP))
+    clipped = tirx.min(tirx.max(x, like(_MIN_SCALED_EXP)), like(_MAX_SCALED_EXP))
     n = tirx.round(clipped * like(1.0 / math.log(2.0)))
-    r = clipped - n * like(_LN2_HIGH) - n * like(_LN2_LOW)
-    power = r * r * _polynomial(r, _EXP) + r + like(1.0)
-    return _keep_nan(x, _scale(power, n + like(exponent) if exponent else n))
+    return _keep_nan(x, _scale(_exp_near_zero(clipped, n), n + like(exponent)))
 
 
 def exp2(x: Any) -> Any:
@@ -149,24 +171,36 @@ def tanh(x: Any) -> Any:
     magnitude = tirx.Select(x < like(0.0), -x, x)
     z = x * x
     near = x + x * z * _polynomial(z, _TANH)
-    far = like(1.0) - like(2.0) / (exp(magnitude + magnitude) + like(1.0))
+    clipped = _at_most(magnitude, _MAX_TANH)
+    far = like(1.0) - like(2.0) / (_exp_in_range(clipped + clipped) + like(1.0))
     far = tirx.Select(x < like(0.0), -far, far)
     return tirx.Select(magnitude < like(_MAX_TANH_POLYNOMIAL), near, far)
 
 
 def sigmoid(x: Any) -> Any:
-    """Return 1 / (1 + exp(-x))."""
+    """Return 1 / (1 + exp(-x)); 0 where it would be subnormal."""
     like = _constants(x)
-    return like(1.0) / (like(1.0) + exp(-x))
+    clipped = _at_least(_at_most(-x, _MAX_SIGMOID), -_MAX_SIGMOID)
+    value = like(1.0) / (_exp_in_range(clipped) + like(1.0))
+    return tirx.Select(x < like(-_MAX_SIGMOID), like(0.0), value)
 
 
 def erf(x: Any) -> Any:
     """Return the error function of x."""
-    like = _constants(x)
-    clipped = tirx.min(tirx.max(x, like(-_MAX_ERF)), like(_MAX_ERF))
+    clipped = _at_least(_at_most(x, _MAX_ERF), -_MAX_ERF)
     z = clipped * clipped
     value = clipped * _polynomial(z, _ERF_P) / _polynomial(z, _ERF_Q)
-    return _keep_nan(x, tirx.min(tirx.max(value, like(-1.0)), like(1.0)))
+    return _at_least(_at_most(value, 1.0), -1.0)
+
+
+def _at_most(x: Any, limit: float) -> Any:
+    """Return the lesser of x and a limit; NaN stays."""
+    return tirx.Select(x > _constants(x)(limit), _constants(x)(limit), x)
+
+
+def _at_least(x: Any, limit: float) -> Any:
+    """Return the greater of x and a limit; NaN stays."""
+    return tirx.Select(x < _constants(x)(limit), _constants(x)(limit), x)
 
 
 def sinh(x: Any) -> Any:
