@@ -18,8 +18,6 @@ _LOG10_2_HIGH = 1233.0 / 4096.0
 _MAX_EXP, _MIN_EXP = 128.0 * math.log(2.0), -126.0 * math.log(2.0)
 # Beyond these, exp times a power of two overflows or is zero in float32.
 _MAX_SCALED_EXP, _MIN_SCALED_EXP = 90.0, -104.0
-# Added to a number below 2^22, it leaves the nearest whole number in the lowest bits.
-_ROUNDER = 1.5 * 2.0**23
 # 1 / (1 + exp(x)) is not subnormal below it, and tanh is 1 in float32 beyond.
 _MAX_SIGMOID, _MAX_TANH = 87.33, 9.5
 _MAX_EXP2, _MIN_EXP2 = 129.0, -151.0
@@ -95,9 +93,9 @@ def exp(x: Any) -> Any:
 def _exp_in_range(x: Any) -> Any:
     """Return e to the power of x, which is at least ``_MIN_EXP`` and at most ``_MAX_EXP``."""
     like, whole = _constants(x), type_like(x, "int32")
-    shifted = x * like(1.0 / math.log(2.0)) + like(_ROUNDER)
-    power = _exp_near_zero(x, shifted - like(_ROUNDER))
-    exponent = tirx.shift_left(tirx.reinterpret(whole, shifted), tirx.const(23, whole))
+    n = tirx.round(x * like(1.0 / math.log(2.0)))
+    power = _exp_near_zero(x, n)
+    exponent = tirx.shift_left(tirx.Cast(whole, n), tirx.const(23, whole))
     return tirx.reinterpret(dtype_of(x), tirx.reinterpret(whole, power) + exponent)
 
 
