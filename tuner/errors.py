@@ -153,12 +153,15 @@ class WorkerLost(WorkError):  # noqa: N818  it names an event
     Attributes:
         crashed: True if the worker crashed, with a segmentation fault for example, and was not
             killed; the same call would crash the next worker too.
+        killed: True if the worker was killed, by the kernel when memory ran out or by a user; the
+            same call may succeed in the next worker.
     """
 
     # Errors travel between processes: their reader passes the message alone.
-    def __init__(self, message: str, *, crashed: bool = False) -> None:
+    def __init__(self, message: str, *, crashed: bool = False, killed: bool = False) -> None:
         super().__init__(message)
         self.crashed = crashed
+        self.killed = killed
 
 
 class DeviceLost(WorkerLost):
@@ -170,6 +173,13 @@ class DeviceLost(WorkerLost):
 
 class DeviceApart(DeviceLost):
     """A device that calibration keeps apart from the others of its kind; it may not measure."""
+
+
+def was_killed(error: BaseException | None) -> bool:
+    """Return whether an error, or one that it was raised from, is that a worker was killed."""
+    while error is not None and not isinstance(error, WorkerLost):
+        error = error.__cause__
+    return error is not None and error.killed
 
 
 def install_command(extra: str) -> str:

@@ -18,7 +18,7 @@ from tuner.build_cache.keys import Key
 from tuner.build_cache.locks import KeyLock
 from tuner.build_cache.packing import Packed
 from tuner.build_cache.process_identity import process_tag
-from tuner.process_folder import shared_folder
+from tuner.process_folder import process_folder
 
 LAYOUT = "v1"
 TOUCH_INTERVAL_SECS = 3600.0
@@ -140,21 +140,22 @@ class LocalTier:
     @contextmanager
     def new_folder(self) -> Iterator[Path]:
         """Make a temporary folder, in the store if that can be written."""
-        folder = self._new_folder()
+        folder = self.make_folder()
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _new_folder(self) -> Path:
+    def make_folder(self) -> Path:
+        """Make a folder as :meth:`new_folder` does, which the caller removes."""
         folder = self.scratch / f"{process_tag()}.{secrets.token_hex(8)}"
         try:
             folder.mkdir(parents=True)
             if shutil.disk_usage(folder).free < _MIN_FREE_BYTES:
                 folder.rmdir()
-                return Path(tempfile.mkdtemp(dir=shared_folder()))
+                return Path(tempfile.mkdtemp(dir=process_folder()))
         except OSError:
-            return Path(tempfile.mkdtemp(dir=shared_folder()))
+            return Path(tempfile.mkdtemp(dir=process_folder()))
         return folder
 
     def _open(self, key: Key, path: Path, descriptor: int) -> Entry | None:

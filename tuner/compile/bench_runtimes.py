@@ -147,7 +147,7 @@ def _open(
 ) -> PeerRuns:
     if not package.is_installed():
         raise RequestError(f"{package.name} is not installed: {package.fix}", field="against")
-    access = model_access(model.path)
+    access = replace(model_access(model.path), pins_threads=True)
     worker = stack.enter_context(fresh_worker(settings, f"bench-{package.name}", access))
     info = worker.call(
         package.module, "load_model", model, timeout_secs=_TIMEOUT_SECS, returns=PeerInfo

@@ -33,7 +33,7 @@ from tuner.peers.base import Device
 from tuner.process_folder import shared_folder
 from tuner.settings import Settings
 from tuner.workers.factory import fresh_worker
-from tuner.workers.sandbox_paths import Access
+from tuner.workers.sandbox_paths import timing_access
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
         tempfile.TemporaryDirectory(dir=shared_folder()) as scratch,
         device_lock(settings.data_dir),
         gpu_locked(device),
-        fresh_worker(settings, "bench-library", Access(files=(folder.absolute(),))) as worker,
+        fresh_worker(settings, "bench-library", timing_access(folder)) as worker,
         ExitStack() as stack,
     ):
         model = _load_model(

@@ -14,11 +14,12 @@ from tuner.compile.object_compiler import ObjectCompiler
 from tuner.compile.subgraphs import BuildStep, SubgraphObjects, subgraph_request
 from tuner.engines import call_timers
 from tuner.engines.base import LinkRequest, LinkResult, variant_of
-from tuner.errors import WorkError
+from tuner.errors import MalformedAnswer, WorkError
 from tuner.jobs.model_loading import check_file
 from tuner.jobs.preparation import Prepared
 from tuner.library import manifest as manifests
 from tuner.library.buckets import Buckets
+from tuner.workers.exchange import take
 from tuner.workers.pool import CallTimeout
 
 KIND = "library"
@@ -101,12 +102,13 @@ class LibraryFiles:
         return self.compiler.context.settings.engine
 
     def _link(self, objects: SubgraphObjects, folder: Path) -> LinkResult:
-        with self.compiler.cache.new_folder() as scratch:
+        exchange = self.compiler.worker.exchange
+        with exchange.new_input() as given, exchange.new_output() as made:
             request = LinkRequest(
                 models=tuple(network.model.file for network in self.networks),
                 target=self.compiler.target.spec,
-                objects=objects.write_into(scratch),
-                out=str(folder),
+                objects=objects.write_into(given),
+                out=str(made),
             )
             try:
                 result: LinkResult = self.compiler.worker.call(
@@ -114,6 +116,9 @@ class LibraryFiles:
                 )
             except CallTimeout as error:
                 raise WorkError(f"linking took longer than {_LINK_TIMEOUT_SECS:.0f} s") from error
+            take(made, folder)
+        if not {path.name for path in folder.iterdir()}.issuperset(result.files):
+            raise MalformedAnswer("linking named other files than it made")
         return result
 
     def _describe(

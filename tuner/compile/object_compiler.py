@@ -22,6 +22,7 @@ from tuner.context import Context
 from tuner.engines.base import ObjectRequest, ObjectResult, TargetInfo, variant_of
 from tuner.errors import WorkError
 from tuner.formatting import by_variant
+from tuner.workers.exchange import take
 from tuner.workers.factory import compiler_pool
 from tuner.workers.future_call import FutureCall, first_of
 from tuner.workers.pool import CallTimeout, Pool
@@ -146,10 +147,10 @@ class ObjectCompiler:
         """Compile in the worker of this build, and in as many more as the settings allow."""
         n_more = self.context.settings.n_builders - 1 if len(locked) >= _MIN_PARALLEL else 0
         with ExitStack() as stack:
-            scratch = stack.enter_context(self.cache.new_folder())
-            pools = [self.worker]
-            if n_more:
-                pools.append(stack.enter_context(compiler_pool(self.context.settings, n_more)))
+            # Each process has a pool of its own, so that none reaches what another makes.
+            settings = self.context.settings
+            more = (stack.enter_context(compiler_pool(settings)) for _ in range(n_more))
+            pools = [self.worker, *more]
             # The largest first, so that no process ends long after the others.
             waiting = deque(sorted(locked, key=lambda item: -item.request.flop))
             running: dict[FutureCall, tuple[Pool, _Locked, Path]] = {}
@@ -157,12 +158,14 @@ class ObjectCompiler:
                 for pool in pools:
                     while waiting and _n_calls(running, pool) < pool.n_workers:
                         item = waiting.popleft()
-                        out = scratch / item.request.workload
-                        out.mkdir()
+                        out = stack.enter_context(pool.exchange.new_output())
                         running[self._submit(pool, item.request, out)] = (pool, item, out)
                 call = first_of(running)
                 _, (request, lock), out = running.pop(call)
-                yield request, lock.keep(out, _entry_info(request, call))
+                info = _entry_info(request, call)
+                with self.cache.new_folder() as kept:
+                    take(out, kept)
+                    yield request, lock.keep(kept, info)
 
     def _submit(self, pool: Pool, request: SubgraphRequest, out: Path) -> FutureCall:
         return pool.submit(

@@ -1,9 +1,7 @@
 """Decision along which dimensions the inputs of a library are padded, by trial."""
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 from tuner.build_cache.key_inputs import code_of, versions_of
 from tuner.build_cache.keys import Key
@@ -18,7 +16,6 @@ from tuner.networks.base import ModelFacts
 from tuner.networks.originals import Original
 from tuner.networks.shapes import DynamicDimension
 from tuner.peers.catalogue import PEERS
-from tuner.process_folder import shared_folder
 from tuner.settings import Settings
 from tuner.workers.factory import fresh_worker
 from tuner.workers.sandbox_paths import model_access
@@ -112,10 +109,9 @@ def _check(
     request = model.request
     access = model_access(request.reference, alone=limits.alone)
     with (
-        tempfile.TemporaryDirectory(dir=shared_folder()) as scratch,
         fresh_worker(settings, "padding", access, max_bytes=max_bytes) as worker,
+        worker.exchange.new_output() as folder,
     ):
-        folder = Path(scratch)
         original: Original = call_on_model(
             worker,
             "tuner.networks.originals",

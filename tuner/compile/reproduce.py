@@ -19,7 +19,7 @@ from tuner.errors import RequestError, WorkError
 from tuner.library import manifest as manifests
 from tuner.library.folders import replace_folder
 from tuner.library.manifest import Manifest, SubgraphEntry
-from tuner.process_folder import shared_folder
+from tuner.workers.exchange import take
 from tuner.workers.pool import CallTimeout, Pool
 
 Outcome = Literal["identical", "differs", "cannot"]
@@ -105,7 +105,7 @@ def reproduce(
     if out is not None and (out.is_file() or (out.is_dir() and any(out.iterdir()))):
         raise RequestError(f"{out} already exists; choose an empty folder for the objects")
     target = _check_versions(context, manifest, worker)
-    with tempfile.TemporaryDirectory(dir=shared_folder()) as scratch:
+    with tempfile.TemporaryDirectory() as scratch:
         top = Path(scratch)
         compiler = ObjectCompiler(context, open_local(context.settings), target, worker)
         subgraphs = []
@@ -172,15 +172,17 @@ def _compile(compiler: ObjectCompiler, entry: SubgraphEntry, top: Path) -> dict[
     # Named by the digest computed here: a name from the manifest could leave the folder.
     out = top / digest
     out.mkdir(exist_ok=True)
-    try:
-        compiler.worker.call(
-            engine,
-            "compile_subgraph",
-            compiler.object_request(request, out),
-            timeout_secs=_TIMEOUT_SECS,
-        )
-    except CallTimeout as error:
-        raise WorkError(f"compiling took longer than {_TIMEOUT_SECS:.0f} s") from error
+    with compiler.worker.exchange.new_output() as made:
+        try:
+            compiler.worker.call(
+                engine,
+                "compile_subgraph",
+                compiler.object_request(request, made),
+                timeout_secs=_TIMEOUT_SECS,
+            )
+        except CallTimeout as error:
+            raise WorkError(f"compiling took longer than {_TIMEOUT_SECS:.0f} s") from error
+        take(made, out)
     return {path.name: manifests.sha256_of(path) for path in sorted(out.iterdir())}
 
 

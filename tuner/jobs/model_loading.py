@@ -1,16 +1,20 @@
 """Loading of models in a worker, so that the coordinator never holds their weights."""
 
-import re
+import hashlib
+import os
+import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tuner.atomic_files import atomic_file
 from tuner.errors import MalformedAnswer, ModelError, WorkerLost, WorkError
-from tuner.networks.base import LoadedModel, file_hash
+from tuner.networks.base import LoadedModel, file_hash, hash_with
 from tuner.workers.pool import CallTimeout, Pool
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_FORMATS = ("onnx", "pt2")
+_COPY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -108,25 +112,54 @@ def load_in(
         ModelError: If the model cannot be loaded.
         WorkError: If the worker is lost.
     """
-    arguments = (
-        query.reference,
-        dict(query.inputs),
-        query.random_weights,
-        str(folder),
-        limits.alone,
-        dict(query.sizes),
-    )
-    loaded: LoadedModel = call_on_model(
-        worker,
-        "tuner.networks.worker",
-        "load_model",
-        *arguments,
-        limits=limits,
-        subject=f"loading {query.reference}",
-        returns=LoadedModel,
-    )
-    # A parser may be at the mercy of the model: only the file that it was to write is touched.
-    expected = folder / f"{loaded.sha256}.{loaded.file.format}"
-    if not _SHA256.fullmatch(loaded.sha256) or Path(loaded.file.path) != expected:
-        raise MalformedAnswer(f"loading {query.reference} named another file than its own")
-    return loaded
+    with worker.exchange.new_output() as made:
+        arguments = (
+            query.reference,
+            dict(query.inputs),
+            query.random_weights,
+            str(made),
+            limits.alone,
+            dict(query.sizes),
+        )
+        loaded: LoadedModel = call_on_model(
+            worker,
+            "tuner.networks.worker",
+            "load_model",
+            *arguments,
+            limits=limits,
+            subject=f"loading {query.reference}",
+            returns=LoadedModel,
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        return _kept(loaded, made, folder)
+
+
+def _kept(loaded: LoadedModel, made: Path, folder: Path) -> LoadedModel:
+    """Copy the file of a loaded model into the folder of models, under the hash that it has.
+
+    A parser may be at the mercy of the model, and its process may write the file as long as it
+    lives: the bytes that are kept are those that were hashed.
+
+    Raises:
+        MalformedAnswer: If the worker named another file, or another hash.
+        WorkError: If the file cannot be copied.
+    """
+    name = f"{loaded.sha256}.{loaded.file.format}"
+    problem = f"loading {loaded.name} named another file or hash than its own"
+    if loaded.file.format not in _FORMATS or Path(loaded.file.path) != made / name:
+        raise MalformedAnswer(problem)
+    digest = hashlib.sha256()
+    try:
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        with os.fdopen(os.open(loaded.file.path, flags), "rb") as source:
+            if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+                raise MalformedAnswer(problem)
+            with atomic_file(folder / name) as stream:
+                while chunk := source.read(_COPY_BYTES):
+                    digest.update(chunk)
+                    stream.write(chunk)
+                if hash_with(digest, loaded.file.inputs) != loaded.sha256:
+                    raise MalformedAnswer(problem)
+    except OSError as error:
+        raise WorkError(f"cannot keep {loaded.name}: {error.strerror or error}") from error
+    return replace(loaded, file=replace(loaded.file, path=str(folder / name)))

@@ -92,7 +92,7 @@ class ModelFacts:
 
 def network_hash(model: bytes, inputs: Mapping[str, TensorSpec]) -> str:
     """Hash the cleaned bytes and the input shapes, independent of names and paths."""
-    return _with_inputs(hashlib.sha256(model), {n: (s.shape, s.dtype) for n, s in inputs.items()})
+    return hash_with(hashlib.sha256(model), {n: (s.shape, s.dtype) for n, s in inputs.items()})
 
 
 def file_hash(path: Path, inputs: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
@@ -102,10 +102,11 @@ def file_hash(path: Path, inputs: Mapping[str, tuple[tuple[int, ...], str]]) -> 
         OSError: If the file cannot be read.
     """
     with path.open("rb") as stream:
-        return _with_inputs(hashlib.file_digest(stream, "sha256"), inputs)
+        return hash_with(hashlib.file_digest(stream, "sha256"), inputs)
 
 
-def _with_inputs(digest: Any, inputs: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
+def hash_with(digest: Any, inputs: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
+    """Return the :func:`network_hash` of the model that a digest has read."""
     specs = [[name, list(shape), dtype] for name, (shape, dtype) in inputs.items()]
     digest.update(json.dumps(specs).encode())
     return str(digest.hexdigest())

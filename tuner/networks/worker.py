@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from tuner.atomic_files import atomic_file
 from tuner.engines.base import ModelFile
 from tuner.networks.base import LoadedModel, ModelFacts, TensorSpec
 from tuner.networks.load import find_dynamic_dimensions, load_network
@@ -28,12 +27,8 @@ def load_model(
         reference, inputs, sizes=sizes, random_weights=random_weights, alone=alone
     )
     path = Path(folder) / f"{network.sha256}.{network.format}"
-    # An existing file may have been truncated by a power failure, or altered.
-    if not path.is_file() or path.read_bytes() != network.model:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file(path) as stream:
-            stream.write(network.model)
-    path.touch()  # the service removes files that were not used for a day
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(network.model)
     return LoadedModel(
         name=network.name,
         sha256=network.sha256,

@@ -31,7 +31,7 @@ from tuner.profiling.results import LibraryProfile, as_json
 from tuner.settings import Settings
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
-from tuner.workers.sandbox_paths import Access, model_access
+from tuner.workers.sandbox_paths import model_access, timing_access
 
 _TIMEOUT_SECS = 600.0
 _RUNS_IN_TURN = 10
@@ -90,7 +90,7 @@ def profile_library(context: Context, folder: Path, request: ProfileRequest) -> 
         tempfile.TemporaryDirectory(dir=shared_folder()) as scratch,
         device_lock(settings.data_dir),
         gpu_locked(device),
-        fresh_worker(settings, "profile", Access(files=(folder.absolute(),))) as worker,
+        fresh_worker(settings, "profile", timing_access(folder)) as worker,
     ):
         file = Path(scratch) / "inputs.npz"
         model = _load_model(settings, described, program, request, Path(scratch))

@@ -12,13 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.settings import Settings
+from tuner.workers.exchange import Exchange
 from tuner.workers.memory import data_limit, memory_limits
 from tuner.workers.pool import Pool, WorkerSettings
 from tuner.workers.sandbox_paths import (
     Access,
-    cache_scratch,
     make_folder,
     models_folder,
+    new_exchange,
     references_folder,
     sandbox_of,
     scratch_folder,
@@ -34,16 +35,14 @@ def builder_pool(settings: Settings, n_workers: int) -> Pool:
     return _one_core_pool(settings, n_workers, "builder", access)
 
 
-def compiler_pool(settings: Settings, n_workers: int) -> Pool:
-    """Start processes that compile subgraphs, each on one core."""
-    return _one_core_pool(
-        settings, n_workers, "compiler", Access(writes=(cache_scratch(settings),))
-    )
+def compiler_pool(settings: Settings) -> Pool:
+    """Start a process that compiles subgraphs on one core, out of the reach of others that do."""
+    return _one_core_pool(settings, 1, "compiler", _NO_ACCESS, new_exchange(settings))
 
 
 def runner_pool(settings: Settings, environ: Mapping[str, str] | None = None) -> Pool:
     """Start the process that runs the candidates of one device; see :func:`fresh_worker`."""
-    access = Access(files=_measured_files(settings))
+    access = Access(files=_measured_files(settings), pins_threads=True)
     limit = memory_limits(settings).runner
     return _pool(settings, "runner", access, max_bytes=limit, environ=environ)
 
@@ -70,15 +69,17 @@ def fresh_worker(
     Args:
         settings: Engine and data directory.
         name: Name of the log file, without its suffix.
-        access: Files that it may reach, beside cleaned models and temporary ones of the cache.
+        access: Files that it may reach, beside cleaned models and those of its calls.
         max_bytes: Memory that each process may use for data; None for that of a process with a
             whole network.
         environ: More environment variables.
     """
-    own = (models_folder(settings.data_dir), cache_scratch(settings))
-    access = replace(access, writes=(*access.writes, *own))
+    models = models_folder(settings.data_dir)
+    make_folder(models)
+    access = replace(access, files=(*access.files, models))
     max_bytes = memory_limits(settings).network if max_bytes is None else max_bytes
-    return _pool(settings, name, access, max_bytes=max_bytes, environ=environ)
+    exchange = new_exchange(settings)
+    return _pool(settings, name, access, max_bytes=max_bytes, environ=environ, exchange=exchange)
 
 
 def _measured_files(settings: Settings) -> tuple[Path, ...]:
@@ -89,9 +90,23 @@ def _measured_files(settings: Settings) -> tuple[Path, ...]:
     return folders
 
 
-def _one_core_pool(settings: Settings, n_workers: int, name: str, access: Access) -> Pool:
+def _one_core_pool(
+    settings: Settings,
+    n_workers: int,
+    name: str,
+    access: Access,
+    exchange: Exchange | None = None,
+) -> Pool:
     limit = memory_limits(settings).builder
-    return _pool(settings, name, access, n_workers=n_workers, n_threads=1, max_bytes=limit)
+    return _pool(
+        settings,
+        name,
+        access,
+        n_workers=n_workers,
+        n_threads=1,
+        max_bytes=limit,
+        exchange=exchange,
+    )
 
 
 def _pool(  # noqa: PLR0913  one place that starts pools
@@ -103,7 +118,14 @@ def _pool(  # noqa: PLR0913  one place that starts pools
     n_workers: int = 1,
     n_threads: int | None = None,
     environ: Mapping[str, str] | None = None,
+    exchange: Exchange | None = None,
 ) -> Pool:
+    if exchange is not None:
+        access = replace(
+            access,
+            files=(*access.files, exchange.inputs),
+            writes=(*access.writes, exchange.outputs),
+        )
     n_threads = n_threads or len(os.sched_getaffinity(0))
     threads = {"TVM_NUM_THREADS": str(n_threads), "OMP_NUM_THREADS": str(n_threads)}
     engine = WorkerSettings(
@@ -114,6 +136,7 @@ def _pool(  # noqa: PLR0913  one place that starts pools
         interpreter=settings.interpreter,
         max_log_bytes=settings.retention.log_max_size,
         sandbox=sandbox_of(settings, access, settings.interpreter),
+        exchange=exchange,
     )
     if engine.interpreter is None:
         return Pool(engine)

@@ -12,6 +12,7 @@ import atexit
 import os
 import select
 import signal
+import tempfile
 import threading
 import time
 import weakref
@@ -24,8 +25,10 @@ from typing import TYPE_CHECKING, Any, Self
 from tuner.engines.environments import Interpreter
 from tuner.engines.result_types import result_type
 from tuner.errors import WorkerLost
+from tuner.process_folder import process_folder
 from tuner.workers import messages, process_trees
 from tuner.workers.base import CallTimeout
+from tuner.workers.exchange import Exchange
 from tuner.workers.future_call import FutureCall
 from tuner.workers.log_rotation import DEFAULT_MAX_BYTES, rotate
 from tuner.workers.pause_group import current_group
@@ -44,6 +47,7 @@ MAX_CALL_SECS = 3600.0
 _CHECK_INTERVAL_SECS = 1.0
 # Signals that a process brings about by what it executes.
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
+_KILLS = {signal.SIGKILL, signal.SIGTERM}
 _open_pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()
 
 
@@ -60,6 +64,8 @@ class WorkerSettings:
         interpreter: Python that runs the processes; None for that of this process.
         max_log_bytes: Length from which the log is rotated when the pool starts.
         sandbox: Limits of the processes on files and network; None for none.
+        exchange: Folders for files of their calls, which are removed with the pool; None for
+            folders in that of this process.
     """
 
     n_workers: int
@@ -69,6 +75,7 @@ class WorkerSettings:
     interpreter: Interpreter | None = None
     max_log_bytes: int = DEFAULT_MAX_BYTES
     sandbox: Sandbox | None = None
+    exchange: Exchange | None = None
 
 
 class Pool:
@@ -89,6 +96,7 @@ class Pool:
         self._is_closed = False
         self._thread: threading.Thread | None = None
         self._event = -1
+        self._exchange = settings.exchange
         self.n_workers = settings.n_workers
         self._group = current_group()
         if self._group is not None:
@@ -99,6 +107,14 @@ class Pool:
         """Ids of the workers."""
         with self._lock:
             return [worker.process.pid for worker in self._workers]
+
+    @property
+    def exchange(self) -> Exchange:
+        """Folders for files of its calls."""
+        if self._exchange is None:
+            self._exchange = Exchange(Path(tempfile.mkdtemp(dir=process_folder())))
+            self._exchange.make()
+        return self._exchange
 
     def submit(
         self,
@@ -165,6 +181,8 @@ class Pool:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         self.resume()
+        if self._exchange is not None:
+            self._exchange.remove()
 
     def pause(self) -> None:
         """Stop the workers, and the processes they started, until :meth:`resume`.
@@ -285,7 +303,8 @@ class Pool:
 
     def _remove_ended(self, worker: WorkerHandle) -> None:
         status = worker.end(at_once=False)
-        self._remove(worker, WorkerLost(_describe_exit(status), crashed=-status in _CRASHES))
+        crashed, killed = -status in _CRASHES, -status in _KILLS
+        self._remove(worker, WorkerLost(_describe_exit(status), crashed=crashed, killed=killed))
 
     def _remove(self, worker: WorkerHandle, error: Exception, *, at_once: bool = False) -> None:
         """End a worker with an error for its call; one that did not start costs a waiting call."""

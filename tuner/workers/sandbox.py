@@ -18,6 +18,8 @@ from tuner.workers import landlock, syscall_filter
 _PR_SET_NO_NEW_PRIVS = 38
 # Below it, files can be truncated that cannot be written; Linux 6.2 has it.
 _MIN_LANDLOCK = 3
+# From it on, Landlock confines signals, to children of the process too.
+_MIN_LANDLOCK_OF_SIGNALS = 6
 # Devices that hold nothing, and those of NVIDIA's driver, which checks each process itself.
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _GPU_DEVICES = ("nvidia", "dri", "dxg")
@@ -37,6 +39,7 @@ class Sandbox:
         lists: Folders that it lists, with all beneath.
         writes: Folders that it reads and writes.
         tcp_ports: Ports that it connects to; empty for no network at all.
+        pins_threads: True to choose the cores of its threads, as kernels that are timed need.
         is_required: True to end rather than run with less.
     """
 
@@ -44,6 +47,7 @@ class Sandbox:
     lists: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     tcp_ports: tuple[int, ...] = ()
+    pins_threads: bool = False
     is_required: bool = False
 
     def as_text(self) -> str:
@@ -94,7 +98,12 @@ def enter(sandbox: Sandbox, scratch: str) -> None:
     if landlock.abi_version():
         landlock.restrict(_rules(sandbox, scratch), sandbox.tcp_ports)
     if syscall_filter.is_supported():
-        syscall_filter.install(network=bool(sandbox.tcp_ports))
+        permissions = syscall_filter.Permissions(
+            network=bool(sandbox.tcp_ports),
+            pinning=sandbox.pins_threads,
+            signals=landlock.abi_version() >= _MIN_LANDLOCK_OF_SIGNALS,
+        )
+        syscall_filter.install(permissions)
 
 
 def enter_or_report(sandbox: Sandbox, scratch: str) -> None:

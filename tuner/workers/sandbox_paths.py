@@ -23,6 +23,7 @@ from tuner.errors import RequestError
 from tuner.process_folder import shared_folder
 from tuner.settings import Settings, config_file
 from tuner.workers import sandbox
+from tuner.workers.exchange import Exchange
 from tuner.workers.sandbox import Sandbox
 
 _SYSTEM = (
@@ -38,6 +39,7 @@ _SYSTEM = (
 _SEARCH_PATHS = ("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "TVM_LIBRARY_PATH")
 _HOMES = ("CUDA_PATH", "CUDA_HOME", "TVM_HOME", "CONDA_PREFIX", "VIRTUAL_ENV")
 _BESIDE_PROGRAMS = ("lib", "lib64", "libexec", "include")
+_PARTS_OF_ENVIRONMENT = ("bin", *_BESIDE_PROGRAMS, "share", "pyvenv.cfg")
 # Packages of the tuner, which may lie in a folder with other things.
 _OWN_PACKAGES = ("tuner", "scheduler", "records")
 _MAX_NEIGHBOURS = 10_000
@@ -54,12 +56,14 @@ class Access:
         beside: Files that they read with those beside them, such as the weights of a model.
         writes: Folders that they read and write.
         tcp_ports: Ports that they connect to; empty for no network.
+        pins_threads: True if they time kernels, whose threads stay on their cores.
     """
 
     files: tuple[Path, ...] = ()
     beside: tuple[Path, ...] = ()
     writes: tuple[Path, ...] = ()
     tcp_ports: tuple[int, ...] = ()
+    pins_threads: bool = False
 
 
 def scratch_folder(data_dir: Path) -> Path:
@@ -89,6 +93,11 @@ def model_access(*references: str, alone: bool = False) -> Access:
     return Access(files=paths) if alone else Access(beside=paths)
 
 
+def timing_access(library: Path) -> Access:
+    """Return the access that timing a library takes."""
+    return Access(files=(library.absolute(),), pins_threads=True)
+
+
 def sandbox_of(
     settings: Settings, access: Access, interpreter: Interpreter | None
 ) -> Sandbox | None:
@@ -103,7 +112,8 @@ def sandbox_of(
     check_kernel(is_required=is_required)
     private = _private_paths(settings)
     reads: list[str | Path] = [*_SYSTEM, *_installed(private)]
-    reads += [*_engine_folders(settings, interpreter), *settings.worker_paths, *access.files]
+    reads += [*_engine_folders(settings, interpreter, private), *settings.worker_paths]
+    reads += access.files
     for file in access.beside:
         reads += _with_neighbours(file, private)
     writes = (*access.writes, shared_folder())
@@ -117,13 +127,16 @@ def sandbox_of(
         lists=_texts(lists),
         writes=_texts(writes),
         tcp_ports=access.tcp_ports,
+        pins_threads=access.pins_threads,
         is_required=is_required,
     )
 
 
-def cache_scratch(settings: Settings) -> Path:
-    """Return the folder of the build cache in which entries are made."""
-    return LocalTier(settings.cache_dir, lambda _: None).scratch
+def new_exchange(settings: Settings) -> Exchange:
+    """Make folders for files of a pool's calls, in the build cache, which links what it keeps."""
+    exchange = Exchange(LocalTier(settings.cache_dir, lambda _: None).make_folder())
+    exchange.make()
+    return exchange
 
 
 def check_kernel(*, is_required: bool) -> None:
@@ -160,18 +173,34 @@ def _private_paths(settings: Settings) -> list[Path]:
 def _installed(private: Iterable[Path]) -> Iterator[Path]:
     """Yield folders of Python and its packages, and of programs and libraries in use."""
     private = list(private)
-    installation = (Path(sys.prefix), Path(sys.base_prefix), Path(sysconfig.get_path("stdlib")))
+    installation = list(_environments(private, sys.prefix, sys.base_prefix))
+    installation.append(Path(sysconfig.get_path("stdlib")))
     yield from installation
     for folder in _import_folders():
         if any(folder.is_relative_to(prefix) for prefix in installation):
             continue
-        if folder.name in ("site-packages", "dist-packages"):
+        if folder.name in ("site-packages", "dist-packages") and not _holds(folder, private):
             yield folder
         else:
             yield from _packages_in(folder)
     for package in _OWN_PACKAGES:
         yield from _folders_of(package)
     yield from (path for path in _named_by_variables(os.environ) if not _holds(path, private))
+
+
+def _environments(private: Iterable[Path], *prefixes: str | Path) -> Iterator[Path]:
+    """Yield the folders of Python environments; of one with other things, its own parts.
+
+    An environment may have been made in the folder of a user, or in that of the data directory; the
+    Python of ``/bin`` has the whole system for its folder.
+    """
+    private = list(private)
+    for prefix in map(Path, prefixes):
+        if not _holds(prefix, private):
+            yield prefix
+            continue
+        parts = (prefix / name for name in _PARTS_OF_ENVIRONMENT)
+        yield from (part for part in parts if not _holds(part, private))
 
 
 def _named_by_variables(environ: Mapping[str, str]) -> Iterator[Path]:
@@ -202,14 +231,16 @@ def _packages_in(folder: Path) -> Iterator[Path]:
             yield entry
 
 
-def _engine_folders(settings: Settings, interpreter: Interpreter | None) -> Iterator[Path]:
+def _engine_folders(
+    settings: Settings, interpreter: Interpreter | None, private: Iterable[Path]
+) -> Iterator[Path]:
     """Yield the folders of an engine's package, and of its environment."""
     package = settings.engine.partition(".")[0]
     yield from _folders_of(package)
     if interpreter is None:
         return
     python = Path(interpreter.path)
-    yield from (python.parents[1], python.resolve().parents[1])
+    yield from _environments(private, python.parents[1], python.resolve().parents[1])
     for name, folder in interpreter.folders.items():
         yield Path(folder) / name
 

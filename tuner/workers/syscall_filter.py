@@ -9,13 +9,16 @@ import os
 import platform
 import socket
 import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _SET_MODE_FILTER, _TSYNC = 1, 1 << 0
 # Older kernels slow down processes with a filter by a mitigation, which would show in timings.
 _SPEC_ALLOW = 1 << 2
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
-# Offsets in the data of a filter: number, architecture, low half of the first argument.
+# Offsets in the data of a filter: number, architecture, low half of the first argument; the next
+# arguments follow in steps of 8 bytes. Ids of processes are 32 bits wide.
 _NUMBER, _ARCH, _ARGUMENT = 0, 4, 16
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 # On x86-64, numbers from here on are those of the x32 ABI.
@@ -54,6 +57,24 @@ _DENIED_EVERYWHERE = {
     "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433,
     "pidfd_getfd": 438, "process_madvise": 440, "mount_setattr": 442, "quotactl_fd": 443,
 }  # fmt: skip
+# Numbers on x86-64 and ARM64 of system calls that act on a process, and the argument that names it:
+# none (0) and this one are permitted.
+_ON_PROCESSES = {
+    "prlimit64": (302, 261, 0), "sched_setparam": (142, 118, 0),
+    "sched_setscheduler": (144, 119, 0), "sched_setattr": (314, 274, 0),
+    "setpriority": (141, 140, 1), "ioprio_set": (251, 30, 1), "migrate_pages": (256, 238, 0),
+    "move_pages": (279, 239, 0),
+}  # fmt: skip
+_SET_AFFINITY = (203, 122, 0)
+# The first argument of these names the kind of target; the kind "process" alone is permitted.
+_KINDS = {"setpriority": 0, "ioprio_set": 1}
+# Signals to another process; a first argument that names this one is permitted.
+_SIGNALS = {
+    "kill": (62, 129, 0), "tgkill": (234, 131, 0), "rt_sigqueueinfo": (129, 138, 0),
+    "rt_tgsigqueueinfo": (297, 240, 0),
+}  # fmt: skip
+# Signals by the id of a thread or by a descriptor, which tell a filter nothing.
+_OTHER_SIGNALS = {"tkill": (200, 130), "pidfd_send_signal": (424, 424)}
 _CLONE3 = 435
 # Audit architecture, and the numbers of seccomp, socket and clone.
 _MACHINES = {"x86_64": (0xC000003E, 317, 41, 56), "aarch64": (0xC00000B7, 277, 198, 220)}
@@ -72,20 +93,32 @@ def is_supported() -> bool:
     return ctypes.get_errno() == errno.EFAULT
 
 
-def install(*, network: bool) -> None:
+@dataclass(frozen=True)
+class Permissions:
+    """System calls that a process keeps, though others lose them.
+
+    Attributes:
+        network: Sockets of the internet; others are denied in any case, but for connected pairs.
+        pinning: The choice of cores for any thread of the user. Libraries with threads of their
+            own choose them by the ids of these, which a filter cannot tell from those of others.
+        signals: Signals to any process of the user, for kernels that confine them by Landlock.
+    """
+
+    network: bool = False
+    pinning: bool = False
+    signals: bool = False
+
+
+def install(permissions: Permissions) -> None:
     """Filter the system calls of all threads of this process, and of its children, for good.
 
     The process must have set ``no_new_privs``.
-
-    Args:
-        network: True to allow sockets of the internet; others are denied in any case, but for
-            connected pairs.
 
     Raises:
         OSError: If the kernel refuses.
     """
     machine = platform.machine()
-    code = program(machine, network=network)
+    code = program(machine, permissions, os.getpid())
     instructions = ctypes.create_string_buffer(code, len(code))
     address = ctypes.addressof(instructions)
     header = struct.pack("@HP", len(code) // 8, address)
@@ -95,10 +128,22 @@ def install(*, network: bool) -> None:
         raise OSError(error, os.strerror(error), "seccomp")
 
 
-def program(machine: str, *, network: bool) -> bytes:
-    """Assemble the filter of an architecture, as classic BPF."""
+_Instruction = tuple[int, int, int, int]
+
+
+def program(machine: str, permissions: Permissions, process_id: int) -> bytes:
+    """Assemble the filter of an architecture, as classic BPF.
+
+    Args:
+        machine: Name of the architecture.
+        permissions: System calls to permit.
+        process_id: Process that may act on itself.
+    """
     arch, _, socket_call, clone = _MACHINES[machine]
     denied = [*_DENIED[machine].values(), *_DENIED_EVERYWHERE.values()]
+    column = list(_MACHINES).index(machine)
+    if not permissions.signals:
+        denied += [numbers[column] for numbers in _OTHER_SIGNALS.values()]
     code = [
         (_LOAD, 0, 0, _ARCH),
         (_EQUAL, 1, 0, arch),
@@ -114,22 +159,42 @@ def program(machine: str, *, network: bool) -> bytes:
         (_ANY_BIT, 0, 1, _NAMESPACES),
         _refuse(errno.EPERM),
         (_RETURN, 0, 0, _ALLOW),
-        (_EQUAL, 0, 3 + len(_INTERNET) if network else 1, socket_call),
     ]
-    if network:
-        code.append((_LOAD, 0, 0, _ARGUMENT))
-        code += [
-            (_EQUAL, len(_INTERNET) - index, 0, family) for index, family in enumerate(_INTERNET)
-        ]
-        code += [_refuse(errno.EACCES), (_RETURN, 0, 0, _ALLOW)]
-    else:
-        code.append(_refuse(errno.EACCES))
+    code += _checked(socket_call, [(0, _INTERNET if permissions.network else ())], errno.EACCES)
+    for name, (*numbers, argument) in _ON_PROCESSES.items():
+        kinds = [(0, (_KINDS[name],))] if name in _KINDS else []
+        code += _checked(numbers[column], [*kinds, (argument, (0, process_id))])
+    if not permissions.pinning:
+        *numbers, argument = _SET_AFFINITY
+        code += _checked(numbers[column], [(argument, (0, process_id))])
+    if not permissions.signals:
+        for *numbers, argument in _SIGNALS.values():
+            code += _checked(numbers[column], [(argument, (process_id,))])
     for index, number in enumerate(denied):
         code.append((_EQUAL, len(denied) - index, 0, number))
     code += [(_RETURN, 0, 0, _ALLOW), _refuse(errno.EPERM)]
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
 
 
-def _refuse(error: int) -> tuple[int, int, int, int]:
+def _checked(
+    number: int, permitted: Iterable[tuple[int, tuple[int, ...]]], error: int = errno.EPERM
+) -> list[_Instruction]:
+    """Return instructions that decide about one system call, by values of its arguments.
+
+    Args:
+        number: Number of the system call.
+        permitted: Positions of arguments, each with the values that it may have.
+        error: Number of the error otherwise.
+    """
+    block: list[_Instruction] = []
+    for argument, values in permitted:
+        block.append((_LOAD, 0, 0, _ARGUMENT + 8 * argument))
+        block += [(_EQUAL, len(values) - index, 0, value) for index, value in enumerate(values)]
+        block.append(_refuse(error))
+    block.append((_RETURN, 0, 0, _ALLOW))
+    return [(_EQUAL, 0, len(block), number), *block]
+
+
+def _refuse(error: int) -> _Instruction:
     """Return the instruction that fails a system call with an error number."""
     return (_RETURN, 0, 0, _ERRNO | error)

@@ -31,6 +31,7 @@ class Loads:
         self.n_calls = 0
         self.before: Callable[[], object] | None = None
         self._worker = worker
+        self.exchange = worker.exchange
 
     def call(self, *args: object, **options: object) -> object:
         """Count a call and pass it to the worker."""

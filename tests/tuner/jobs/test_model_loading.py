@@ -4,11 +4,15 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import onnx
 import pytest
 
 from tests.tuner.executors import helpers
-from tuner.errors import ModelError, WorkerLost
-from tuner.jobs.model_loading import LoadLimits, call_on_model
+from tests.tuner.networks.models import relu_model
+from tests.tuner.workers import inside_sandbox
+from tuner.errors import ModelError, WorkerLost, WorkError
+from tuner.jobs.model_loading import LoadLimits, ModelQuery, call_on_model, check_file, load_in
+from tuner.networks.base import LoadedModel, network_hash
 from tuner.workers.pool import Pool, WorkerSettings
 
 
@@ -43,3 +47,55 @@ def test_a_killed_process_is_no_error_of_the_model(worker: Pool) -> None:
     """It may have been killed for any reason."""
     with pytest.raises(WorkerLost):
         read_model(worker, "die", signal.SIGKILL)
+
+
+class Liar:
+    """A worker whose loader answers what it was told by a hostile model."""
+
+    def __init__(self, worker: Pool, *answer: object) -> None:
+        self.exchange = worker.exchange
+        self._worker, self._answer = worker, answer
+
+    def call(self, _module: str, _function: str, *args: object, **options: object) -> object:
+        """Lie about the model, into the folder that the loader has."""
+        *first, kind = self._answer
+        arguments = (*first, args[3], kind)
+        return self._worker.call(inside_sandbox.NAME, "lie", *arguments, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def victim(worker: Pool, tmp_path: Path) -> LoadedModel:
+    """The cleaned model of another job."""
+    onnx.save(relu_model(1, 4), tmp_path / "m.onnx")
+    return load_in(worker, tmp_path / "models", ModelQuery(str(tmp_path / "m.onnx"), {}, None))
+
+
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [("file", "onnx"), ("file", "pt3"), ("link", "onnx"), ("pipe", "onnx"), ("elsewhere", "onnx")],
+)
+def test_a_loader_cannot_pass_a_file_off_as_another_model(
+    worker: Pool, victim: LoadedModel, kind: str, form: str
+) -> None:
+    """Neither under its hash, nor by its name: the hash is computed here, of what is kept."""
+    kept = Path(victim.file.path)
+    content = b"other" if kind == "file" else str(kept).encode()
+    liar = Liar(worker, victim.sha256, content, form, kind)
+
+    with pytest.raises(WorkError):
+        load_in(liar, kept.parent, ModelQuery("m.onnx", {}, None))  # type: ignore[arg-type]
+
+    check_file(victim)
+    assert list(kept.parent.iterdir()) == [kept]
+
+
+def test_a_loader_may_name_its_own_file(worker: Pool, victim: LoadedModel) -> None:
+    """It is kept under the hash that it has."""
+    content = b"another model"
+    sha256 = network_hash(content, {})
+    liar = Liar(worker, sha256, content, "onnx", "file")
+
+    loaded = load_in(liar, Path(victim.file.path).parent, ModelQuery("m.onnx", {}, None))  # type: ignore[arg-type]
+
+    assert Path(loaded.file.path).read_bytes() == content
+    check_file(loaded)

@@ -4,15 +4,44 @@ import ctypes
 import errno
 import os
 import platform
+import resource
 import signal
 import socket
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
+
+from tuner.engines.base import ModelFile
+from tuner.networks.base import LoadedModel
+from tuner.workers import syscall_filter
 
 NAME = "tests.tuner.workers.inside_sandbox"
 _PTRACE = {"x86_64": 101, "aarch64": 117}
+_PR_SET_NO_NEW_PRIVS = 38
 _UNSHARE_USER = 0x10000000
+
+
+def lie(sha256: str, content: bytes, form: str, folder: str, kind: str) -> LoadedModel:
+    """Answer as the loader of another model: with its file, or with what is not a file."""
+    path = Path(folder) / f"{sha256}.{form}"
+    if kind == "link":
+        path.symlink_to(content.decode())
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "elsewhere":
+        path = Path(content.decode())
+    else:
+        path.write_bytes(content)
+    return LoadedModel("other", sha256, ModelFile(str(path), form, {}), ("y",), ())
+
+
+def make(folder: str, name: str, target: str = "") -> None:
+    """Make a file, or a link if it has a target."""
+    if target:
+        (Path(folder) / name).symlink_to(target)
+    else:
+        (Path(folder) / name).write_text("made")
 
 
 def read(path: str) -> str:
@@ -77,6 +106,64 @@ def signal_process_kill() -> None:
 def trace_parent() -> str:
     """Attach to the process that started this one."""
     return _attempt(lambda: _system_call(_PTRACE[platform.machine()], 16, os.getppid(), 0, 0))
+
+
+def limit_process(pid: int) -> str:
+    """Limit the length of the files that a process writes."""
+    return _attempt(lambda: resource.prlimit(pid, resource.RLIMIT_FSIZE))
+
+
+def pin_process(pid: int) -> str:
+    """Choose the cores of a process."""
+    return _attempt(lambda: os.sched_setaffinity(pid, os.sched_getaffinity(0)))
+
+
+def schedule_process(pid: int) -> str:
+    """Choose when a process runs."""
+    return _attempt(lambda: os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0)))
+
+
+def slow_process(pid: int) -> str:
+    """Give a process the priority that it has."""
+    return _attempt(lambda: os.setpriority(os.PRIO_PROCESS, pid, os.nice(0)))
+
+
+def slow_all() -> str:
+    """Give all processes of the user the priority of this one."""
+    return _attempt(lambda: os.setpriority(os.PRIO_USER, 0, os.nice(0)))
+
+
+def pin_thread() -> str:
+    """Choose the cores of another thread of this process by its id, as OpenMP does."""
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    try:
+        return pin_process(thread.native_id or 0)
+    finally:
+        end.set()
+        thread.join()
+
+
+def gain_no_privileges() -> None:
+    """Give up what the programs of this process could gain."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def signal_without_landlock(pid: int) -> dict[str, str]:
+    """Signal a process, with the filter that kernels get whose Landlock leaves signals."""
+    own = os.getpid()
+    syscall_filter.install(syscall_filter.Permissions())
+    libc = ctypes.CDLL(None, use_errno=True)
+    return {
+        "kill": signal_process(pid),
+        "kill all": signal_process(-1),
+        "kill group": signal_process(0),
+        "own": signal_process(own),
+        "own thread": _attempt(lambda: signal.pthread_kill(threading.get_ident(), 0)),
+        "sigqueue": _attempt(lambda: _checked(libc.sigqueue(pid, 0, None))),
+        "descriptor": _attempt(lambda: signal.pidfd_send_signal(os.pidfd_open(pid), 0)),
+    }
 
 
 def new_user_namespace() -> str:

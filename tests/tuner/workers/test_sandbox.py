@@ -16,11 +16,13 @@ import pytest
 from tests.cli import ROOT
 from tests.tuner.workers import inside_sandbox
 from tests.tuner.workers.inside_sandbox import NAME
+from tuner.build_cache.local import LocalTier
+from tuner.engines.environments import Interpreter
 from tuner.errors import RequestError, WorkerLost
 from tuner.process_folder import process_folder, shared_folder
 from tuner.settings import Settings, read_settings
 from tuner.workers import landlock, sandbox, sandbox_paths, syscall_filter
-from tuner.workers.factory import client_pool, fresh_worker, runner_pool
+from tuner.workers.factory import client_pool, compiler_pool, fresh_worker, runner_pool
 from tuner.workers.pool import Pool
 from tuner.workers.sandbox import Sandbox
 from tuner.workers.sandbox_paths import Access, model_access, scratch_folder
@@ -95,11 +97,62 @@ def test_an_upload_is_read_alone(home: Path, settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("function", ["write", "truncate", "remove"])
-@pytest.mark.parametrize("path", ["data/tuner.db", "own/notes", "m.onnx"])
+@pytest.mark.parametrize("path", ["data/tuner.db", "own/notes", "m.onnx", "data/models/m"])
 def test_other_files_cannot_be_changed(worker: Pool, home: Path, function: str, path: str) -> None:
-    """Not even the model that may be read."""
+    """Not even the model that may be read, and the cleaned models of others."""
     assert worker.call(NAME, function, str(home / path)) == "EACCES"
     assert (home / path).read_text() == SECRET
+
+
+def test_what_workers_make_is_out_of_reach_of_others(worker: Pool, settings: Settings) -> None:
+    """Until it is published in the build cache, a worker of another job could alter it."""
+    with (
+        fresh_worker(settings) as other,
+        other.exchange.new_output() as made,
+        other.exchange.new_input() as given,
+        LocalTier(settings.cache_dir, lambda _: None).new_folder() as published,
+    ):
+        for folder in (made, given, published):
+            (folder / "file").write_text(SECRET)
+
+        assert other.call(NAME, "write", str(made / "file")) == "ok"
+        assert other.call(NAME, "read", str(given / "file")) == SECRET
+        assert other.call(NAME, "write", str(given / "file")) == "EACCES"
+        assert other.call(NAME, "read", str(published / "file")) == "EACCES"
+        for folder in (made, given, published):
+            assert worker.call(NAME, "read", str(folder / "file")) == "EACCES"
+            assert worker.call(NAME, "write", str(folder / "new")) == "EACCES"
+        root = other.exchange.root
+    assert not root.exists()
+
+
+def test_compilers_of_one_build_have_nothing_in_common(settings: Settings) -> None:
+    """Each compiles subgraphs of its own, which may be those of other networks."""
+    with (
+        compiler_pool(settings) as one,
+        compiler_pool(settings) as other,
+        one.exchange.new_output() as made,
+    ):
+        assert other.call(NAME, "write", str(made / "code.o")) == "EACCES"
+        assert one.call(NAME, "write", str(made / "code.o")) == "ok"
+
+
+def test_an_environment_with_private_files_is_read_in_part(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may lie in the folder of the data directory, or be that of the system."""
+    settings = replace(settings, data_dir=tmp_path / "data")
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    python.symlink_to("/bin/python3")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(sys, "base_prefix", "/")
+
+    described = sandbox_paths.sandbox_of(settings, Access(), Interpreter(str(python), {}))
+
+    assert described is not None
+    assert {str(tmp_path / "bin"), str(tmp_path / "lib")} < set(described.reads)
+    assert not {str(tmp_path), "/", str(tmp_path / "data")} & set(described.reads)
 
 
 def test_a_runner_reads_artifacts_and_changes_nothing(home: Path, settings: Settings) -> None:
@@ -154,6 +207,36 @@ def test_other_processes_are_out_of_reach(worker: Pool) -> None:
     assert worker.call(NAME, "new_user_namespace") == "EPERM"
     if landlock.abi_version() >= 6:
         assert worker.call(NAME, "signal_process", os.getpid()) == "EPERM"
+
+
+@pytest.mark.parametrize(
+    "function", ["limit_process", "pin_process", "schedule_process", "slow_process"]
+)
+def test_settings_of_other_processes_cannot_be_changed(worker: Pool, function: str) -> None:
+    """Less memory would end the coordinator, other cores would disturb a measurement."""
+    assert worker.call(NAME, function, os.getpid()) == "EPERM"
+    assert worker.call(NAME, function, 0) == "ok"
+    assert worker.call(NAME, function, worker.process_ids[0]) == "ok"
+    assert worker.call(NAME, "slow_all") == "EPERM"
+
+
+def test_a_runner_chooses_the_cores_of_its_threads(worker: Pool, settings: Settings) -> None:
+    """OpenMP and TVM do by the ids of threads, as kernels are timed; loaders do without."""
+    with runner_pool(settings) as pool:
+        assert pool.call(NAME, "pin_thread") == "ok"
+        assert pool.call(NAME, "limit_process", os.getpid()) == "EPERM"
+    assert worker.call(NAME, "pin_thread") == "EPERM"
+
+
+def test_signals_are_confined_without_landlock_too(settings: Settings) -> None:
+    """By the filter, on kernels before Linux 6.12; signals to its own threads remain."""
+    with fresh_worker(replace(settings, worker_sandbox="off")) as pool:
+        # A filter needs no_new_privs, which nothing sets without a sandbox.
+        pool.call(NAME, "gain_no_privileges")
+        attempts = pool.call(NAME, "signal_without_landlock", os.getpid())
+
+    assert attempts.pop("own") == attempts.pop("own thread") == "ok"
+    assert set(attempts.values()) == {"EPERM"}
 
 
 def test_a_worker_gains_no_privileges(worker: Pool) -> None:
@@ -254,11 +337,12 @@ def test_threads_that_would_stay_free_are_refused(tmp_path: Path) -> None:
     assert "threads are running already" in done.stderr
 
 
-@pytest.mark.parametrize("network", [False, True])
+@pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_jumps_of_the_filter_stay_inside(machine: str, network: bool) -> None:
+def test_jumps_of_the_filter_stay_inside(machine: str, given: bool) -> None:
     """The kernel refuses others; this machine runs but one of the architectures."""
-    code = syscall_filter.program(machine, network=network)
+    permissions = syscall_filter.Permissions(given, given, given)
+    code = syscall_filter.program(machine, permissions, os.getpid())
     instructions = list(struct.iter_unpack("=HBBI", code))
 
     assert instructions[-1][0] == 0x06  # returns
