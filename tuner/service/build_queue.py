@@ -25,6 +25,7 @@ from tuner.service.background import run_beside_measurements, run_between_measur
 from tuner.service.job_loader import NO_MESSAGE, UNSTORABLE, ActivityCallback
 from tuner.service.limited_loading import (
     ProcessLimits,
+    again_if_killed,
     loaded_model,
     programs,
     user_facing_errors,
@@ -140,7 +141,9 @@ class BuildQueue:
         self._set(build.id, "running", message=None, attempts=build.attempts + 1)
         name = f"build-{build.id}"
         try:
-            library = await run_beside_measurements(self._gate, lambda: self._compile(build), name)
+            library = await run_beside_measurements(
+                self._gate, lambda: self._compile_again(build), name
+            )
             archive = await run_between_measurements(self._gate, lambda: self._pack(library), name)
         except FATAL_DB_ERRORS:
             raise
@@ -160,6 +163,14 @@ class BuildQueue:
             raise
         else:
             self._finish(build.id, library.entry.digest, archive)
+
+    def _compile_again(self, build: Build) -> CachedLibrary:
+        """Compile a library, and once more if a worker is killed over it."""
+        n_attempts = build.attempts + 2
+        return again_if_killed(
+            lambda: self._compile(build),
+            lambda: self._set(build.id, "running", attempts=n_attempts),
+        )
 
     def _compile(self, build: Build) -> CachedLibrary:
         """Compile a library into the build cache."""

@@ -20,7 +20,7 @@ from tuner.jobs.objective import with_weights
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.submission import request_of
 from tuner.service import logs
-from tuner.service.limited_loading import ProcessLimits, load_all
+from tuner.service.limited_loading import ProcessLimits, again_if_killed, load_all
 from tuner.tuning.context import TuningContext
 from tuner.tuning.session import TuningSession
 from tuner.tuning.session_options import SessionOptions
@@ -179,12 +179,19 @@ class JobLoader:
 
     def _load(self, job: Job) -> LoadedJob | None:
         request = request_of(job.request or {}, self._context.settings.data_dir)
-        prepared = load_all(self._context, request.models, self._limits, self._describe)
+        prepared = again_if_killed(
+            lambda: load_all(self._context, request.models, self._limits, self._describe),
+            lambda: self._count_attempt(job.id),
+        )
         current = self._assign(job.id, prepared)
         if current is None:
             return None
         check_arguments(prepared.tasks, self._context.settings)
         return LoadedJob(current, prepared)
+
+    def _count_attempt(self, job_id: int) -> None:
+        with self._context.sessions.begin() as session:
+            attempts.begin_job(session, job_id)
 
     def _assign(self, job_id: int, prepared: Prepared) -> Job | None:
         """Store the network and the target of a job, and return its row as it is now.

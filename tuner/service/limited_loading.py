@@ -1,12 +1,14 @@
 """Loading of submitted models within limits, with errors that their owners understand."""
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tuner.context import Context
 from tuner.devices.target_cache import DescribeTarget
-from tuner.errors import ModelError, OutOfMemory, TunerError, WorkerLost, WorkError
+from tuner.errors import ModelError, OutOfMemory, TunerError, WorkerLost, WorkError, was_killed
 from tuner.jobs.model_loading import LoadLimits
 from tuner.jobs.preparation import Prepared, combine, prepare
 from tuner.jobs.programs import programs_of, read_dimensions
@@ -15,6 +17,10 @@ from tuner.networks.shapes import DynamicDimension
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
 from tuner.workers.sandbox_paths import model_access
+
+_LOG = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,25 @@ def programs(
         load_limits = LoadLimits(limits.secs, alone=True)
         dimensions = read_dimensions(model.reference, worker, load_limits)
         return dimensions, programs_of(model, dimensions)
+
+
+def again_if_killed(work: Callable[[], Result], on_second: Callable[[], None]) -> Result:
+    """Do work, and once more if a worker process was killed over it.
+
+    The kernel kills a worker when memory runs out, which others may have taken.
+
+    Args:
+        work: Loading or compiling of models.
+        on_second: Counts the second attempt before it begins.
+    """
+    try:
+        return work()
+    except TunerError as error:
+        if not was_killed(error):
+            raise
+        _LOG.warning("a worker was killed, and the work is done once more: %s", error)
+    on_second()
+    return work()
 
 
 @contextmanager

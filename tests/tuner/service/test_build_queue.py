@@ -5,10 +5,12 @@ import hashlib
 import tarfile
 from pathlib import Path
 
+import pytest
+
 from records import attempts, builds, jobs, submissions
 from records.models import Job, Network
 from tests.tuner.cli.commands.test_bench import text_model
-from tests.tuner.service.test_job_loader import submit
+from tests.tuner.service.test_job_loader import kills, submit
 from tuner.context import Context
 from tuner.executors.local import LocalExecutor
 from tuner.jobs.requests import ModelRequest, TuneRequest
@@ -19,6 +21,7 @@ from tuner.service.job_loader import JobLoader
 from tuner.service.limited_loading import ProcessLimits
 from tuner.tuning.context import TuningContext
 
+__all__ = ["kills"]
 LIMITS = ProcessLimits(2**31)
 
 
@@ -102,6 +105,26 @@ def test_a_build_that_three_processes_died_over_is_quarantined(
     assert "died 3 times while building the library" in (quarantined.message or "")
     assert (failed.state, failed.quarantined, failed.attempts) == ("failed", False, 0)
     assert "no number 7" in (failed.message or "")
+
+
+@pytest.mark.parametrize(("n_kills", "state"), [(1, "done"), (2, "failed")])
+def test_a_build_whose_process_is_killed_is_tried_once_more(
+    context: Context, workers: LocalExecutor, kills: list[str], n_kills: int, state: str
+) -> None:
+    """The second death fails it, with the reason."""
+    job_id = submit(context)
+    loader = JobLoader(context, LIMITS, lambda _job, _activity: None)
+    assert loader.load(loader.claim(()) or Job()) is None
+    with context.sessions.begin() as session:
+        build_id = builds.request_build(session, job_id).id
+    kills += ["link_network"] * n_kills
+
+    assert asyncio.run(serve(context, workers))
+
+    with context.sessions() as session:
+        build = builds.get_build(session, build_id)
+    assert (build.state, build.attempts, kills) == (state, 0, [])
+    assert state == "done" or "killed by SIGKILL" in (build.message or "")
 
 
 def test_a_suspect_build_holds_up_no_other(context: Context, workers: LocalExecutor) -> None:

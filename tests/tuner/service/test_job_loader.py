@@ -1,5 +1,8 @@
 """Loading of submitted jobs, from the row to the session."""
 
+import os
+import signal
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,9 +19,11 @@ from tuner.jobs.preparation import Prepared
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
 from tuner.jobs.submission import submit_request
-from tuner.service import job_loader
+from tuner.service import job_loader, limited_loading
 from tuner.service.job_loader import JobLoader, LoadedJob
 from tuner.service.limited_loading import ProcessLimits
+from tuner.workers.factory import fresh_worker
+from tuner.workers.pool import Pool
 
 REQUEST = TuneRequest((ModelRequest("zoo:mlp"),), TuneSpec(trials=0))
 OTHER = ModelRequest("zoo:mlp?batch=2")
@@ -198,6 +203,58 @@ def test_a_load_that_succeeds_takes_its_attempt_back(
 
     assert load_next(loader) is not None
     assert job_of(context, job_id).attempts == 1
+
+
+@pytest.fixture
+def kills(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Functions whose calls find their worker killed, as the kernel does when memory runs out."""
+    functions: list[str] = []
+
+    def start(*args: object, **options: object) -> Pool:
+        pool = fresh_worker(*args, **options)  # type: ignore[arg-type]
+        submit = pool.submit
+
+        def kill_and_submit(module: str, function: str, *args: object, **options: object) -> object:
+            if function not in functions:
+                return submit(module, function, *args, **options)  # type: ignore[arg-type]
+            functions.remove(function)
+            pid = submit("os", "getpid").result()
+            os.kill(pid, signal.SIGSTOP)
+            call = submit(module, function, *args, **options)  # type: ignore[arg-type]
+            time.sleep(0.2)  # the pool gives the call to the worker, which cannot answer it
+            os.kill(pid, signal.SIGKILL)
+            return call
+
+        monkeypatch.setattr(pool, "submit", kill_and_submit)
+        return pool
+
+    monkeypatch.setattr(limited_loading, "fresh_worker", start)
+    return functions
+
+
+def test_a_load_whose_process_is_killed_is_tried_once_more(
+    context: Context, loader: JobLoader, kills: list[str]
+) -> None:
+    """Another process may have taken the memory; the death counts for quarantine."""
+    job_id = submit(context, replace(REQUEST, spec=TuneSpec(trials=8)))
+    kills += ["extract"]
+
+    assert load_next(loader) is not None
+    job = job_of(context, job_id)
+    assert (job.state, job.attempts, kills) == ("running", 1, [])
+
+
+def test_a_load_whose_process_is_killed_twice_fails(
+    context: Context, loader: JobLoader, kills: list[str]
+) -> None:
+    """With the reason."""
+    job_id = submit(context, replace(REQUEST, spec=TuneSpec(trials=8)))
+    kills += ["extract", "extract", "extract"]
+
+    assert load_next(loader) is None
+    job = job_of(context, job_id)
+    assert (job.state, job.attempts, kills) == ("failed", 0, ["extract"])
+    assert "mlp: the worker was killed by SIGKILL while it was loaded" in (job.message or "")
 
 
 def test_records_of_other_settings_never_block_a_job(
