@@ -31,7 +31,7 @@ def fold_weights(graph: onnx.GraphProto) -> int:
         if array is None:
             kept.append(node)
             continue
-        tensor = numpy_helper.from_array(np.ascontiguousarray(array), node.output[0])
+        tensor = numpy_helper.from_array(np.asarray(array, order="C"), node.output[0])
         graph.initializer.append(tensor)
         constants[tensor.name] = partial(np.asarray, array)
     n_folded = len(graph.node) - len(kept)

@@ -70,7 +70,8 @@ class _Folder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         if dtype not in FOLDABLE_DTYPES or any(value is None for value in values):
             return visited
         value = folder(call, [value for value in values if value is not None])
-        return relax.const(np.ascontiguousarray(value, dtype=dtype), dtype)
+        # NumPy's ascontiguousarray turns a scalar into a vector.
+        return relax.const(np.asarray(value, dtype=dtype, order="C"), dtype)
 
     def _cancel(self, call: relax.Call) -> relax.Expr:
         """Remove two consecutive permutations that undo each other."""

@@ -336,6 +336,8 @@ ELEMENTWISE = [
     case("root", "Pow", _POSITIVE, weights=[np.array(0.5, "float32")]),
     case("power", "Pow", _POSITIVE, draw(3, 4, seed=1)),
     case("whole_power", "Pow", np.arange(1, 7), weights=[np.array([5])]),
+    # A scalar index removes the axis.
+    case("selected", "Gather", _ROWS, weights=[np.array(-2)], axis=1),
     case(
         *("one_hot", "OneHot", np.array([[1, 9], [2, -4]])),
         weights=[np.array(10), np.array([2.0, 5.0], "float32")],
