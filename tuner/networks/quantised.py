@@ -214,6 +214,16 @@ def _through_float(op: str, n_data: int) -> Callable[[_Builder], None]:
     return replace
 
 
+def _qlinear_concat(b: _Builder) -> None:
+    """Replace a concatenation; scale and zero point of the result come first."""
+    parts = [
+        b.add("DequantizeLinear", *b.node.input[index : index + 3])
+        for index in range(2, len(b.node.input), 3)
+    ]
+    value = b.add("Concat", *parts, axis=b.attribute("axis"))
+    b.add("QuantizeLinear", value, *b.node.input[:2], output=b.node.output[0])
+
+
 _REPLACEMENTS: dict[tuple[str, str], Callable[[_Builder], None]] = {
     ("", "ConvInteger"): _conv_integer,
     ("", "MatMulInteger"): _matmul_integer,
@@ -225,6 +235,7 @@ _REPLACEMENTS: dict[tuple[str, str], Callable[[_Builder], None]] = {
     ("com.microsoft", "QGemm"): _qgemm,
     ("com.microsoft", "QLinearAdd"): _through_float("Add", 2),
     ("com.microsoft", "QLinearAveragePool"): _through_float("AveragePool", 1),
+    ("com.microsoft", "QLinearConcat"): _qlinear_concat,
     ("com.microsoft", "QLinearGlobalAveragePool"): _through_float("GlobalAveragePool", 1),
     ("com.microsoft", "QLinearLeakyRelu"): _through_float("LeakyRelu", 1),
     ("com.microsoft", "QLinearMul"): _through_float("Mul", 2),

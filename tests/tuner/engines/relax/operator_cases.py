@@ -262,6 +262,18 @@ QUANTISED = [
         weights=[_SCALE, _ZERO, _IMAGE[:, :, ::-1], _SCALE, _ZERO, np.float32(0.031), _ZERO],
         domain="com.microsoft",
     ),
+    Case(
+        "concat",
+        [
+            helper.make_node(
+                *("QLinearConcat", ["s", "z", "a", "s", "z", "b", "t", "z"], ["y"]),
+                domain="com.microsoft",
+                axis=1,
+            )
+        ],
+        {"a": _IMAGE, "b": _IMAGE[:, :2]},
+        {name: np.asarray(n) for name, n in (("s", _SCALE), ("t", np.float32(0.04)), ("z", _ZERO))},
+    ),
     case(
         *("lstm", "DynamicQuantizeLSTM", draw(4, 2, 6)),
         weights=[
