@@ -11,10 +11,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.environments import INTERPRETER
 from tuner.engines.base import ExtractedTask, Extraction, ModelFile, TargetInfo
+from tuner.settings import Settings
+from tuner.workers import sandbox
 from tuner.workers.pool import Pool, WorkerSettings
+from tuner.workers.sandbox_paths import Access, sandbox_of
 
 ENGINE = "tuner.engines.relay.worker"
 INSIDE = "tests.tuner.engines.relay.inside"
+_SANDBOX = "auto" if sandbox.shortcoming() else "required"
 
 Call = Callable[..., Any]
 Save = Callable[..., ModelFile]
@@ -23,9 +27,13 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @pytest.fixture(scope="session")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    """A pool of one warm worker."""
-    log = tmp_path_factory.mktemp("relay") / "worker.log"
-    with Pool(WorkerSettings(1, log, interpreter=INTERPRETER)) as opened:
+    """A pool of one warm worker, confined as far as the kernel can."""
+    folder = tmp_path_factory.mktemp("relay")
+    settings = Settings("", folder, ENGINE, 1, worker_sandbox=_SANDBOX)
+    access = Access(writes=(tmp_path_factory.getbasetemp(),))
+    confined = sandbox_of(settings, access, INTERPRETER)
+    log = folder / "worker.log"
+    with Pool(WorkerSettings(1, log, interpreter=INTERPRETER, sandbox=confined)) as opened:
         yield opened
 
 
