@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import BindParameter, ColumnElement, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from records.models import CostModel, MeasureFeature, MeasureRecord, Task, now
@@ -51,15 +51,8 @@ def training_set_between(
 
     The query scans only the records between the two, not all records of the target.
     """
-    stmt = (
-        select(
-            MeasureRecord.id, MeasureRecord.task_id, MeasureFeature.features, MeasureRecord.latency
-        )
-        .join(MeasureFeature, MeasureFeature.record_id == MeasureRecord.id)
-        .where(*_between(target_id, after_record_id, before_record_id))
-        .order_by(MeasureRecord.id)
-    )
-    return list(map(TrainingRow._make, session.execute(stmt)))
+    bounds = {"after": after_record_id, "before": before_record_id, "of_target": target_id}
+    return list(map(TrainingRow._make, session.execute(_TRAINING_BETWEEN, bounds)))
 
 
 def count_examples(session: Session, target_id: int, before_record_id: int | None = None) -> int:
@@ -83,27 +76,8 @@ def count_examples_between(
 
     The query scans only the records between the two, not all records of the target.
     """
-    stmt = (
-        select(func.count())
-        .select_from(MeasureFeature)
-        .join(MeasureRecord, MeasureFeature.record_id == MeasureRecord.id)
-        .where(*_between(target_id, after_record_id, before_record_id))
-    )
-    return session.scalar(stmt) or 0
-
-
-def _between(
-    target_id: int, after_record_id: int, before_record_id: int
-) -> tuple[ColumnElement[bool], ...]:
-    # A join would begin with all tasks of the target; a bound on either id limits one table only.
-    of_target = select(Task.target_id).where(Task.id == MeasureRecord.task_id).scalar_subquery()
-    return (
-        MeasureRecord.id > after_record_id,
-        MeasureRecord.id < before_record_id,
-        MeasureFeature.record_id > after_record_id,
-        MeasureFeature.record_id < before_record_id,
-        of_target == target_id,
-    )
+    bounds = {"after": after_record_id, "before": before_record_id, "of_target": target_id}
+    return session.scalar(_COUNT_BETWEEN, bounds) or 0
 
 
 def save_cost_model(
@@ -119,3 +93,32 @@ def save_cost_model(
 def load_cost_model(session: Session, target_id: int, kind: str) -> CostModel | None:
     """Return the stored model of a target and kind, or None."""
     return session.get(CostModel, (target_id, kind), populate_existing=True)
+
+
+def _between() -> tuple[ColumnElement[bool], ...]:
+    # A join would begin with all tasks of the target; a bound on either id limits one table only.
+    of_target = select(Task.target_id).where(Task.id == MeasureRecord.task_id).scalar_subquery()
+    after: BindParameter[int] = bindparam("after")
+    before: BindParameter[int] = bindparam("before")
+    return (
+        MeasureRecord.id > after,
+        MeasureRecord.id < before,
+        MeasureFeature.record_id > after,
+        MeasureFeature.record_id < before,
+        of_target == bindparam("of_target"),
+    )
+
+
+# Statements are built once: building takes longer than the database takes to answer.
+_COUNT_BETWEEN = (
+    select(func.count())
+    .select_from(MeasureFeature)
+    .join(MeasureRecord, MeasureFeature.record_id == MeasureRecord.id)
+    .where(*_between())
+)
+_TRAINING_BETWEEN = (
+    select(MeasureRecord.id, MeasureRecord.task_id, MeasureFeature.features, MeasureRecord.latency)
+    .join(MeasureFeature, MeasureFeature.record_id == MeasureRecord.id)
+    .where(*_between())
+    .order_by(MeasureRecord.id)
+)

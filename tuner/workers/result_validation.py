@@ -67,8 +67,8 @@ def _is_storable(result: RunResult) -> bool:
         and isinstance(result.error_text, str)
         and (result.max_error is None or _is_number(result.max_error))
         and (result.clock_secs is None or _is_duration(result.clock_secs))
-        and isinstance(result.conditions, Mapping | None)
-        and isinstance(result.run_secs, Sequence | None)
+        and (result.conditions is None or isinstance(result.conditions, Mapping))
+        and (result.run_secs is None or isinstance(result.run_secs, Sequence))
         and len(result.run_secs or ()) <= _MAX_SAMPLES
     )
 

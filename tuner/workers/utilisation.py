@@ -36,6 +36,8 @@ class UtilisationMeter:
         self._since = self._started = clock()
         self._ended_secs = 0.0
         self._spans: deque[tuple[float, float]] = deque()
+        # Length of all spans: hundreds of devices have hundreds each.
+        self._spans_secs = 0.0
 
     def begin(self) -> None:
         """Count the start of a call."""
@@ -52,6 +54,7 @@ class UtilisationMeter:
                 at = self._clock()
                 self._ended_secs += at - self._since
                 self._spans.append((self._since, at))
+                self._spans_secs += at - self._since
                 self._forget(at)
 
     def watch(self, call: _Call) -> _Call:
@@ -72,10 +75,15 @@ class UtilisationMeter:
             at = self._clock()
             self._forget(at)
             begin = max(at - self._window_secs, self._started)
-            spans = [*self._spans, (self._since, at)] if self._n_calls else self._spans
-            busy = sum(end - max(start, begin) for start, end in spans if end > begin)
-            return min(busy / (at - begin), 1.0) if at > begin else 0.0
+            busy = self._spans_secs
+            if self._spans:
+                # Only the first may have begun before the window.
+                busy -= max(begin - self._spans[0][0], 0.0)
+            if self._n_calls:
+                busy += at - max(self._since, begin)
+            return min(max(busy, 0.0) / (at - begin), 1.0) if at > begin else 0.0
 
     def _forget(self, at: float) -> None:
         while self._spans and self._spans[0][1] < at - self._window_secs:
-            self._spans.popleft()
+            start, end = self._spans.popleft()
+            self._spans_secs -= end - start
