@@ -93,6 +93,7 @@ class Pool:
         self._waiting: deque[PendingCall] = deque()
         self._workers: list[WorkerHandle] = []
         self._paused: list[psutil.Process] = []
+        self._is_paused = False
         self._is_closed = False
         self._thread: threading.Thread | None = None
         self._event = -1
@@ -187,15 +188,21 @@ class Pool:
     def pause(self) -> None:
         """Stop the workers, and the processes they started, until :meth:`resume`.
 
-        The time-outs of their calls go on.
+        The time-outs of their calls go on. A worker that is starting stops once it is set up:
+        before, it would outlive this process, stopped for ever.
         """
-        for process_id in self.process_ids:
-            self._paused += process_trees.stop(process_id)
+        with self._lock:
+            self._is_paused = True
+            for worker in self._workers:
+                if worker.is_ready:
+                    self._paused += process_trees.stop(worker.process.pid)
 
     def resume(self) -> None:
         """Continue the processes that were stopped, though their workers may have died."""
-        paused, self._paused = self._paused, []
-        process_trees.resume(paused)
+        with self._lock:
+            self._is_paused = False
+            paused, self._paused = self._paused, []
+            process_trees.resume(paused)
 
     def _wake(self) -> None:
         """Have the thread look for calls; the first starts it. The caller holds the lock."""
@@ -287,8 +294,16 @@ class Pool:
                 worker.call = None
                 call.future.set_exception(error)
         else:
-            worker.call, worker.is_ready = None, True
+            worker.call = None
+            if not worker.is_ready:
+                self._set_ready(worker)
             call.future.set_result(value)
+
+    def _set_ready(self, worker: WorkerHandle) -> None:
+        with self._lock:
+            worker.is_ready = True
+            if self._is_paused:
+                self._paused += process_trees.stop(worker.process.pid)
 
     def _check(self) -> None:
         """Remove the workers whose calls took too long, and those that ended unnoticed."""

@@ -1,0 +1,67 @@
+"""Workers that start while their pool is paused."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent import futures
+from pathlib import Path
+
+import psutil
+
+from tests.cli import ROOT
+from tuner.workers.pool import Pool, WorkerSettings
+
+HELPERS = "tests.tuner.executors.helpers"
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    """Poll until a condition holds."""
+    deadline = time.monotonic() + 30.0
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.01)
+
+
+def test_a_paused_worker_that_starts_dies_with_a_killed_parent(tmp_path: Path) -> None:
+    """Stopped before it asks for that, it would stay for ever."""
+    script = tmp_path / "coordinator.py"
+    script.write_text(
+        "import os, pathlib, signal, sys\n"
+        "from tuner.workers.pool import Pool, WorkerSettings\n"
+        "pool = Pool(WorkerSettings(1, pathlib.Path(sys.argv[1]) / 'worker.log'))\n"
+        f"pool.submit('{HELPERS}', 'hang')\n"
+        "while not pool.process_ids:\n"
+        "    pass\n"
+        "pool.pause()\n"
+        "print(*pool.process_ids, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    process_id = int(done.stdout)
+    try:
+        wait(lambda: not psutil.pid_exists(process_id))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process_id, signal.SIGKILL)
+
+
+def test_a_worker_that_starts_in_a_pause_waits_for_its_end(tmp_path: Path) -> None:
+    """It serves no call before, and all calls after it."""
+    with Pool(WorkerSettings(1, tmp_path / "worker.log")) as pool:
+        call = pool.submit(HELPERS, "add", 1, 2, timeout_secs=60.0)
+        wait(lambda: bool(pool.process_ids))
+        pool.pause()
+        wait(lambda: psutil.Process(pool.process_ids[0]).status() == psutil.STATUS_STOPPED)
+
+        assert not futures.wait([call.future], 0.5).done
+        pool.resume()
+        assert call.result() == 3
