@@ -5,74 +5,18 @@ that float kernels compute them; the scaling and rounding afterwards is that of 
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from tuner.networks import blocked_weights
 from tuner.networks.graph import attribute, constant_readers, nodes_within
-from tuner.networks.node_builder import NodeBuilder
+from tuner.networks.quantised_builder import QuantisedBuilder
 
 
-class _Builder(NodeBuilder):
-    """Nodes that replace one quantised node.
-
-    Attributes:
-        is_float: True if all that reads its output converts it to float32.
-    """
-
-    def __init__(
-        self,
-        node: onnx.NodeProto,
-        types: dict[str, tuple[int, int, int]],
-        graph: onnx.GraphProto,
-        *,
-        is_float: bool = False,
-    ) -> None:
-        super().__init__(node, graph)
-        self.is_float = is_float
-        self._types = types
-
-    def kind_of(self, *names: str) -> int:
-        """Return the element type of the last of some values that is known.
-
-        It is uint8, the default of quantised operators, if that of none is.
-        """
-        kinds = [self._types[name][0] for name in names if name in self._types]
-        return kinds[-1] if kinds else int(TensorProto.UINT8)
-
-    def rank_of(self, name: str) -> int:
-        """Return the rank of a value; 4, that of images, if it is unknown."""
-        return self._types[name][1] if name in self._types else 4
-
-    def length_of(self, name: str) -> int:
-        """Return the length of a value along the first axis; 1 if it is unknown."""
-        return self._types[name][2] if name in self._types else 1
-
-    def centred(self, value: str, zero: str) -> str:
-        """Return a quantised value as float32, minus its zero point."""
-        number = self.add("Cast", value, to=TensorProto.FLOAT)
-        if not zero:
-            return number
-        return self.add("Sub", number, self.add("Cast", zero, to=TensorProto.FLOAT))
-
-    def whole(self, value: str) -> None:
-        """Give the output a float32 value that is a whole number: as int32 unless none needs it."""
-        if self.is_float:
-            self.add("Identity", value, output=self.node.output[0])
-        else:
-            self.add("Cast", value, output=self.node.output[0], to=TensorProto.INT32)
-
-    def saturated(self, value: str, zero: str, kind: int, output: str) -> None:
-        """Round a float32 value, add a zero point, and convert it to a quantised type."""
-        dtype = helper.tensor_dtype_to_np_dtype(kind)
-        zero = zero or self.constant(np.zeros((), dtype))
-        one = self.constant(np.ones((), np.float32))
-        self.add("QuantizeLinear", value, one, zero, output=output)
-
-
-def _convolve(b: _Builder, data: str, zero: str, weight: str, weight_zero: str) -> str:
+def _convolve(b: QuantisedBuilder, data: str, zero: str, weight: str, weight_zero: str) -> str:
     attributes = {
         item.name: helper.get_attribute_value(item)
         for item in b.node.attribute
@@ -87,11 +31,11 @@ def _convolve(b: _Builder, data: str, zero: str, weight: str, weight_zero: str) 
     return b.add("Conv", b.centred(data, zero), kernel, **attributes)
 
 
-def _conv_integer(b: _Builder) -> None:
+def _conv_integer(b: QuantisedBuilder) -> None:
     b.whole(_convolve(b, b.input(0), b.input(2), b.input(1), b.input(3)))
 
 
-def _qlinear_conv(b: _Builder) -> None:
+def _qlinear_conv(b: QuantisedBuilder) -> None:
     data, scale, zero, weight, weight_scale, weight_zero, out_scale, out_zero = b.node.input[:8]
     value = _convolve(b, data, zero, weight, weight_zero)
     channels = b.constant(np.array([1, -1] + [1] * (b.rank_of(weight) - 2)))
@@ -103,31 +47,36 @@ def _qlinear_conv(b: _Builder) -> None:
     b.saturated(value, out_zero, b.kind_of(data, out_zero), b.node.output[0])
 
 
-def _multiply(b: _Builder, left: str, left_zero: str, right: str, right_zero: str) -> str:
+def _multiply(b: QuantisedBuilder, left: str, left_zero: str, right: str, right_zero: str) -> str:
     """Return the product of two quantised matrices, without their scales."""
     centred = b.centred(left, "")
     if left_zero:
-        # A zero point per row is a vector of the rows.
         zero = b.add("Cast", left_zero, to=TensorProto.FLOAT)
-        if b.rank_of(left_zero) == 1 and b.rank_of(left) == 2:
-            zero = b.add("Reshape", zero, b.constant(np.array([-1, 1])))
-        centred = b.add("Sub", centred, zero)
+        centred = b.add("Sub", centred, _along_rows(b, zero, left_zero))
     return b.add("MatMul", centred, b.centred(right, right_zero))
 
 
-def _matmul_integer(b: _Builder) -> None:
+def _along_rows(b: QuantisedBuilder, value: str, original: str) -> str:
+    """Return a number per row, such as a scale, so that it broadcasts to the rows of a matrix."""
+    if b.rank_of(original) != 1 or b.length_of(original) == 1:
+        return value
+    return b.add("Reshape", value, b.constant(np.array([-1, 1])))
+
+
+def _matmul_integer(b: QuantisedBuilder) -> None:
     b.whole(_multiply(b, b.input(0), b.input(2), b.input(1), b.input(3)))
 
 
-def _qlinear_matmul(b: _Builder) -> None:
+def _qlinear_matmul(b: QuantisedBuilder) -> None:
     left, left_scale, left_zero, right, right_scale, right_zero, scale, zero = b.node.input[:8]
     value = _multiply(b, left, left_zero, right, right_zero)
-    factor = b.add("Div", b.add("Mul", left_scale, right_scale), scale)
+    rows = _along_rows(b, left_scale, left_scale)
+    factor = b.add("Div", b.add("Mul", rows, right_scale), scale)
     factor = b.add("Cast", factor, to=TensorProto.FLOAT)
     b.saturated(b.add("Mul", value, factor), zero, b.kind_of(left, zero), b.node.output[0])
 
 
-def _qgemm(b: _Builder) -> None:
+def _qgemm(b: QuantisedBuilder) -> None:
     """Replace a Gemm; without an output scale, its result is float32."""
     left, left_scale, left_zero, right, right_scale, right_zero, bias = b.node.input[:7]
     attributes = {item.name: helper.get_attribute_value(item) for item in b.node.attribute}
@@ -150,27 +99,27 @@ def _qgemm(b: _Builder) -> None:
     b.saturated(value, b.input(8), b.kind_of(left, b.input(8)), b.node.output[0])
 
 
-def _matmul_integer_to_float(b: _Builder) -> None:
+def _matmul_integer_to_float(b: QuantisedBuilder) -> None:
     left, right, left_scale, right_scale = b.node.input[:4]
     value = _multiply(b, left, b.input(4), right, b.input(5))
     _scaled(b, value, b.add("Mul", left_scale, right_scale), b.input(6))
 
 
-def _dynamic_quantize_matmul(b: _Builder) -> None:
+def _dynamic_quantize_matmul(b: QuantisedBuilder) -> None:
     names = [f"{b.node.output[0]}_{part}" for part in ("left", "scale", "zero")]
     b.nodes.append(helper.make_node("DynamicQuantizeLinear", [b.input(0)], names))
     value = _multiply(b, names[0], names[2], b.input(1), b.input(3))
     _scaled(b, value, b.add("Mul", names[1], b.input(2)), b.input(4))
 
 
-def _scaled(b: _Builder, value: str, factor: str, bias: str) -> None:
+def _scaled(b: QuantisedBuilder, value: str, factor: str, bias: str) -> None:
     output = b.node.output[0]
     value = b.add("Mul", value, factor, output="" if bias else output)
     if bias:
         b.add("Add", value, bias, output=output)
 
 
-def _dynamic_quantize_lstm(b: _Builder) -> None:
+def _dynamic_quantize_lstm(b: QuantisedBuilder) -> None:
     """Replace the layer by an LSTM with dequantised weights.
 
     The original also quantises its data and state in every step, with an error that this lacks.
@@ -185,7 +134,7 @@ def _dynamic_quantize_lstm(b: _Builder) -> None:
     b.nodes.append(helper.make_node("LSTM", inputs, list(b.node.output), **attributes))
 
 
-def _dequantised(b: _Builder, weight: str, scale: str, zero: str) -> str:
+def _dequantised(b: QuantisedBuilder, weight: str, scale: str, zero: str) -> str:
     """Return a weight (directions, inputs, outputs) as float32 (directions, outputs, inputs)."""
     value = b.add("Cast", weight, to=TensorProto.FLOAT)
     shape = b.constant(np.array([b.length_of(weight), 1, -1]))
@@ -196,10 +145,10 @@ def _dequantised(b: _Builder, weight: str, scale: str, zero: str) -> str:
     return b.add("Transpose", value, perm=[0, 2, 1])
 
 
-def _through_float(op: str, n_data: int) -> Callable[[_Builder], None]:
+def _through_float(op: str, n_data: int) -> Callable[[QuantisedBuilder], None]:
     """Return the replacement of an operator of ONNX Runtime that quantises after ``op``."""
 
-    def replace(b: _Builder) -> None:
+    def replace(b: QuantisedBuilder) -> None:
         data = [
             b.add("DequantizeLinear", *b.node.input[3 * index : 3 * index + 3])
             for index in range(n_data)
@@ -214,7 +163,7 @@ def _through_float(op: str, n_data: int) -> Callable[[_Builder], None]:
     return replace
 
 
-def _qlinear_concat(b: _Builder) -> None:
+def _qlinear_concat(b: QuantisedBuilder) -> None:
     """Replace a concatenation; scale and zero point of the result come first."""
     parts = [
         b.add("DequantizeLinear", *b.node.input[index : index + 3])
@@ -224,7 +173,44 @@ def _qlinear_concat(b: _Builder) -> None:
     b.add("QuantizeLinear", value, *b.node.input[:2], output=b.node.output[0])
 
 
-_REPLACEMENTS: dict[tuple[str, str], Callable[[_Builder], None]] = {
+def _qattention(b: QuantisedBuilder) -> None:
+    """Replace attention without past or causal mask; its mask may have a number for each token."""
+    weight, mask, bias = b.array(1), b.input(5), b.input(2)
+    is_padded = bool(mask) and b.rank_of(mask) == 2
+    if weight is None or b.input(8) or attribute(b.node, "unidirectional", 0):
+        return
+    if attribute(b.node, "do_rotary", 0) or (mask and not is_padded):
+        return
+    n_heads, width = attribute(b.node, "num_heads"), weight.shape[1] // 3
+    value = _multiply(b, b.input(0), b.input(6), b.input(1), b.input(7))
+    value = b.add("Mul", value, b.add("Mul", b.input(3), b.input(4)))
+    value = b.add("Add", value, bias)
+    shape = b.constant(np.array([0, 0, n_heads, width // n_heads]))
+    parts = []
+    for index in range(3):
+        ends = (b.constant(np.array([n * width])) for n in (index, index + 1))
+        part = b.add("Slice", value, *ends, b.constant(np.array([2])))
+        parts.append(b.add("Transpose", b.add("Reshape", part, shape), perm=[0, 2, 1, 3]))
+    query, key, content = parts
+    root = b.constant(np.array((width // n_heads) ** -0.5, np.float32))
+    scores = b.add("MatMul", query, b.add("Transpose", key, perm=[0, 1, 3, 2]))
+    scores = b.add("Mul", scores, root)
+    if mask:
+        low = np.array(attribute(b.node, "mask_filter_value", -10000.0), np.float32)
+        is_left_out = b.add("Sub", b.constant(np.ones((), np.float32)), _as_float(b, mask))
+        penalty = b.add("Mul", is_left_out, b.constant(low))
+        batched = b.add("Reshape", penalty, b.constant(np.array([0, 1, 1, -1])))
+        scores = b.add("Add", scores, batched)
+    mixed = b.add("MatMul", b.add("Softmax", scores, axis=-1), content)
+    rows = b.add("Transpose", mixed, perm=[0, 2, 1, 3])
+    b.add("Reshape", rows, b.constant(np.array([0, 0, width])), output=b.node.output[0])
+
+
+def _as_float(b: QuantisedBuilder, value: str) -> str:
+    return b.add("Cast", value, to=TensorProto.FLOAT)
+
+
+_REPLACEMENTS: dict[tuple[str, str], Callable[[QuantisedBuilder], None]] = {
     ("", "ConvInteger"): _conv_integer,
     ("", "MatMulInteger"): _matmul_integer,
     ("", "QLinearConv"): _qlinear_conv,
@@ -232,6 +218,8 @@ _REPLACEMENTS: dict[tuple[str, str], Callable[[_Builder], None]] = {
     ("com.microsoft", "DynamicQuantizeLSTM"): _dynamic_quantize_lstm,
     ("com.microsoft", "DynamicQuantizeMatMul"): _dynamic_quantize_matmul,
     ("com.microsoft", "MatMulIntegerToFloat"): _matmul_integer_to_float,
+    ("com.microsoft", "MatMulNBits"): blocked_weights.replace_product,
+    ("com.microsoft", "QAttention"): _qattention,
     ("com.microsoft", "QGemm"): _qgemm,
     ("com.microsoft", "QLinearAdd"): _through_float("Add", 2),
     ("com.microsoft", "QLinearAveragePool"): _through_float("AveragePool", 1),
@@ -254,27 +242,37 @@ def replace_quantised(model: onnx.ModelProto) -> Counter[str]:
         Number of replaced nodes by operator.
     """
     replaced: Counter[str] = Counter()
-    keys = [(node.domain.replace("ai.onnx", ""), node.op_type) for node in model.graph.node]
-    if not any(key in _REPLACEMENTS for key in keys):
+    kinds = {tensor.name: int(tensor.data_type) for tensor in model.graph.initializer}
+    replacements = [_replacement_of(node, kinds) for node in model.graph.node]
+    if not any(replacements):
         return replaced
-    types = _types_of(model)
+    types, arrays = _types_of(model), constant_readers(model.graph)
     as_float = _read_as_float(model.graph)
     # Types of values that are float32 now.
     kept = [info for info in model.graph.value_info if info.name not in as_float]
     del model.graph.value_info[:]
     model.graph.value_info.extend(kept)
     nodes: list[onnx.NodeProto] = []
-    for key, node in zip(keys, list(model.graph.node), strict=True):
-        if key not in _REPLACEMENTS or (attribute(node, "channels_last", 0)):
-            nodes.append(node)
-            continue
-        builder = _Builder(node, types, model.graph, is_float=node.output[0] in as_float)
-        _REPLACEMENTS[key](builder)
-        nodes += builder.nodes
-        replaced[node.op_type] += 1
+    for node, replace in zip(list(model.graph.node), replacements, strict=True):
+        is_float = any(name in as_float for name in node.output)
+        builder = QuantisedBuilder(node, types, model.graph, arrays, is_float=is_float)
+        if replace is not None:
+            replace(builder)
+            replaced[node.op_type] += bool(builder.nodes)
+        nodes += builder.nodes or [node]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-    return replaced
+    return +replaced
+
+
+def _replacement_of(
+    node: onnx.NodeProto, kinds: Mapping[str, int]
+) -> Callable[[QuantisedBuilder], None] | None:
+    if blocked_weights.is_blocked(node, kinds):
+        return blocked_weights.replace_dequantisation
+    if attribute(node, "channels_last", 0):
+        return None
+    return _REPLACEMENTS.get((node.domain.replace("ai.onnx", ""), node.op_type))
 
 
 def _read_as_float(graph: onnx.GraphProto) -> set[str]:

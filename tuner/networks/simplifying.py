@@ -21,6 +21,7 @@ _WEIGHTS = {
     "Add": (0, 1),
     "Conv": (1,),
     "ConvTranspose": (1,),
+    "DequantizeLinear": (0,),
     "GRU": (1, 2),
     "Gather": (0,),
     "Gemm": (1,),
@@ -92,7 +93,8 @@ def _detach(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
     constants = constant_readers(graph)
     is_direct: dict[str, bool] = {}
     for node in nodes_within(graph):
-        is_folded = all(name in constants for name in node.input)
+        is_kept = node.op_type == "DequantizeLinear"
+        is_folded = not is_kept and all(name in constants for name in node.input)
         for index, name in enumerate(node.input):
             is_weight = not is_folded and index in _WEIGHTS.get(node.op_type, ())
             is_direct[name] = is_weight and is_direct.get(name, True)

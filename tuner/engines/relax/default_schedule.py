@@ -18,13 +18,23 @@ from tvm.target import Target
 
 from tuner.engines.relax import traces, workloads
 from tuner.engines.relax.dot_products import has_dot_products
-from tuner.engines.relax.dot_schedule import dot_tiles, find_dot_product, schedule_dots
+from tuner.engines.relax.dot_schedule import (
+    DotTile,
+    dot_tiles,
+    find_dot_product,
+    schedule_dots,
+)
 from tuner.engines.relax.lane_products import find_lane_product, lane_tiles, schedule_lanes
 from tuner.engines.relax.operands import operands_of
 from tuner.engines.relax.padded_products import padded_tiles, schedule_padded
 from tuner.engines.relax.register_tiles import Registers, product_cycles, registers_of
 from tuner.engines.relax.row_schedule import schedule_rows
 from tuner.engines.relax.tiled_products import REDUCTION, SPATIAL, tile_traces, tiles_of
+from tuner.engines.relax.weight_schedule import (
+    find_weight_product,
+    schedule_weights,
+    weight_tiles,
+)
 
 _JOBS_PER_CORE = 4
 # Smaller kernels end before a second core has begun: about 10 us.
@@ -47,9 +57,9 @@ def compute_trace(
         target: Target for a CPU.
         spaces: Its design spaces, if they were generated before.
     """
-    dots = next(dot_traces(module, target), None)
-    if dots is not None:
-        return traces.dump(dots)
+    packed = next(packed_traces(module, target), None)
+    if packed is not None:
+        return traces.dump(packed)
     if spaces is None:
         try:
             spaces = traces.design_spaces(module, target, PostOrderApply())
@@ -72,14 +82,18 @@ def ranked_traces(
         return
 
 
-def dot_traces(module: tvm.IRModule, target: Target) -> Iterator[Trace]:
-    """Yield the traces of a product of bytes, the likeliest first; none for other workloads."""
-    dots = find_dot_product(Schedule(module)) if has_dot_products(target) else None
-    if dots is None:
-        return
-    n_jobs = _n_jobs(module, target)
-    for tile in dot_tiles(dots):
-        trace = _attempt(module, partial(schedule_dots, n_jobs=n_jobs, tile=tile))
+def packed_traces(module: tvm.IRModule, target: Target) -> Iterator[Trace]:
+    """Yield the traces of a product of packed weights, the likeliest first; none for others."""
+    schedule = Schedule(module)
+    dots = find_dot_product(schedule) if has_dot_products(target) else None
+    product = find_weight_product(schedule) if dots is None else None
+    apply: Callable[..., None] = schedule_weights
+    tiles: list[DotTile] = [] if product is None else weight_tiles(product)
+    if dots is not None:
+        apply, tiles = schedule_dots, dot_tiles(dots)
+    n_jobs = _n_jobs(module, target) if tiles else 1
+    for tile in tiles:
+        trace = _attempt(module, partial(apply, n_jobs=n_jobs, tile=tile))
         if trace is None:
             return  # the structure does not fit, whatever the tile
         yield trace

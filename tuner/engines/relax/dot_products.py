@@ -124,21 +124,21 @@ def pack(weight: Array) -> Array:
     """Pack weights (columns, ..., terms) as (blocks of columns, ..., blocks of terms, 16, 4)."""
     n_columns, *middle, n_terms = weight.shape
     padding = [(0, -n_columns % LANES), *((0, 0) for _ in middle), (0, -n_terms % TERMS)]
-    padded = np.pad(weight, padding)
-    blocks = padded.reshape(-1, LANES, *middle, padded.shape[-1] // TERMS, TERMS)
+    filled = np.pad(weight, padding)
+    blocks = filled.reshape(-1, LANES, *middle, filled.shape[-1] // TERMS, TERMS)
     return np.ascontiguousarray(np.moveaxis(blocks, 1, -2))
 
 
 def multiply(data: te.Tensor, weight: te.Tensor, n_columns: int) -> te.Tensor:
     """Define the product of rows (..., terms) with packed weights."""
-    data = _padded(data, [0] * (len(data.shape) - 1), _n_terms(weight), 0)
+    data = padded(data, [0] * (len(data.shape) - 1), _n_terms(weight), 0)
     k = te.reduce_axis((0, _n_terms(weight)), name="k")
     product = te.compute(
         (*data.shape[:-1], int(weight.shape[0]) * LANES),
         lambda *at: te.sum(_product(data[(*at[:-1], k)], weight[_place(at[-1], (), k)]), axis=k),
         name="dot_product",
     )
-    return _cropped(product, n_columns)
+    return cropped(product, (*product.shape[:-1], n_columns))
 
 
 def convolve(data: te.Tensor, weight: te.Tensor, n_columns: int, window: _Window) -> te.Tensor:
@@ -149,7 +149,7 @@ def convolve(data: te.Tensor, weight: te.Tensor, n_columns: int, window: _Window
     batch, height, width, _ = map(int, data.shape)
     height = (height + top + bottom - dilated_down * (n_down - 1) - 1) // down + 1
     width = (width + left + right - dilated_across * (n_across - 1) - 1) // across + 1
-    data = _padded(data, [0, top, left], _n_terms(weight), window.fill, (0, bottom, right))
+    data = padded(data, [0, top, left], _n_terms(weight), window.fill, (0, bottom, right))
     i, j = te.reduce_axis((0, n_down), name="i"), te.reduce_axis((0, n_across), name="j")
     k = te.reduce_axis((0, _n_terms(weight)), name="k")
     product = te.compute(
@@ -163,14 +163,14 @@ def convolve(data: te.Tensor, weight: te.Tensor, n_columns: int, window: _Window
         ),
         name="dot_conv2d",
     )
-    return _cropped(product, n_columns)
+    return cropped(product, (*product.shape[:-1], n_columns))
 
 
-def _cropped(product: te.Tensor, n_columns: int) -> te.Tensor:
-    """Drop the columns that only fill the last vector."""
-    if int(product.shape[-1]) == n_columns:
+def cropped(product: te.Tensor, shape: Sequence[int]) -> te.Tensor:
+    """Drop the rows and columns that only fill the last tile or vector."""
+    if [*map(int, product.shape)] == [*map(int, shape)]:
         return product
-    return te.compute((*product.shape[:-1], n_columns), product, name="cropped")
+    return te.compute(shape, product, name="cropped")
 
 
 def _n_terms(weight: te.Tensor) -> int:
@@ -187,7 +187,7 @@ def _product(data: Any, weight: Any) -> Any:
     return data.astype("int32") * weight.astype("int32")
 
 
-def _padded(
+def padded(
     data: te.Tensor, before: Sequence[int], n_last: int, fill: int, after: Sequence[int] = ()
 ) -> te.Tensor:
     """Pad all axes but the last, and the last to a length; weights are zero there."""

@@ -52,19 +52,19 @@ class DotProduct:
 def find_dot_product(schedule: Schedule) -> DotProduct | None:
     """Return the only reduction of a workload if it multiplies bytes with packed weights."""
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
-    reductions = [block for block in blocks if _extents(schedule, block, _REDUCTION)]
+    reductions = [block for block in blocks if extents_of(schedule, block, _REDUCTION)]
     if len(reductions) != 1:
         return None
     (block,) = reductions
     statement = schedule.get(block)
     reads = {str(region.source.dtype): region.source for region in statement.reads}
-    extents = _extents(schedule, block, _SPATIAL)
+    extents = extents_of(schedule, block, _SPATIAL)
     if not {"uint8", "int8"} <= reads.keys() or len(extents) < 2:
         return None
     shape = [int(size) for size in reads["int8"].shape]
     if shape[-2:] != [LANES, TERMS] or extents[-1] % LANES:
         return None
-    n_reduced = len(_extents(schedule, block, _REDUCTION))
+    n_reduced = len(extents_of(schedule, block, _REDUCTION))
     n_data_bytes = math.prod(int(size) for size in reads["uint8"].shape)
     return DotProduct(block, extents, n_reduced, math.prod(shape), n_data_bytes)
 
@@ -131,6 +131,15 @@ def schedule_dots(schedule: Schedule, n_jobs: int, tile: DotTile | None = None) 
     dots = find_dot_product(schedule)
     if dots is None:
         raise ScheduleError("the workload is not one product of bytes")
+    outer = place_tiles(schedule, dots, n_jobs, tile or dot_tiles(dots)[0])
+    first = _tile(schedule, dots, len(outer))
+    if n_jobs > 1:
+        parallelise(schedule, outer, n_jobs)
+    _tensorise(schedule, dots.block, first)
+
+
+def place_tiles(schedule: Schedule, dots: DotProduct, n_jobs: int, tile: DotTile) -> list[LoopRV]:
+    """Tile a product and what follows it, and schedule all else; return the loops over tiles."""
     product, root = dots.block, schedule.get_sblock("root")
     (last,) = schedule.get_output_blocks(root)
     padding = [_name(schedule, block) for block in schedule.get_producers(product)]
@@ -141,8 +150,7 @@ def schedule_dots(schedule: Schedule, n_jobs: int, tile: DotTile | None = None) 
             _run_in_parallel(schedule, block, n_jobs)
         elif name not in kept:
             schedule.compute_inline(block)
-    tile = tile or dot_tiles(dots)[0]
-    is_apart = _extents(schedule, last, _SPATIAL) != dots.extents
+    is_apart = extents_of(schedule, last, _SPATIAL) != dots.extents
     tiled = product if is_apart else last
     *batch, row, column = schedule.get_loops(tiled)[: len(dots.extents)]
     outer_row, inner_row = schedule.split(row, [None, tile.rows])
@@ -157,10 +165,7 @@ def schedule_dots(schedule: Schedule, n_jobs: int, tile: DotTile | None = None) 
         schedule.compute_at(product, outer[-1], preserve_unit_loops=True)
         _, lanes = schedule.split(inner_column, [None, LANES])
         schedule.vectorize(lanes)
-    first = _tile(schedule, dots, len(outer))
-    if n_jobs > 1:
-        parallelise(schedule, outer, n_jobs)
-    _tensorise(schedule, product, first)
+    return outer
 
 
 def _tile(schedule: Schedule, dots: DotProduct, n_outer: int) -> LoopRV:
@@ -195,7 +200,8 @@ def _name(schedule: Schedule, block: SBlockRV) -> str:
     return str(schedule.get(block).name_hint)
 
 
-def _extents(schedule: Schedule, block: SBlockRV, kind: int) -> list[int]:
+def extents_of(schedule: Schedule, block: SBlockRV, kind: int) -> list[int]:
+    """Return the extents of the axes of one kind of a block."""
     return [
         int(axis.dom.extent)
         for axis in schedule.get(block).iter_vars

@@ -30,6 +30,7 @@ from tuner.engines.relax.rewrites.powers import simplify_powers
 from tuner.engines.relax.rewrites.reshapes import sink_reshapes
 from tuner.engines.relax.slices import legalise_slice
 from tuner.engines.relax.transposed_convolutions import replace_transposed_convolutions
+from tuner.engines.relax.weight_products import pack_weights
 from tuner.errors import ModelError, described
 
 
@@ -89,7 +90,7 @@ def _lower(model: ModelFile, target: Target) -> LoweredNetwork:
     module = merge_products(sink_reshapes(module))
     if is_cpu:
         module = pad_channels(split_concatenations(module), registers_of(target))
-        module = sum_in_float32(pack_integer_products(module))
+        module = sum_in_float32(pack_weights(pack_integer_products(module)))
     with target:
         module = _sequence(
             module,

@@ -21,7 +21,7 @@ from tvm.target import Target
 
 from tuner.engines.allowed_calls import check_annotations
 from tuner.engines.base import variant_of
-from tuner.engines.relax import dot_schedule, intrinsics, packed_layouts
+from tuner.engines.relax import dot_schedule, intrinsics, packed_layouts, weight_schedule
 from tuner.engines.relax.variants import catalogue
 from tuner.errors import WorkError, summary
 
@@ -68,7 +68,7 @@ def replay_and_postprocess(module: tvm.IRModule, trace: str, target: Target) -> 
     Raises:
         WorkError: If it cannot be replayed or a post-processor rejects it.
     """
-    if dot_schedule.INTRINSIC in trace:
+    if dot_schedule.INTRINSIC in trace or weight_schedule.MARK in trace:
         module = packed_layouts.keep_layouts(module)  # packed when the network is lowered
     schedule = _process(module, trace, target)
     if variant_of(trace):

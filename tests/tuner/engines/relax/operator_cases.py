@@ -236,6 +236,26 @@ _KERNEL = _whole(6, 4, 3, 3, dtype="int8", seed=1)
 _SCALE, _ZERO = np.float32(0.02), np.uint8(117)
 _SCALES = np.linspace(0.01, 0.03, 6).astype("float32")
 _LEFT, _RIGHT = _whole(5, 8), _whole(8, 7, dtype="int8", seed=1)
+
+
+def _concatenation() -> Case:
+    """Return a concatenation of tensors with different scales."""
+    names = ["s", "z", "x", "s1", "z", "x", "s", "z"]
+    node = helper.make_node("QLinearConcat", names, ["y"], domain="com.microsoft", axis=1)
+    weights = {"s": np.asarray(_SCALE), "s1": np.array(0.031, "float32"), "z": np.asarray(_ZERO)}
+    return Case("concat", [node], {"x": _IMAGE}, weights)
+
+
+def _attention(name: str, *mask: Array) -> Case:
+    weight, bias = _whole(24, 48, dtype="int8", seed=1), draw(48, seed=2)
+    return case(
+        *(name, "QAttention", _whole(2, 5, 24)),
+        weights=[weight, bias, _SCALE, np.float32(0.004), *(mask or [None]), _ZERO, np.int8(0)],
+        domain="com.microsoft",
+        num_heads=4,
+    )
+
+
 QUANTISED = [
     case("conv_integer", "ConvInteger", _IMAGE, weights=[_KERNEL, _ZERO], pads=[1, 0, 1, 2]),
     case(
@@ -256,6 +276,35 @@ QUANTISED = [
         weights=[_RIGHT, _SCALE, np.int8(3), draw(7, seed=1)],
         domain="com.microsoft",
     ),
+    case(
+        *("matmul_columns", "QLinearMatMul", _LEFT),
+        weights=[
+            *(_SCALE, _ZERO, _RIGHT, np.linspace(0.01, 0.03, 7).astype("float32")),
+            *(np.zeros(7, "int8"), np.float32(0.3), np.uint8(120)),
+        ],
+    ),
+    case(
+        *("matmul_to_float", "MatMulIntegerToFloat", _LEFT),
+        weights=[_RIGHT, _SCALE, np.linspace(0.01, 0.03, 7).astype("float32"), _ZERO],
+        domain="com.microsoft",
+    ),
+    case(
+        *("gemm", "QGemm", _LEFT),
+        weights=[
+            *(_SCALE, _ZERO, _RIGHT, np.linspace(0.01, 0.03, 7).astype("float32")),
+            *(np.zeros(7, "int8"), _whole(7, dtype="int16").astype("int32")),
+            *(np.float32(0.3), np.uint8(120)),
+        ],
+        domain="com.microsoft",
+    ),
+    _concatenation(),
+    case(
+        *("times", "QLinearMul", _IMAGE),
+        weights=[_SCALE, _ZERO, _IMAGE[:, :, ::-1], _SCALE, _ZERO, np.float32(0.08), _ZERO],
+        domain="com.microsoft",
+    ),
+    _attention("attention"),
+    _attention("masked_attention", np.array([[1] * 5, [1, 1, 1, 0, 0]], "int32")),
     case("dynamic_linear", "DynamicQuantizeLinear", draw(5, 8), n_outputs=3),
     case(
         *("add", "QLinearAdd", _IMAGE),

@@ -1,5 +1,6 @@
 """Quantised networks multiply bytes where the CPU can, and compute what ONNX Runtime does."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -239,7 +240,71 @@ def _padded_channels() -> Case:
     return graph.finish(graph.requantised(value, 0.05, np.uint8(120)))
 
 
-_MODELS = {
+def _half_steps(
+    shape: tuple[int, ...], op: str, weight: Array, kind: str = "uint8", **attributes: Any
+) -> Case:
+    """Return a product whose results lie half-way between two codes, in every second place."""
+    data = np.random.default_rng(1).standard_normal(shape).astype("float32")
+    graph = _Graph(data)
+    zero = np.dtype(kind).type(7)
+    value = graph.requantised("data", 0.1, zero)
+    second = graph.add("DequantizeLinear", weight, np.float32(0.1), weight.dtype.type(0))
+    value = graph.add(op, value, second, **attributes)
+    return graph.finish(graph.requantised(value, 0.02, zero))
+
+
+def _of_two(op: str, kind: str = "uint8", *, relu: bool = False) -> Case:
+    """Return a sum or product of two tensors of different scales."""
+    data = np.random.default_rng(1).standard_normal((1, 8, 40, 40)).astype("float32")
+    graph = _Graph(data)
+    zero = np.dtype(kind).type(0 if relu else 7)
+    left = graph.requantised("data", 0.01, zero)
+    right = graph.requantised(graph.add("Neg", "data"), 0.03, zero)
+    value = graph.add(op, left, right)
+    if relu:
+        value = graph.add("Relu", value)
+    return graph.finish(graph.requantised(value, 0.02, zero))
+
+
+def _average(op: str, **attributes: Any) -> Case:
+    data = np.random.default_rng(1).standard_normal((1, 64, 4, 4)).astype("float32")
+    graph = _Graph(data)
+    value = graph.requantised("data", 0.03, np.uint8(117))
+    return graph.finish(graph.requantised(graph.add(op, value, **attributes), 0.03, np.uint8(117)))
+
+
+def _attention() -> Case:
+    """Return a product of two quantised tensors."""
+    data = np.random.default_rng(1).standard_normal((2, 3, 40, 32)).astype("float32")
+    graph = _Graph(data)
+    left = graph.requantised("data", 0.1, np.uint8(117))
+    turned = graph.add("Transpose", left, perm=[0, 1, 3, 2])
+    right = graph.requantised(turned, 0.1, np.uint8(117))
+    value = graph.add("MatMul", left, right)
+    return graph.finish(graph.requantised(value, 0.02, np.uint8(120)))
+
+
+_KERNEL = _whole(32, 1, 3, 3, dtype="int8", seed=2) // 8
+# What the instruction does not fit: whole numbers in float32.
+_FLOAT_MODELS: dict[str, Callable[[], Case]] = {
+    "depthwise": lambda: _half_steps((1, 32, 24, 24), "Conv", _KERNEL, group=32, pads=[1] * 4),
+    "depthwise-signed": lambda: _half_steps(
+        (1, 32, 15, 15), "Conv", _KERNEL, "int8", group=32, strides=[2, 2]
+    ),
+    "grouped": lambda: _half_steps(
+        *((1, 32, 12, 12), "Conv", _whole(16, 8, 3, 3, dtype="int8", seed=2) // 32), group=4
+    ),
+    "few-terms": lambda: _half_steps((300, 9), "MatMul", _whole(9, 30, dtype="int8") // 8),
+    "data": _attention,
+    "sum": lambda: _of_two("Add"),
+    "sum-signed": lambda: _of_two("Add", "int8"),
+    "sum-relu": lambda: _of_two("Add", relu=True),
+    "times": lambda: _of_two("Mul"),
+    "times-signed": lambda: _of_two("Mul", "int8"),
+    "average": lambda: _average("GlobalAveragePool"),
+}
+
+_MODELS: dict[str, Callable[[], Case]] = {
     "conv": lambda: _qdq_conv(pads=[1] * 4),
     "conv-relu": lambda: _qdq_conv(zero=0, relu=True, pads=[1] * 4),
     "conv-clip": lambda: _qdq_conv(relu=True),
@@ -269,12 +334,13 @@ _QUICK = (
     *("limits-above-codes", "limits-apart", "padded-channels"),
 )
 _CASES = {name: replace(make(), name=name) for name, make in _MODELS.items()}
+_FLOAT_CASES = {name: replace(make(), name=name) for name, make in _FLOAT_MODELS.items()}
 
 
 @lru_cache(maxsize=2)
 def _outputs(target: str, names: tuple[str, ...]) -> dict[str, tuple[Array, Array]]:
     """Return the outputs of some cases, and those of ONNX Runtime."""
-    proto, feeds, expected = combine([_CASES[name] for name in names])
+    proto, feeds, expected = combine([(_CASES | _FLOAT_CASES)[name] for name in names])
     module, file = lower_proto(proto, target)
     for subgraph in find_subgraphs(module):
         trace = default_schedule.compute_trace(subgraph.module, make_target(target))
@@ -312,6 +378,13 @@ def test_outputs_are_those_of_onnxruntime(target: TargetInfo, name: str) -> None
     """Sums of products of bytes are scaled and rounded to the same bits."""
     others = tuple(each for each in _CASES if each not in _QUICK)
     _check(name, *_outputs(target.spec, _QUICK if name in _QUICK else others)[name])
+
+
+@runs_here
+@pytest.mark.parametrize("name", _FLOAT_CASES)
+def test_whole_numbers_in_float32_are_exact(target: TargetInfo, name: str) -> None:
+    """Results half-way between two codes are rounded as in ONNX Runtime."""
+    _check(name, *_outputs(target.spec, tuple(_FLOAT_CASES))[name])
 
 
 @runs_here

@@ -4,21 +4,26 @@ With data ``(x - z) * s`` and weights ``w * t``, a sum of products is ``s * t`` 
 ``sum(x * w) - z * sum(w)``. The first sum is one of bytes, which has its own instruction, the
 second a constant for each channel. Bytes with a sign are moved to unsigned ones, with their zero
 point. Quantisation behind a product scales its integers once, as ONNX Runtime does.
+
+Products that the instruction does not fit, such as depthwise convolutions, multiply whole numbers
+``x - z`` and ``w`` in float32, which is exact as long as no sum passes 24 bits.
 """
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
+from tuner.engines.relax.rewrites.product_sums import INT32_RANGE, LARGEST, Sums, SumsVisitor
 from tuner.engines.relax.rewrites.quantised_operands import (
     BYTES,
     HALF,
     QuantisedData,
-    QuantisedVisitor,
+    are_bytes,
 )
 from tuner.engines.relax.rewrites.visitor import Array, const, dtype_of, name_of
 from tuner.engines.relax.tensor_types import shape_of
@@ -29,35 +34,40 @@ _MATRIX = 2
 # Products of fewer terms or columns fill too little of an instruction.
 _MIN_TERMS, _MIN_COLUMNS = 16, 8
 # More products of bytes than this could pass the range of int32.
-_LARGEST, _INT32_RANGE = 255, 2**31
-_MAX_TERMS = _INT32_RANGE // (_LARGEST * HALF)
-# Distance between a bias and a whole number of steps that is rounding.
-_MAX_ROUNDING = 1e-3
+_MAX_TERMS = INT32_RANGE // (LARGEST * HALF)
+# Whole numbers up to here have a float32 each.
+_MAX_EXACT = 2**24
 # Operators that only move or choose numbers, and so commute with quantisation.
 _CHOICES = ("nn.max_pool2d", "reshape", "permute_dims", "squeeze", "expand_dims", "strided_slice")
 
 
 @dataclass(frozen=True)
-class _Sums:
-    """Sums of products of bytes, and how numbers follow from them.
+class _Columns:
+    """Weights of each channel of a product.
 
     Attributes:
-        sums: The sums, int32, without anything added.
-        bound: Largest magnitude of the sums of each channel.
-        offset: Integers to add to each channel.
-        scale: Factor of each channel.
-        bias: Numbers to add to each channel then.
-        low: Lower limit of the results.
-        high: Upper limit of the results.
+        codes: Whole numbers, shape (terms, channels).
+        scale: Scale of each channel, or of all.
+        axis: Axis of the channels in the result.
     """
 
-    sums: relax.Expr
-    bound: Array
-    offset: Array
+    codes: Array
     scale: Array
-    bias: Array
-    low: float = -np.inf
-    high: float = np.inf
+    axis: int
+
+    @property
+    def totals(self) -> Array:
+        """Sum of the weights of each channel."""
+        return np.asarray(self.codes.sum(0, dtype=np.int64))
+
+    @property
+    def bound(self) -> Array:
+        """Largest magnitude of the sum of each channel."""
+        return np.asarray(LARGEST * np.abs(self.codes).sum(0, dtype=np.int64))
+
+    def shape(self, rank: int) -> list[int]:
+        """Return the shape that broadcasts a number for each channel to a result."""
+        return [-1 if axis == self.axis else 1 for axis in range(rank)]
 
 
 def find_integer_products(module: tvm.IRModule) -> tvm.IRModule:
@@ -66,21 +76,22 @@ def find_integer_products(module: tvm.IRModule) -> tvm.IRModule:
 
 
 @mutator
-class _Finder(QuantisedVisitor):
+class _Finder(SumsVisitor):
     """Mutator that follows quantised data through the calls of a function."""
 
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
-        self._sums: dict[relax.Var, _Sums] = {}
         self._rules: dict[str, _Rule] = {
             "nn.conv2d": self._convolve,
             "matmul": self._multiply,
-            "multiply": self._scale,
-            "add": self._add,
+            "mean": self._average,
+            "nn.adaptive_avg_pool2d": self._average,
+            "multiply": self.scale_sums,
+            "add": self.add_bias,
             "reshape": self._reshape,
-            "nn.relu": lambda call: self._clip(call, 0.0, np.inf),
-            "clip": lambda call: self._clip(call, *_limits(call)),
-            "astype": self._cast,
+            "nn.relu": lambda call: self.limit(call, 0.0, np.inf),
+            "clip": lambda call: self.limit(call, *_limits(call)),
+            "astype": self.cast,
             "quantize": self._quantise,
             "dequantize": self._dequantise,
         }
@@ -94,31 +105,89 @@ class _Finder(QuantisedVisitor):
     def _convolve(self, call: relax.Call) -> relax.Expr | None:
         attrs = call.attrs
         layouts = [str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)]
-        if layouts != ["NCHW", "OIHW", "NCHW"] or int(attrs.groups) != 1:
+        if layouts != ["NCHW", "OIHW", "NCHW"]:
             return None
         data, weight = self.quantised(call.args[0]), self.weight(call.args[1], 0)
         if data is None or weight is None:
             return None
         codes, scale = weight
-        if not _is_worth(codes.shape[0], codes.size // codes.shape[0]):
-            return None
+        columns = codes.reshape(len(codes), -1).T
+        if int(attrs.groups) != 1 or not _is_worth(columns):
+            return self._multiply_floats(call, data, codes, _Columns(columns, scale, 1))
         top, left, bottom, right = (int(size) for size in attrs.padding)
         padded = self._pad(data, (0, 0, 0, 0, top, bottom, left, right))
         sums = relax.op.nn.conv2d(
             padded, const(codes, "int8"), attrs.strides, 0, attrs.dilation, out_dtype="int32"
         )
-        return self._numbers(sums, data, codes.reshape(len(codes), -1).T, scale, 1)
+        return self._numbers(sums, data, _Columns(columns, scale, 1))
 
     def _multiply(self, call: relax.Call) -> relax.Expr | None:
         data, weight = self.quantised(call.args[0]), self.weight(call.args[1], 1)
-        if data is None or weight is None or len(shape_of(call)) < _MATRIX:
+        if data is None or len(shape_of(call)) < _MATRIX:
             return None
+        if weight is None:
+            return self._multiply_data(call)
         codes, scale = weight
-        if codes.ndim != _MATRIX or not _is_worth(codes.shape[1], codes.shape[0]):
+        if codes.ndim != _MATRIX:
             return None
+        columns = _Columns(codes, scale, len(shape_of(call)) - 1)
+        if not _is_worth(codes):
+            return self._multiply_floats(call, data, codes, columns)
         sums = relax.op.matmul(data.codes, const(codes, "int8"), out_dtype="int32")
-        axis = len(shape_of(call)) - 1
-        return self._numbers(sums, data, codes, scale, axis)
+        return self._numbers(sums, data, columns)
+
+    def _multiply_floats(
+        self, call: relax.Call, data: QuantisedData, codes: Array, columns: _Columns
+    ) -> relax.Expr | None:
+        """Multiply whole numbers in float32 if their sums are exact there."""
+        bound = columns.bound
+        if bound.max(initial=0) > _MAX_EXACT:
+            return None
+        args = [self.centred(data), const(codes, "float32")]
+        sums = self._whole(relax.Call(call.op, args, call.attrs, call.ty_args))
+        return self._finish(sums, data, columns, (np.zeros_like(bound), bound))
+
+    def _whole(self, sums: relax.Expr) -> relax.Var:
+        """Return float32 sums as integers, so that no scale is multiplied into their weights."""
+        return self.emit(relax.op.astype(self.emit(sums), "int32"))
+
+    def _multiply_data(self, call: relax.Call) -> relax.Expr | None:
+        """Multiply two quantised tensors, as attention does."""
+        left, right = (self.fixed(each) for each in call.args)
+        if left is None or right is None:
+            return None
+        bound = LARGEST**2 * shape_of(call.args[0])[-1]
+        args = [self.centred(left), self.centred(right)]
+        product = relax.Call(call.op, args, call.attrs, call.ty_args)
+        scale = np.float32(left.scale) * np.float32(right.scale)
+        return self._note_all(call, product, bound, scale)
+
+    def _average(self, call: relax.Call) -> relax.Expr | None:
+        """Sum whole numbers in place of an average of the numbers that they stand for."""
+        data, rank = self.fixed(call.args[0]), len(shape_of(call.args[0]))
+        if data is None:
+            return None
+        axes, keeps = [2, 3], True
+        if name_of(call) == "mean":
+            axes = [*map(int, call.attrs.axis or range(rank))]
+            keeps = bool(call.attrs.keepdims)
+        elif str(call.attrs.layout) != "NCHW" or shape_of(call)[2:] != (1, 1):
+            return None
+        count = math.prod(shape_of(call.args[0])[axis] for axis in axes)
+        total = relax.op.sum(self.centred(data), axes, keeps)
+        scale = np.float32(data.scale) / np.float32(count)
+        return self._note_all(call, total, LARGEST * count, scale)
+
+    def _note_all(
+        self, call: relax.Call, sums: relax.Expr, bound: int, scale: np.float32
+    ) -> relax.Expr | None:
+        """Note sums with one scale in place of a call, if float32 holds them."""
+        if bound > _MAX_EXACT:
+            return None
+        shape = [1] * len(shape_of(call))
+        zeros = np.zeros(shape, np.int64)
+        factor, bias = np.full(shape, scale, np.float32), np.zeros(shape, np.float64)
+        return self.note(Sums(self._whole(sums), np.full(shape, bound), zeros, factor, bias))
 
     def _pad(self, data: QuantisedData, widths: tuple[int, ...]) -> relax.Expr:
         """Pad images by the zero point."""
@@ -132,96 +201,35 @@ class _Finder(QuantisedVisitor):
         is_inside[..., widths[4] : height - widths[5], widths[6] : width - widths[7]] = True
         return self.emit(relax.op.where(const(is_inside, "bool"), padded, data.zero))
 
-    def _numbers(
-        self, call: relax.Call, data: QuantisedData, codes: Array, scale: Array, axis: int
-    ) -> relax.Expr:
-        """Return the float32 numbers for sums of products, whose channels lie along an axis.
-
-        Args:
-            call: The sums.
-            data: The data.
-            codes: Weights, shape (terms, channels).
-            scale: Scale of the weights of each channel.
-            axis: Axis of the channels.
-        """
+    def _numbers(self, call: relax.Call, data: QuantisedData, columns: _Columns) -> relax.Expr:
+        """Return the float32 numbers for sums of products of bytes."""
         sums = self.emit(call)
-        rank = len(shape_of(sums))
-        shape = [-1 if each == axis else 1 for each in range(rank)]
-        wide = codes.astype(np.int64)
-        totals, bound = wide.sum(0).reshape(shape), _LARGEST * np.abs(wide).sum(0).reshape(shape)
+        totals, bound = columns.totals, columns.bound
         if isinstance(data.zero, int):
-            offset = -data.zero * totals
-        else:
-            zero = self.emit(relax.op.astype(data.zero, "int32"))
-            shift = self.emit(relax.op.multiply(zero, const(totals, "int32")))
-            sums = self.emit(relax.op.subtract(sums, shift))
-            offset, bound = np.zeros_like(totals), 2 * bound
-        factor = np.broadcast_to(scale, totals.size).reshape(shape).astype(np.float32)
+            return self._finish(sums, data, columns, (-data.zero * totals, bound))
+        shape = columns.shape(len(shape_of(sums)))
+        zero = self.emit(relax.op.astype(data.zero, "int32"))
+        shift = self.emit(relax.op.multiply(zero, const(totals.reshape(shape), "int32")))
+        sums = self.emit(relax.op.subtract(sums, shift))
+        return self._finish(sums, data, columns, (np.zeros_like(totals), 2 * bound))
+
+    def _finish(
+        self,
+        sums: relax.Var,
+        data: QuantisedData,
+        columns: _Columns,
+        offset_and_bound: tuple[Array, Array],
+    ) -> relax.Expr:
+        """Return the float32 numbers for int32 sums, and note how they follow."""
+        shape = columns.shape(len(shape_of(sums)))
+        offset, bound = (each.reshape(shape) for each in offset_and_bound)
+        factor = np.broadcast_to(columns.scale, offset.size).reshape(shape).astype(np.float32)
         if not isinstance(data.scale, relax.Expr):
             factor = factor * np.float32(data.scale)
-        noted = _Sums(sums, bound, offset, factor, np.zeros_like(totals, np.float64))
-        result = self._materialise(noted)
+        noted = Sums(sums, bound, offset, factor, np.zeros_like(offset, np.float64))
         if isinstance(data.scale, relax.Expr):
-            return relax.op.multiply(result, data.scale)
-        self._sums[result] = noted
-        return result
-
-    def _materialise(self, noted: _Sums) -> relax.Var:
-        sums = noted.sums
-        if noted.offset.any():
-            sums = self.emit(relax.op.add(sums, const(noted.offset, "int32")))
-        return self._scaled(self.emit(relax.op.astype(sums, "float32")), noted.scale)
-
-    def _scaled(self, numbers: relax.Var, scale: Array) -> relax.Var:
-        """Multiply by a factor for each channel: a number near 1 and the same power of two.
-
-        Powers of two change no digit. The numbers are an argument of the kernel, which is verified
-        on numbers around 1: products of bytes times these alone are out of the range of a byte.
-        """
-        if (scale == 1.0).all():
-            return numbers
-        power = 2.0 ** np.ceil(np.log2(np.abs(scale).max(initial=1e-30)))
-        near_one = self.emit(relax.op.multiply(numbers, const(scale / power, "float32")))
-        return self.emit(relax.op.multiply(near_one, const(np.array(power), "float32")))
-
-    def _scale(self, call: relax.Call) -> relax.Expr | None:
-        """Note a factor of the results of a product."""
-        operand = self._operand(call)
-        if operand is None:
-            return None
-        noted, factor = operand
-        if (factor <= 0).any() or factor.dtype != np.float32:
-            return None
-        scaled = replace(noted, scale=noted.scale * factor, bias=noted.bias * factor)
-        return self._noted(call, scaled)
-
-    def _add(self, call: relax.Call) -> relax.Expr | None:
-        """Note the bias of a product."""
-        operand = self._operand(call)
-        if operand is None:
-            return None
-        noted, bias = operand
-        return self._noted(call, replace(noted, bias=noted.bias + bias.astype(np.float64)))
-
-    def _operand(self, call: relax.Call) -> tuple[_Sums, Array] | None:
-        """Return sums, and a constant for each channel, if these are the operands."""
-        for operand, other in (call.args, call.args[::-1]):
-            noted = self._sums.get(self.source(operand))
-            value = None if noted is None else self.known(other)
-            if noted is None or value is None or np.isfinite([noted.low, noted.high]).any():
-                continue
-            rank = noted.scale.ndim
-            shape = (1,) * (rank - value.ndim) + value.shape
-            if len(shape) == rank and all(
-                n in (1, extent) for n, extent in zip(shape, noted.scale.shape, strict=True)
-            ):
-                return noted, value.reshape(shape)
-        return None
-
-    def _noted(self, expr: relax.Expr, noted: _Sums) -> relax.Var:
-        result = self.emit(expr)
-        self._sums[result] = noted
-        return result
+            return relax.op.multiply(self.materialise(noted), data.scale)
+        return self.note(noted)
 
     def _reshape(self, call: relax.Call) -> relax.Expr | None:
         """Fold the reshape of a bias that is quantised itself."""
@@ -229,21 +237,6 @@ class _Finder(QuantisedVisitor):
             return None
         value = self.known(call.args[0])
         return None if value is None else const(value.reshape(shape_of(call)), "float32")
-
-    def _clip(self, call: relax.Call, low: float, high: float) -> relax.Expr | None:
-        noted = self._sums.get(self.source(call.args[0]))
-        if noted is None:
-            return None
-        # The later limits hold, where both exclude each other.
-        low, high = (min(max(limit, low), high) for limit in (noted.low, noted.high))
-        return self._noted(call, replace(noted, low=low, high=high))
-
-    def _cast(self, call: relax.Call) -> relax.Expr | None:
-        """Drop a conversion to float32 and back."""
-        noted = self._sums.get(self.source(call.args[0]))
-        if noted is None or dtype_of(call) != "int32" or not _is_exact(noted):
-            return None
-        return relax.op.add(noted.sums, const(noted.offset, "int32"))
 
     def _quantise(self, call: relax.Call) -> relax.Expr | None:
         """Quantise as unsigned bytes."""
@@ -254,7 +247,9 @@ class _Finder(QuantisedVisitor):
         zero = int(zero) + (HALF if dtype == "int8" else 0)
         codes = self._chosen(call.args[0], scale, zero)
         if codes is None:
-            codes = self._requantised(call.args[0], scale, zero)
+            codes = self.requantised(call.args[0], scale, zero)
+        if codes is None:
+            codes = self.combined(call.args[0], scale, zero, is_signed=dtype == "int8")
         if dtype == "uint8":
             return codes
         if codes is None:
@@ -271,43 +266,10 @@ class _Finder(QuantisedVisitor):
     def _chosen(self, expr: relax.Expr, scale: float, zero: int) -> relax.Expr | None:
         """Return the codes of numbers that were chosen among numbers with the same codes."""
         call = self.producer(expr, *(f"relax.{name}" for name in _CHOICES))
-        data = None if call is None else self.quantised(call.args[0])
-        if (
-            call is None
-            or data is None
-            or any(isinstance(each, relax.Expr) for each in (data.scale, data.zero))
-        ):
-            return None
-        if (data.scale, data.zero) != (np.float32(scale), zero):
+        data = None if call is None else self.fixed(call.args[0])
+        if call is None or data is None or (data.scale, data.zero) != (np.float32(scale), zero):
             return None
         return relax.Call(call.op, [data.codes, *call.args[1:]], call.attrs, call.ty_args)
-
-    def _requantised(self, expr: relax.Expr, scale: float, zero: int) -> relax.Expr | None:
-        """Return the codes of a product, from its sums."""
-        noted = self._sums.get(self.source(expr))
-        if noted is None:
-            return None
-        steps = noted.bias / noted.scale.astype(np.float64)
-        with np.errstate(invalid="ignore"):  # infinite biases
-            is_whole = np.abs(steps - np.round(steps)) < _MAX_ROUNDING
-        # What could pass the range of int32 is added to the numbers instead.
-        is_whole &= np.abs(noted.offset + steps) + noted.bound < _INT32_RANGE
-        in_sums = np.round(np.where(is_whole, steps, 0.0)).astype(np.int64)
-        rest = np.where(is_whole, 0.0, noted.bias) / scale
-        offset = noted.offset + in_sums
-        if (np.abs(offset) + noted.bound).max(initial=0) >= _INT32_RANGE:
-            return None
-        factor = (noted.scale / np.float32(scale)).astype(np.float32)
-        numbers = self._materialise(replace(noted, offset=offset, scale=factor))
-        if rest.any():
-            numbers = self.emit(relax.op.add(numbers, const(rest, "float32")))
-        least, most = -zero, _LARGEST - zero
-        low, high = (min(max(limit / scale, least), most) for limit in (noted.low, noted.high))
-        numbers = self.emit(relax.op.clip(numbers, float(low), float(high)))
-        rounded = self.emit(relax.op.round(numbers))
-        if zero:
-            rounded = self.emit(relax.op.add(rounded, relax.const(float(zero), "float32")))
-        return relax.op.astype(rounded, "uint8")
 
     def _dequantise(self, call: relax.Call) -> relax.Expr | None:
         """Dequantise from the unsigned codes."""
@@ -320,14 +282,11 @@ class _Finder(QuantisedVisitor):
         return relax.op.dequantize(unsigned, call.args[1], moved, attrs.axis, str(attrs.out_dtype))
 
 
-def _is_exact(noted: _Sums) -> bool:
-    """Return whether the numbers are the sums themselves."""
-    is_scaled = (noted.scale != 1.0).any() or noted.bias.any()
-    return not is_scaled and not np.isfinite([noted.low, noted.high]).any()
-
-
-def _is_worth(n_columns: int, n_terms: int) -> bool:
-    return n_columns >= _MIN_COLUMNS and _MIN_TERMS <= n_terms <= _MAX_TERMS
+def _is_worth(columns: Array) -> bool:
+    """Return whether weights (terms, channels) are bytes that fill an instruction."""
+    n_terms, n_columns = columns.shape
+    is_large = n_columns >= _MIN_COLUMNS and _MIN_TERMS <= n_terms <= _MAX_TERMS
+    return is_large and are_bytes(columns)
 
 
 def _limits(call: relax.Call) -> tuple[float, float]:

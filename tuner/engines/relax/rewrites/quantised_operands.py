@@ -6,7 +6,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tuner.engines.relax.rewrites.visitor import Array, CallVisitor, dtype_of, name_of
+from tuner.engines.relax.rewrites.visitor import Array, CallVisitor, const, dtype_of, name_of
 from tuner.engines.relax.tensor_types import shape_of
 
 #: Types of quantised tensors, and the distance between the two.
@@ -64,6 +64,37 @@ class QuantisedVisitor(CallVisitor):
         cast = self.producer(expr, "relax.astype")
         return None if cast is None else self._coded(cast.args[0], zero, 1.0)
 
+    def fixed(self, expr: relax.Expr) -> QuantisedData | None:
+        """Return the codes of a dequantised tensor whose scale and zero point are constant."""
+        data = self.quantised(expr)
+        if data is None or any(isinstance(each, relax.Expr) for each in (data.scale, data.zero)):
+            return None
+        return data
+
+    def operand(self, expr: relax.Expr) -> QuantisedData | None:
+        """Return the codes of a dequantised tensor with known scale and zero, perhaps constant."""
+        call = self.producer(expr, "relax.dequantize")
+        codes, scale, zero = (None,) * 3 if call is None else map(self.constant, call.args)
+        if codes is None or codes.dtype.name not in BYTES:
+            return self.fixed(expr)
+        if scale is None or zero is None or max(scale.size, zero.size) != 1:
+            return None
+        shift = HALF if codes.dtype == np.int8 else 0
+        moved = const(codes.astype(np.int16) + shift, "uint8")
+        return QuantisedData(
+            moved, int(zero.reshape(-1)[0]) + shift, np.float32(scale.reshape(-1)[0])
+        )
+
+    def centred(self, data: QuantisedData) -> relax.Var:
+        """Return codes minus their zero point, as float32."""
+        zero: relax.Expr = (
+            relax.const(float(data.zero), "float32")
+            if isinstance(data.zero, int)
+            else self.emit(relax.op.astype(data.zero, "float32"))
+        )
+        numbers = self.emit(relax.op.astype(data.codes, "float32"))
+        return self.emit(relax.op.subtract(numbers, zero))
+
     def _coded(
         self, codes: relax.Expr, zero: relax.Expr | None, scale: float | relax.Expr
     ) -> QuantisedData | None:
@@ -88,10 +119,10 @@ class QuantisedVisitor(CallVisitor):
         return QuantisedData(unsigned, int(number) + HALF, scale)
 
     def weight(self, expr: relax.Expr, axis: int) -> tuple[Array, Array] | None:
-        """Return constant weights as signed bytes, and the scale of each channel along an axis."""
+        """Return constant weights as whole numbers, and the scale of each channel along an axis."""
         value = self.constant(expr)
         if value is not None:
-            return _bytes(value, np.ones(1, np.float32)) if value.dtype == np.float32 else None
+            return _whole(value, np.ones(1, np.float32)) if value.dtype == np.float32 else None
         call = self.producer(expr, "relax.dequantize", "relax.permute_dims")
         if call is None:
             return None
@@ -114,7 +145,7 @@ class QuantisedVisitor(CallVisitor):
             return None
         shape = [-1 if each == place else 1 for each in range(value.ndim)]
         centred = value.astype(np.int32) - zero.astype(np.int32).reshape(shape)
-        return _bytes(centred, scale.reshape(-1))
+        return _whole(centred, scale.reshape(-1))
 
     def known(self, expr: relax.Expr) -> Array | None:
         """Return the value of a constant, or of a dequantised one."""
@@ -131,11 +162,16 @@ class QuantisedVisitor(CallVisitor):
         return (centred * scale.reshape(-1).astype(np.float64)).reshape(value.shape)
 
 
-def _bytes(value: Array, scale: Array) -> tuple[Array, Array] | None:
-    """Return whole numbers as signed bytes; None if they are not whole or out of range."""
-    if not value.size or value.min() < -HALF or value.max() >= HALF:
+def are_bytes(codes: Array) -> bool:
+    """Return whether whole numbers are in the range of signed bytes."""
+    return bool(codes.min(initial=0) >= -HALF and codes.max(initial=0) < HALF)
+
+
+def _whole(value: Array, scale: Array) -> tuple[Array, Array] | None:
+    """Return differences of bytes; None if the numbers are not whole or out of their range."""
+    if not value.size or not np.abs(value).max() < 2 * HALF:
         return None
-    codes = value.astype(np.int8)
+    codes = value.astype(np.int16)
     return (codes, scale) if np.array_equal(codes, value) and (scale > 0).all() else None
 
 
