@@ -1,9 +1,10 @@
 """Dependencies and settings that measurements share."""
 
 import asyncio
-from collections import defaultdict
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from tuner.devices.cpu_gate import CpuGate
 from tuner.engines.base import EvaluatorSettings
@@ -20,16 +21,14 @@ class MeasureContext:
         data_dir: Directory that holds the references.
         cpu_gate: Gate that keeps builders from disturbing a CPU that is timed.
         crash_counts: Losses of devices by candidate.
-        reference_locks: One lock per reference file, so that each is computed once.
+        reference_locks: Lock of each reference file in use, so that each is computed once.
     """
 
     executor: Executor
     data_dir: Path
     cpu_gate: CpuGate = field(default_factory=CpuGate)
     crash_counts: CrashCounts = field(default_factory=CrashCounts)
-    reference_locks: dict[str, asyncio.Lock] = field(
-        default_factory=lambda: defaultdict(asyncio.Lock)
-    )
+    reference_locks: MutableMapping[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
 
 @dataclass(frozen=True)

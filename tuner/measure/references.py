@@ -54,7 +54,8 @@ async def _ensure(setup: MeasureSetup, task: TaskUnderTest, kind: InputKind, see
         await _make(setup, task, request, path)
         return str(path)
     path = _kept_path(setup, task, kind)
-    async with setup.context.reference_locks[str(path)]:
+    lock = setup.context.reference_locks.setdefault(str(path), asyncio.Lock())
+    async with lock:
         try:
             os.utime(path)  # retention spares what was used lately
         except OSError:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -84,7 +85,10 @@ class TuningContext:
         self.peaks_wait_until: dict[int, float] = {}
         self._runners: list[Runner] | None = None
         self._clock_references: dict[int, float] = {}
-        self._cost_model_managers: dict[tuple[int, str, int], CostModelManager] = {}
+        # Jobs hold those that they use: each has thousands of records in memory.
+        self._cost_model_managers: WeakValueDictionary[tuple[int, str, int], CostModelManager] = (
+            WeakValueDictionary()
+        )
 
     def now(self) -> float:
         """Return the seconds of the loop's clock, which may be simulated and never goes back."""
@@ -165,6 +169,8 @@ class TuningContext:
     def cost_model_manager(self, target_id: int, kind: str, seed: int) -> CostModelManager:
         """Return the manager of a cost model, which the sessions on one target share."""
         key = (target_id, kind, seed)
-        if key not in self._cost_model_managers:
-            self._cost_model_managers[key] = CostModelManager(self.sessions, self.executor, *key)
-        return self._cost_model_managers[key]
+        manager = self._cost_model_managers.get(key)
+        if manager is None:
+            manager = CostModelManager(self.sessions, self.executor, *key)
+            self._cost_model_managers[key] = manager
+        return manager

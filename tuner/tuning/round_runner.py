@@ -121,6 +121,8 @@ class RoundRunner:
             raise
         finally:
             in_flight.pop(pick.id, None)
+            if not in_flight:
+                self._context.in_flight.pop(pick.task_id, None)
         await self._context.record_writer.wait_flushed(pick.job_id)
         if candidates and not self._context.task_states.trials_of(pick):
             raise NothingLeft("other rounds had measured the candidates when they were stored")
@@ -187,7 +189,7 @@ class RoundRunner:
 
     def _in_flight(self, pick: Pick) -> list[Candidate]:
         """Return the candidates that the rounds under way on the pick's task measure."""
-        rounds = self._context.in_flight[pick.task_id].values()
+        rounds = self._context.in_flight.get(pick.task_id, {}).values()
         return [candidate for candidates in rounds for candidate in candidates]
 
 

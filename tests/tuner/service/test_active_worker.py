@@ -1,9 +1,12 @@
 """The parts of a service worker beside each other, in one event loop."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 from sqlalchemy import update
@@ -22,10 +25,13 @@ from tuner.service import build_queue, job_loader
 from tuner.service.active_worker import ActiveWorker
 from tuner.service.coordinator_lease import CoordinatorLease
 from tuner.service.limited_loading import ProcessLimits, load_all
+from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
+from tuner.tuning.cost_model_manager import CostModelManager
 
 _TIMEOUT_SECS = 60.0
 
+Kind = TypeVar("Kind")
 Scenario = Callable[[], Awaitable[None]]
 
 
@@ -111,6 +117,33 @@ def test_a_job_is_tuned_while_a_library_is_built(
     monkeypatch.setattr(build_queue, "build_into_cache", build)
     with blocking() as (started, released):
         run_beside(context, workers, scenario)
+
+
+def test_jobs_that_have_ended_leave_nothing_in_memory(
+    context: Context, workers: LocalExecutor
+) -> None:
+    """A service runs for months, and each job may have a seed of its own."""
+
+    async def scenario() -> None:
+        for seed in range(3):
+            tune = request(seed + 1)
+            job_id = submit(
+                context, replace(tune, spec=tune.spec.model_copy(update={"seed": seed}))
+            )
+            while job_of(context, job_id).state != "done":
+                await asyncio.sleep(0.02)
+        await until(lambda: not living(CostModelManager))
+        (tuning,) = living(TuningContext)
+        assert not tuning.in_flight
+        assert not tuning.measure_context.reference_locks
+
+    run_beside(context, workers, scenario)
+
+
+def living(kind: type[Kind]) -> list[Kind]:
+    """Return the objects of a class that something refers to."""
+    gc.collect()
+    return [each for each in gc.get_objects() if isinstance(each, kind)]
 
 
 def test_a_job_is_tuned_while_another_is_loaded(
