@@ -238,14 +238,6 @@ _SCALES = np.linspace(0.01, 0.03, 6).astype("float32")
 _LEFT, _RIGHT = _whole(5, 8), _whole(8, 7, dtype="int8", seed=1)
 
 
-def _concatenation() -> Case:
-    """Return a concatenation of tensors with different scales."""
-    names = ["s", "z", "x", "s1", "z", "x", "s", "z"]
-    node = helper.make_node("QLinearConcat", names, ["y"], domain="com.microsoft", axis=1)
-    weights = {"s": np.asarray(_SCALE), "s1": np.array(0.031, "float32"), "z": np.asarray(_ZERO)}
-    return Case("concat", [node], {"x": _IMAGE}, weights)
-
-
 def _attention(name: str, *mask: Array) -> Case:
     weight, bias = _whole(24, 48, dtype="int8", seed=1), draw(48, seed=2)
     return case(
@@ -297,7 +289,6 @@ QUANTISED = [
         ],
         domain="com.microsoft",
     ),
-    _concatenation(),
     case(
         *("times", "QLinearMul", _IMAGE),
         weights=[_SCALE, _ZERO, _IMAGE[:, :, ::-1], _SCALE, _ZERO, np.float32(0.08), _ZERO],
