@@ -1,6 +1,7 @@
 """Lowering a graph changes no output."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -171,13 +172,14 @@ def test_every_folder_agrees_with_the_kernel_of_tvm() -> None:
     from tvm import relax
 
     left, right = np.abs(draw(3, 4)) + 0.5, np.abs(draw(3, 4, seed=1)) + 0.5
-    calls = {
+    calls: dict[str, Any] = {
         "relax.permute_dims": lambda a, _: relax.op.permute_dims(a, [1, 0]),
         "relax.reshape": lambda a, _: relax.op.reshape(a, (4, 3)),
         "relax.expand_dims": lambda a, _: relax.op.expand_dims(a, 1),
         "relax.squeeze": lambda a, _: relax.op.squeeze(relax.op.expand_dims(a, 1), 1),
         "relax.broadcast_to": lambda a, _: relax.op.broadcast_to(a, (2, 3, 4)),
         "relax.astype": lambda a, _: relax.op.astype(a, "int32"),
+        "relax.where": lambda a, b: relax.op.where(relax.op.less(a, b), a, b),
     }
     for name in sorted(FOLDERS):
         op = name.removeprefix("relax.")
