@@ -22,7 +22,7 @@ _OTHERS = (
     *("TRUSTED_PROXIES", "MAX_CONNECTIONS"),
     # of compose.yaml, which may reach a container
     *("DB_PASSWORD", "DB_API_PASSWORD", "DB_WORKER_PASSWORD"),
-    *("PUBLISH", "TAG", "WORKER_CPUS", "WORKER_MEMORY_LIMIT"),
+    *("PUBLISH", "TAG", "WORKER_CPUS", "WORKER_MEMORY_LIMIT", "BASE_IMAGE", "POSTGRES_IMAGE"),
 )
 # Variables of tests, and those that Kubernetes sets for a service named tuner.
 _FOREIGN = re.compile(r"TUNER_(TEST_.*|(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT_\d+_.*))")
