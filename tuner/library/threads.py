@@ -1,13 +1,25 @@
 """Threads that run the libraries of a process."""
 
 import os
+from dataclasses import dataclass
 
 from tuner.errors import RequestError
 from tuner.library.manifest import Manifest
 
 #: Environment variable from which TVM's runtime takes the number of threads.
 VARIABLE = "TVM_NUM_THREADS"
-_chosen = ""
+
+
+@dataclass
+class _Choices:
+    """Choices of this process: of its user, of callers, and the default so far."""
+
+    variable: str | None = None
+    argument: int | None = None
+    default: int = 1
+
+
+_choices = _Choices()
 
 
 def set_threads(described: Manifest, n_threads: int | None) -> None:
@@ -19,19 +31,19 @@ def set_threads(described: Manifest, n_threads: int | None) -> None:
     Args:
         described: Manifest of the library. By default it gets as many threads as it was tuned
             with, at most the cores that this process may use.
-        n_threads: Number of threads; None for the default, or for the variable if it is set.
+        n_threads: Number of threads; None for that of an earlier call, or of the variable if it
+            was set, or else for the default.
 
     Raises:
         RequestError: If the number is not positive.
     """
-    global _chosen  # noqa: PLW0603  the number is a state of the process, like the variable
     if n_threads is not None and n_threads < 1:
         raise RequestError(f"threads must be at least 1, got {n_threads}")
-    given = os.environ.get(VARIABLE, "")
-    if n_threads is None and given and given != _chosen:
-        return
+    if _choices.variable is None:
+        _choices.variable = os.environ.get(VARIABLE, "")
+    _choices.argument = n_threads or _choices.argument
     n_tuned, n_cores = described.device.get("n_cores"), len(os.sched_getaffinity(0))
     default = min(n_tuned, n_cores) if isinstance(n_tuned, int) and n_tuned > 0 else n_cores
     # Libraries that were tuned with fewer threads may be loaded beside this one.
-    _chosen = str(n_threads or max(default, int(_chosen or 1)))
-    os.environ[VARIABLE] = _chosen
+    _choices.default = max(default, _choices.default)
+    os.environ[VARIABLE] = str(_choices.argument or _choices.variable or _choices.default)

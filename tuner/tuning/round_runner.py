@@ -76,8 +76,9 @@ class RoundRunner:
             replace(options.spec.evaluator, network_bytes=prepared.n_bytes),
             options.spec.build_timeout,
         )
-        self._prepared, self._has_peaks = prepared, False
-        self._use_peaks()
+        self._prepared = prepared
+        self._is_state_known = False
+        self._choose_cache_state(is_last=False)
         self._workloads = {task.task_id: task.workload_hash for task in prepared.tasks}
         self._peak_flops = {task.task_id: peak_flops(task) for task in prepared.tasks}
 
@@ -107,7 +108,7 @@ class RoundRunner:
             _input_seed(self._seed, pick.sequence),
         )
         await ensure_peaks(self._context, self._target, self._target_id, device)
-        self._use_peaks()
+        self._choose_cache_state(is_last=True)
         recorder = _ResultRecorder(
             self._context, self._target_id, pick, device, len(candidates), callbacks
         )
@@ -127,13 +128,18 @@ class RoundRunner:
         if candidates and not self._context.task_states.trials_of(pick):
             raise NothingLeft("other rounds had measured the candidates when they were stored")
 
-    def _use_peaks(self) -> None:
-        """Time weights where the network will find them, once the device's peaks are known."""
-        if self._has_peaks:
+    def _choose_cache_state(self, *, is_last: bool) -> None:
+        """Time weights where the network will find them, as the device's peaks tell.
+
+        Args:
+            is_last: True to stay with the choice if they are unknown: records that were timed in
+                different states do not compare.
+        """
+        if self._is_state_known:
             return
         with self._context.sessions() as session:
             peaks = targets.peaks_of(session, self._target_id)
-        self._has_peaks = "retention_secs" in (peaks or {})
+        self._is_state_known = is_last or "retention_secs" in (peaks or {})
         is_lost = loses_weights(self._prepared.tasks, peaks, max(len(self._prepared.members), 1))
         evaluator = replace(self.measure_setup.evaluator, weights_in_memory=is_lost)
         self.measure_setup = replace(self.measure_setup, evaluator=evaluator)
