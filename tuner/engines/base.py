@@ -141,8 +141,8 @@ class DevicePeaks:
         cache_bytes: Size of the last-level cache.
         cache_bandwidth: Bytes per second that are read from the last-level cache.
         memory_bandwidth: Bytes per second that are read from memory.
-        retention_secs: Time after which half of what is not read again has left the last-level
-            cache, because others use it, too.
+        retention_secs: Time after which reading the last-level cache takes a quarter longer,
+            because others use it, too.
     """
 
     flops: Mapping[str, float]

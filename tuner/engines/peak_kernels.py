@@ -35,8 +35,8 @@ _KEPT_BYTES = 2**25
 _WAITS_SECS = (0.002, 0.003, 0.004, 0.006, 0.008, 0.012, 0.016, 0.032, 0.064)
 _N_WAITS = 7
 _MAX_RETENTION_SECS = 10.0
-# Memory that takes less than that, compared with the cache, cannot be told from it.
-_MIN_DIFFERENCE = 1.2
+# Slow-down from which a part is read from memory, and least one of memory to be told from the cache.
+_SLOW_DOWN, _MIN_DIFFERENCE = 1.25, 1.5
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def measure(build: Callable[[PeakKernel], Run]) -> DevicePeaks:
 
 
 def _retention_secs(read: Run, memory_secs: float) -> float:
-    """Return the time after which reading a buffer again takes half of it from memory.
+    """Return the time after which reading a buffer again takes a quarter longer than at once.
 
     Args:
         read: Reads the buffer.
@@ -121,7 +121,7 @@ def _retention_secs(read: Run, memory_secs: float) -> float:
         return _MAX_RETENTION_SECS
     for secs in _WAITS_SECS:
         waited = median(read(partial(_spin, secs)) for _ in range(_N_WAITS))
-        if waited > (cached_secs + memory_secs) / 2:
+        if waited > _SLOW_DOWN * cached_secs:
             return secs
     return _MAX_RETENTION_SECS
 

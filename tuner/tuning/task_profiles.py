@@ -17,6 +17,8 @@ _FLOP_FACTOR = 1.6
 _MAX_ROOF_SHARE = 1.1
 # Share of the roof that the tasks of a network reach together, as those of the corpus do.
 _ROOF_SHARE = 0.5
+# Share of the retention for which weights stay where a network streams its own data, too.
+_KEPT_SHARE = 0.5
 
 
 class TaskProfiles(NamedTuple):
@@ -85,8 +87,8 @@ def loses_weights(
 ) -> bool:
     """Return whether others replace the weights of a network in the last-level cache.
 
-    They do if an inference is expected to take longer than the cache keeps what is not read again;
-    False if that is not known.
+    They do if an inference is expected to take longer than the cache keeps what is not read again
+    while the network reads other data; False if that is not known.
 
     Args:
         tasks: Tasks of the network.
@@ -99,7 +101,8 @@ def loses_weights(
     for task in tasks:
         arithmetic, traffic = _lower_bounds(replace(task, peaks=peaks), task.flop)
         secs += task.weight * max(arithmetic, traffic)
-    return secs / n_networks / _ROOF_SHARE > float(peaks.get("retention_secs", math.inf))
+    kept_secs = _KEPT_SHARE * float(peaks.get("retention_secs", math.inf))
+    return secs / n_networks / _ROOF_SHARE > kept_secs
 
 
 def is_memory_bound(task: WeightedTask) -> bool:

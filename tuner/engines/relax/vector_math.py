@@ -15,7 +15,8 @@ from tvm import tirx
 _LN2_HIGH = 355.0 / 512.0  # exact in float32 times any exponent
 _LN2_LOW = math.log(2.0) - _LN2_HIGH
 _LOG10_2_HIGH = 1233.0 / 4096.0
-_MAX_EXP, _MIN_EXP = 128.0 * math.log(2.0), -126.0 * math.log(2.0)
+# exp is finite and not subnormal in float32 from the one to the other.
+_MIN_EXP, _MAX_EXP = -87.33654022216797, 88.72283172607422
 # Beyond these, exp times a power of two overflows or is zero in float32.
 _MAX_SCALED_EXP, _MIN_SCALED_EXP = 90.0, -104.0
 # 1 / (1 + exp(x)) is not subnormal below it, and tanh is 1 in float32 beyond.
