@@ -35,7 +35,8 @@ _KEPT_BYTES = 2**25
 _WAITS_SECS = (0.002, 0.003, 0.004, 0.006, 0.008, 0.012, 0.016, 0.032, 0.064)
 _N_WAITS = 7
 _MAX_RETENTION_SECS = 10.0
-# Slow-down from which a part is read from memory, and least one of memory to be told from the cache.
+# Slow-down from which a part is read from memory, and least one of memory that tells it from the
+# cache.
 _SLOW_DOWN, _MIN_DIFFERENCE = 1.25, 1.5
 
 
