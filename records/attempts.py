@@ -47,6 +47,11 @@ def end_job(session: Session, job_id: int, *, clear: bool = False) -> None:
         session.execute(_MORE_OF_JOB, {"of_job": job_id, "more": -1})
 
 
+def begin_again(session: Session, build_id: int) -> bool:
+    """Count another attempt at a build; False if it does not run any more."""
+    return session.execute(_MORE_OF_BUILD, {"of_build": build_id}).first() is not None
+
+
 def end_build(session: Session, build_id: int) -> None:
     """Take the last attempt at a build back."""
     session.execute(_LESS_OF_BUILD, {"of_build": build_id})
@@ -136,6 +141,12 @@ _MORE_OF_PICK = (
             else_=0,
         )
     )
+)
+_MORE_OF_BUILD = (
+    update(_BUILD)
+    .where(_BUILD.c.id == bindparam("of_build"), _BUILD.c.state == "running")
+    .values(attempts=_BUILD.c.attempts + 1)
+    .returning(_BUILD.c.id)
 )
 _LESS_OF_BUILD = (
     update(_BUILD)

@@ -76,6 +76,18 @@ def test_a_quarantined_build_is_not_requested_again(session: Session, job_id: in
     assert events.events_after(session, job_id, 0)[-1].data["state"] == "queued"
 
 
+def test_a_second_attempt_at_a_build_counts_while_it_runs(session: Session) -> None:
+    """A build that returned to the queue in between has no second attempt."""
+    build_id = builds.request_build(session, make.job(session)).id
+    assert not attempts.begin_again(session, build_id)
+
+    builds.set_build(session, build_id, "running", attempts=1)
+    assert attempts.begin_again(session, build_id)
+
+    session.expire_all()
+    assert builds.get_build(session, build_id).attempts == 2
+
+
 def test_a_trial_clears_the_earlier_attempts_at_its_round(session: Session) -> None:
     """A round that made progress is not suspect; its present attempt still counts."""
     task_id, job_id = make.task(session), make.job(session)

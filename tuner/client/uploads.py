@@ -54,7 +54,7 @@ def form(
     """Open the parts of a form; files are read while they are sent.
 
     Raises:
-        RequestError: If a file cannot be read.
+        RequestError: If a file cannot be read, or sets of shapes do not name the same inputs.
     """
     n_total, n_sent = sum(file.stat().st_size for file in files), 0
 
@@ -82,9 +82,8 @@ def _fields(options: TuneFields) -> Iterator[tuple[str, str]]:
     for name, value in options.items():
         if name == "inputs":
             sets = [value] if isinstance(value, Mapping) else value
-            for shapes in cast("Sequence[Mapping[str, Sequence[int]]]", sets):
-                for key, shape in shapes.items():
-                    yield "input", f"{key}={','.join(map(str, shape))}"
+            for text in _inputs(cast("Sequence[Mapping[str, Sequence[int]]]", sets)):
+                yield "input", text
         elif name == "buckets":
             for key, sizes in cast("Mapping[str, GivenSizes]", value).items():
                 yield "bucket", text_of(key, sizes)
@@ -96,6 +95,20 @@ def _fields(options: TuneFields) -> Iterator[tuple[str, str]]:
                 yield name, f"{key}={_text(number)}" if key else _text(number)
         elif value is not None and value != "":
             yield name, _text(value)
+
+
+def _inputs(sets: Sequence[Mapping[str, Sequence[int]]]) -> Iterator[str]:
+    """Yield the texts of sets of shapes, which a service tells apart by names that occur again.
+
+    Raises:
+        RequestError: If several sets do not name the same inputs.
+    """
+    names = [shapes.keys() for shapes in sets]
+    if len(names) > 1 and not (names[0] and all(each == names[0] for each in names)):
+        raise RequestError("name the same inputs in every set", field="input")
+    for shapes in sets:
+        for name, shape in shapes.items():
+            yield f"{name}={','.join(map(str, shape))}"
 
 
 def _text(value: Any) -> str:

@@ -166,11 +166,11 @@ class BuildQueue:
 
     def _compile_again(self, build: Build) -> CachedLibrary:
         """Compile a library, and once more if a worker is killed over it."""
-        n_attempts = build.attempts + 2
-        return again_if_killed(
-            lambda: self._compile(build),
-            lambda: self._set(build.id, "running", attempts=n_attempts),
-        )
+        return again_if_killed(lambda: self._compile(build), lambda: self._begin_again(build.id))
+
+    def _begin_again(self, build_id: int) -> bool:
+        with self._context.sessions.begin() as session:
+            return attempts.begin_again(session, build_id)
 
     def _compile(self, build: Build) -> CachedLibrary:
         """Compile a library into the build cache."""

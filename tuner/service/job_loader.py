@@ -181,7 +181,7 @@ class JobLoader:
         request = request_of(job.request or {}, self._context.settings.data_dir)
         prepared = again_if_killed(
             lambda: load_all(self._context, request.models, self._limits, self._describe),
-            lambda: self._count_attempt(job.id),
+            lambda: self._begin_again(job.id),
         )
         current = self._assign(job.id, prepared)
         if current is None:
@@ -189,9 +189,13 @@ class JobLoader:
         check_arguments(prepared.tasks, self._context.settings)
         return LoadedJob(current, prepared)
 
-    def _count_attempt(self, job_id: int) -> None:
+    def _begin_again(self, job_id: int) -> bool:
+        """Count another attempt at a job, unless it was stopped or returned to the queue."""
         with self._context.sessions.begin() as session:
+            if jobs.locked(session, job_id).state != "running":
+                return False
             attempts.begin_job(session, job_id)
+            return True
 
     def _assign(self, job_id: int, prepared: Prepared) -> Job | None:
         """Store the network and the target of a job, and return its row as it is now.
@@ -248,6 +252,8 @@ class JobLoader:
 
     def _end(self, job_id: int, state: JobState, message: str | None = None) -> None:
         with self._context.sessions.begin() as session:
+            if jobs.locked(session, job_id).state == "queued":
+                return  # it was given up, and its attempt taken back
             attempts.end_job(session, job_id, clear=state == "failed")
             jobs.set_state(session, job_id, state, message, only_from=("running",))
 

@@ -85,22 +85,22 @@ def programs(
         return dimensions, programs_of(model, dimensions)
 
 
-def again_if_killed(work: Callable[[], Result], on_second: Callable[[], None]) -> Result:
+def again_if_killed(work: Callable[[], Result], begin_again: Callable[[], bool]) -> Result:
     """Do work, and once more if a worker process was killed over it.
 
     The kernel kills a worker when memory runs out, which others may have taken.
 
     Args:
         work: Loading or compiling of models.
-        on_second: Counts the second attempt before it begins.
+        begin_again: Counts the second attempt before it begins; returns False if there is none,
+            because the work was given up in between.
     """
     try:
         return work()
     except TunerError as error:
-        if not was_killed(error):
+        if not was_killed(error) or not begin_again():
             raise
         _LOG.warning("a worker was killed, and the work is done once more: %s", error)
-    on_second()
     return work()
 
 

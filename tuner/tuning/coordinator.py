@@ -141,8 +141,10 @@ class Coordinator:
 
     async def _wait(self) -> None:
         """Wait until a round or a question to a device ends, at most for the refresh interval."""
+        # Not wait_for, which on Python 3.11 loses a request to cancel that arrives with the event.
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), _REFRESH_INTERVAL_SECS)
+            async with asyncio.timeout(_REFRESH_INTERVAL_SECS):
+                await self._wake.wait()
         self._wake.clear()
 
     def _reap_finished(self) -> None:

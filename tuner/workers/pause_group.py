@@ -50,7 +50,7 @@ class PauseGroup:
         self._is_running.wait()
 
     def pause(self) -> None:
-        """Stop all processes; a process that is being started just now is missed."""
+        """Stop all processes; one that is being started stops once it is set up."""
         with self._lock:
             self._is_running.clear()
             for pool in self._pools:

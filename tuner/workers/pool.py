@@ -1,10 +1,10 @@
 """Worker processes on this machine that start once, stay warm and are replaced when lost.
 
 A call names a function, whose module only the worker imports, never the coordinator. Workers
-print to a log file, ignore Ctrl-C (the coordinator decides what it means) and die with the
-process that started them. Each has a connection of its own, by which it answers its calls in
-messages of :mod:`tuner.workers.messages`: it cannot answer the calls of others, and what it sends
-is not executed. :mod:`tuner.workers.worker_process` limits the memory of each, and confines
+print to a log file, ignore Ctrl-C and SIGTERM (the coordinator decides what they mean) and die
+with the process that started them. Each has a connection of its own, by which it answers its calls
+in messages of :mod:`tuner.workers.messages`: it cannot answer the calls of others, and what it
+sends is not executed. :mod:`tuner.workers.worker_process` limits the memory of each, and confines
 it.
 """
 
@@ -47,7 +47,6 @@ MAX_CALL_SECS = 3600.0
 _CHECK_INTERVAL_SECS = 1.0
 # Signals that a process brings about by what it executes.
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
-_KILLS = {signal.SIGKILL, signal.SIGTERM}
 _open_pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()
 
 
@@ -223,7 +222,7 @@ class Pool:
                 self._check()
         finally:
             for worker in list(self._workers):
-                self._remove(worker, WorkerLost("its pool was closed", crashed=False), at_once=True)
+                self._remove(worker, WorkerLost("its pool was closed", crashed=False))
             while self._waiting:
                 self._fail_next(WorkerLost("its pool was closed", crashed=False))
             with self._lock:
@@ -286,10 +285,10 @@ class Pool:
             self._remove_ended(worker)
         except messages.GarbageError as error:
             text = f"the worker sent what is not an answer: {error}"
-            self._remove(worker, WorkerLost(text, crashed=True), at_once=True)
+            self._remove(worker, WorkerLost(text, crashed=True))
         except Exception as error:
             if not worker.is_ready:
-                self._remove(worker, error, at_once=True)
+                self._remove(worker, error)
             elif call is not None:
                 worker.call = None
                 call.future.set_exception(error)
@@ -310,22 +309,27 @@ class Pool:
         for worker in list(self._workers):
             if worker.call is not None and time.monotonic() >= worker.deadline:
                 text = f"the call took longer than {worker.call.timeout_secs:g} s"
-                self._remove(worker, CallTimeout(text), at_once=True)
+                self._remove(worker, CallTimeout(text))
             elif worker.call is not None and worker.process.poll() is not None:
                 self._receive(worker)
                 if worker.call is not None and worker in self._workers:
                     self._remove_ended(worker)
 
     def _remove_ended(self, worker: WorkerHandle) -> None:
-        status = worker.end(at_once=False)
-        crashed, killed = -status in _CRASHES, -status in _KILLS
-        self._remove(worker, WorkerLost(_describe_exit(status), crashed=crashed, killed=killed))
+        status = worker.wait()
+        if status is None:
+            error = WorkerLost("the worker closed its connection")
+        else:
+            # SIGTERM, which workers ignore once they are set up, is an orderly stop.
+            crashed, killed = -status in _CRASHES, -status == signal.SIGKILL
+            error = WorkerLost(_describe_exit(status), crashed=crashed, killed=killed)
+        self._remove(worker, error)
 
-    def _remove(self, worker: WorkerHandle, error: Exception, *, at_once: bool = False) -> None:
+    def _remove(self, worker: WorkerHandle, error: Exception) -> None:
         """End a worker with an error for its call; one that did not start costs a waiting call."""
         with self._lock:
             self._workers.remove(worker)
-        worker.end(at_once=at_once)
+        worker.end()
         if worker.call is not None:
             worker.call.future.set_exception(error)
         if not worker.is_ready:

@@ -75,6 +75,9 @@ _SIGNALS = {
 }  # fmt: skip
 # Signals by the id of a thread or by a descriptor, which tell a filter nothing.
 _OTHER_SIGNALS = {"tkill": (200, 130), "pidfd_send_signal": (424, 424)}
+# Second arguments of fcntl (F_SETOWN, F_SETOWN_EX) and of ioctl (FIOSETOWN, SIOCSPGRP) that choose
+# the process which the kernel signals about a descriptor.
+_OWNERS = {"fcntl": (72, 25, (8, 15)), "ioctl": (16, 29, (0x8901, 0x8902))}
 _CLONE3 = 435
 # Audit architecture, and the numbers of seccomp, socket and clone.
 _MACHINES = {"x86_64": (0xC000003E, 317, 41, 56), "aarch64": (0xC00000B7, 277, 198, 220)}
@@ -170,6 +173,8 @@ def program(machine: str, permissions: Permissions, process_id: int) -> bytes:
     if not permissions.signals:
         for *numbers, argument in _SIGNALS.values():
             code += _checked(numbers[column], [(argument, (process_id,))])
+        for *numbers, commands in _OWNERS.values():
+            code += _without(numbers[column], 1, commands)
     for index, number in enumerate(denied):
         code.append((_EQUAL, len(denied) - index, 0, number))
     code += [(_RETURN, 0, 0, _ALLOW), _refuse(errno.EPERM)]
@@ -188,11 +193,22 @@ def _checked(
     """
     block: list[_Instruction] = []
     for argument, values in permitted:
-        block.append((_LOAD, 0, 0, _ARGUMENT + 8 * argument))
-        block += [(_EQUAL, len(values) - index, 0, value) for index, value in enumerate(values)]
-        block.append(_refuse(error))
+        block += [*_skip_if(argument, values), _refuse(error)]
     block.append((_RETURN, 0, 0, _ALLOW))
     return [(_EQUAL, 0, len(block), number), *block]
+
+
+def _without(number: int, argument: int, refused: tuple[int, ...]) -> list[_Instruction]:
+    """Return instructions that permit one system call, but for some values of an argument."""
+    allow = (_RETURN, 0, 0, _ALLOW)
+    block = [*_skip_if(argument, refused), allow, _refuse(errno.EPERM)]
+    return [(_EQUAL, 0, len(block), number), *block]
+
+
+def _skip_if(argument: int, values: tuple[int, ...]) -> list[_Instruction]:
+    """Return instructions that skip the one after them if an argument has one of some values."""
+    jumps = [(_EQUAL, len(values) - index, 0, value) for index, value in enumerate(values)]
+    return [(_LOAD, 0, 0, _ARGUMENT + 8 * argument), *jumps]
 
 
 def _refuse(error: int) -> _Instruction:

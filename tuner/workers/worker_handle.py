@@ -18,7 +18,7 @@ from tuner.workers import messages, process_start, worker_process
 from tuner.workers.sandbox import Sandbox
 
 _CHUNK_BYTES = 1 << 20
-# A process that closed its connection ends within this time, or is killed.
+# A process that closed its connection ends within this time, or its pool kills it.
 _EXIT_TIMEOUT_SECS = 2.0
 
 
@@ -135,18 +135,18 @@ class WorkerHandle:
             raise messages.GarbageError("a message before the request")
         return self._reader.add(chunk, messages.max_bytes(self.call.returns))
 
-    def end(self, *, at_once: bool) -> int:
-        """Kill the process, and return its exit code; by default it may end by itself first.
-
-        Its temporary files go with it.
-        """
+    def wait(self) -> int | None:
+        """Return the exit code of a process that ends by itself; None if it does not, in time."""
         with suppress(subprocess.TimeoutExpired):
-            self.process.wait(0.0 if at_once else _EXIT_TIMEOUT_SECS)
+            return self.process.wait(_EXIT_TIMEOUT_SECS)
+        return None
+
+    def end(self) -> None:
+        """Kill the process, whose temporary files go with it."""
         self.process.kill()
         self.stream.close()
-        status = self.process.wait()
+        self.process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
-        return status
 
 
 def make_start(environ: Mapping[str, str], parent: int, n_bytes: int | None) -> PendingCall:

@@ -44,7 +44,9 @@ def set_up(
         _limit_data(max_bytes)
     _die_first()
     os.environ.update(environ)
+    # Both go to all processes, by a terminal or a manager of services.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     die_with_parent(parent)
 
 

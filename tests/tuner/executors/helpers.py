@@ -62,6 +62,22 @@ def hang(secs: float = 600.0) -> None:
     time.sleep(secs)
 
 
+def wait_for_file(path: str) -> str:
+    """Wait until a file is made."""
+    while not Path(path).exists():
+        time.sleep(0.01)
+    return "made"
+
+
+def close_connection() -> None:
+    """Close the connection to the pool, and hang."""
+    for descriptor in range(3, 100):
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                os.close(descriptor)
+    hang()
+
+
 def run_sleeper(secs: float) -> None:
     """Run a process that sleeps, and wait for its end."""
     subprocess.run([sys.executable, "-c", f"import time; time.sleep({secs})"], check=True)

@@ -3,10 +3,11 @@
 import asyncio
 import gc
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -31,7 +32,6 @@ from tuner.tuning.cost_model_manager import CostModelManager
 
 _TIMEOUT_SECS = 60.0
 
-Kind = TypeVar("Kind")
 Scenario = Callable[[], Awaitable[None]]
 
 
@@ -67,6 +67,13 @@ async def until(is_true: Callable[[], object]) -> None:
         await asyncio.sleep(0.02)
 
 
+async def until_done(context: Context, job_id: int) -> None:
+    """Wait until a job is done; one that fails does not become so."""
+    await until(lambda: job_of(context, job_id).state in ("done", "failed"))
+    job = job_of(context, job_id)
+    assert job.state == "done", job.message
+
+
 @contextmanager
 def blocking() -> Iterator[tuple[threading.Event, threading.Event]]:
     """Yield an event that blocked work sets, and one that it waits for; the latter is set last."""
@@ -96,12 +103,12 @@ def test_a_job_is_tuned_while_a_library_is_built(
 
     async def scenario() -> None:
         first = submit(context, request(1, trials=0))
-        await until(lambda: job_of(context, first).state == "done")
+        await until_done(context, first)
         build_id = request_build(context, first)
         await until(started.is_set)
 
         second = submit(context, request(2))
-        await until(lambda: job_of(context, second).state == "done")
+        await until_done(context, second)
 
         assert job_of(context, second).reached_trials == 8
         assert build_of(context, build_id).state == "running"
@@ -120,7 +127,7 @@ def test_a_job_is_tuned_while_a_library_is_built(
 
 
 def test_jobs_that_have_ended_leave_nothing_in_memory(
-    context: Context, workers: LocalExecutor
+    context: Context, workers: LocalExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A service runs for months, and each job may have a seed of its own."""
 
@@ -130,21 +137,35 @@ def test_jobs_that_have_ended_leave_nothing_in_memory(
             job_id = submit(
                 context, replace(tune, spec=tune.spec.model_copy(update={"seed": seed}))
             )
-            while job_of(context, job_id).state != "done":
-                await asyncio.sleep(0.02)
-        await until(lambda: not living(CostModelManager))
-        (tuning,) = living(TuningContext)
+            await until_done(context, job_id)
+        assert len(managers) == 3
+        await until(lambda: not living(managers))
+        (tuning,) = living(contexts)
         assert not tuning.in_flight
         assert not tuning.measure_context.reference_locks
 
+    managers = made_from_now_on(CostModelManager, monkeypatch)
+    contexts = made_from_now_on(TuningContext, monkeypatch)
     run_beside(context, workers, scenario)
 
 
-def living(kind: type[Kind]) -> list[Kind]:
-    """Return the objects of a class that something refers to."""
+def made_from_now_on(kind: type, monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Any]]:
+    """Return a list that gets weak references to the objects of a class, as they are made."""
+    made: list[weakref.ref[Any]] = []
+    make = kind.__init__  # type: ignore[misc]  # of this class
+
+    def make_and_note(each: object, *args: object, **named: object) -> None:
+        make(each, *args, **named)
+        made.append(weakref.ref(each))
+
+    monkeypatch.setattr(kind, "__init__", make_and_note)
+    return made
+
+
+def living(objects: list[weakref.ref[Any]]) -> list[Any]:
+    """Return the objects that something refers to."""
     gc.collect()
-    # Asking proxies of other packages for their class has effects.
-    return [each for each in gc.get_objects() if issubclass(type(each), kind)]
+    return [each for reference in objects if (each := reference()) is not None]
 
 
 def test_a_job_is_tuned_while_another_is_loaded(
@@ -163,12 +184,12 @@ def test_a_job_is_tuned_while_another_is_loaded(
         await until(started.is_set)
 
         quick = submit(context, request(2))
-        await until(lambda: job_of(context, quick).state == "done")
+        await until_done(context, quick)
 
         assert job_of(context, quick).reached_trials == 8
         assert job_of(context, slow).state == "running"
         released.set()
-        await until(lambda: job_of(context, slow).state == "done")
+        await until_done(context, slow)
 
     monkeypatch.setattr(job_loader, "load_all", load)
     with blocking() as (started, released):
@@ -265,7 +286,7 @@ def test_a_job_that_is_stopped_while_it_is_loaded_is_not_tuned(
     async def scenario() -> None:
         stopped = submit(context, request(1))
         other = submit(context, request(2))
-        await until(lambda: job_of(context, other).state == "done")
+        await until_done(context, other)
         assert job_of(context, stopped).state == "cancelled"
 
     monkeypatch.setattr(job_loader, "load_all", load)

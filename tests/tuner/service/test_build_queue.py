@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import tarfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from records.models import Job, Network
 from tests.tuner.cli.commands.test_bench import text_model
 from tests.tuner.service.test_job_loader import kills, submit
 from tuner.context import Context
+from tuner.errors import WorkerLost
 from tuner.executors.local import LocalExecutor
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
@@ -125,6 +127,42 @@ def test_a_build_whose_process_is_killed_is_tried_once_more(
         build = builds.get_build(session, build_id)
     assert (build.state, build.attempts, kills) == (state, 0, [])
     assert state == "done" or "killed by SIGKILL" in (build.message or "")
+
+
+def test_a_build_that_was_given_up_is_not_tried_again(
+    context: Context, workers: LocalExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread outlives the loop of a service that stops; the build waits as it did before."""
+    compiling, given_up = threading.Event(), threading.Event()
+    threads = []
+
+    def build(*_: object) -> None:
+        threads.append(threading.current_thread())
+        compiling.set()
+        given_up.wait()
+        raise WorkerLost("gone", killed=True)
+
+    async def stop() -> None:
+        serving = asyncio.create_task(serve(context, workers))
+        while not compiling.is_set():
+            await asyncio.sleep(0.01)
+        serving.cancel()
+        await asyncio.wait([serving])
+
+    monkeypatch.setattr(BuildQueue, "_compile", build)
+    job_id = submit(context)
+    with context.sessions.begin() as session:
+        build_id = builds.request_build(session, job_id).id
+        builds.set_build(session, build_id, "queued", attempts=1)
+    try:
+        asyncio.run(stop())
+    finally:
+        given_up.set()
+    threads[0].join()
+
+    with context.sessions() as session:
+        waiting = builds.get_build(session, build_id)
+    assert (waiting.state, waiting.attempts, len(threads)) == ("queued", 1, 1)
 
 
 def test_a_suspect_build_holds_up_no_other(context: Context, workers: LocalExecutor) -> None:

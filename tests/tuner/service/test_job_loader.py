@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,7 +13,7 @@ from records import attempts, jobs
 from records.models import Job, JobState, Target
 from tests.engines.toy_network import Workshop
 from tuner.context import Context
-from tuner.errors import ModelError
+from tuner.errors import ModelError, WorkerLost
 from tuner.executors.local import LocalExecutor
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.requests import ModelRequest, TuneRequest
@@ -205,6 +205,14 @@ def test_a_load_that_succeeds_takes_its_attempt_back(
     assert job_of(context, job_id).attempts == 1
 
 
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + 30.0
+    while not is_so():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.01)
+
+
 @pytest.fixture
 def kills(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Functions whose calls find their worker killed, as the kernel does when memory runs out."""
@@ -221,7 +229,7 @@ def kills(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             pid = submit("os", "getpid").result()
             os.kill(pid, signal.SIGSTOP)
             call = submit(module, function, *args, **options)  # type: ignore[arg-type]
-            time.sleep(0.2)  # the pool gives the call to the worker, which cannot answer it
+            wait_until(call.future.running)  # the worker has it, and cannot answer it
             os.kill(pid, signal.SIGKILL)
             return call
 
@@ -255,6 +263,26 @@ def test_a_load_whose_process_is_killed_twice_fails(
     job = job_of(context, job_id)
     assert (job.state, job.attempts, kills) == ("failed", 0, ["extract"])
     assert "mlp: the worker was killed by SIGKILL while it was loaded" in (job.message or "")
+
+
+def test_a_load_that_was_given_up_is_not_tried_again(
+    context: Context, loader: JobLoader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread outlives the loop of a service that stops; the job waits as it did before."""
+    loads = []
+
+    def load(*_: object) -> Prepared:
+        loads.append(1)
+        loader.requeue()
+        raise WorkerLost("gone", killed=True)
+
+    monkeypatch.setattr(job_loader, "load_all", load)
+    job_id = submit(context)
+    set_attempts(context, job_id, 1)
+
+    assert load_next(loader) is None
+    job = job_of(context, job_id)
+    assert (job.state, job.attempts, len(loads)) == ("queued", 1, 1)
 
 
 def test_records_of_other_settings_never_block_a_job(

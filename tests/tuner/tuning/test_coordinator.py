@@ -1,5 +1,6 @@
 """Coordination of several jobs: shares, common tasks, changed limits, failures and devices."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,6 +72,24 @@ def test_priority_buys_a_larger_share(workshop: Workshop, monkeypatch: pytest.Mo
 
     first = order_of_jobs(workshop)[:40]
     assert first.count(fast.job_id) == pytest.approx(32, abs=2)
+
+
+@pytest.mark.parametrize("n_steps", range(5))
+def test_a_wait_that_is_cancelled_ends_the_run(workshop: Workshop, n_steps: int) -> None:
+    """Also if what it waits for happens at the same moment: a service would never stop."""
+
+    async def stop() -> None:
+        coordinator = Coordinator(workshop.context, keep_running=True)
+        serving = asyncio.create_task(coordinator.serve())
+        await asyncio.sleep(0.05)
+        coordinator._wake.set()
+        for _ in range(n_steps):
+            await asyncio.sleep(0)
+        serving.cancel()
+        _, running = await asyncio.wait([serving], timeout=5.0)
+        assert not running
+
+    asyncio.run(stop())
 
 
 def test_common_tasks_are_tuned_once_and_credited_to_all(workshop: Workshop) -> None:

@@ -2,11 +2,13 @@
 
 import ctypes
 import errno
+import fcntl
 import os
 import platform
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import threading
@@ -20,6 +22,8 @@ NAME = "tests.tuner.workers.inside_sandbox"
 _PTRACE = {"x86_64": 101, "aarch64": 117}
 _PR_SET_NO_NEW_PRIVS = 38
 _UNSHARE_USER = 0x10000000
+_F_SETOWN_EX, _F_OWNER_PID = 15, 1
+_FIOSETOWN, _SIOCSPGRP, _FIONREAD = 0x8901, 0x8902, 0x541B
 
 
 def lie(sha256: str, content: bytes, form: str, folder: str, kind: str) -> LoadedModel:
@@ -154,15 +158,23 @@ def signal_without_landlock(pid: int) -> dict[str, str]:
     """Signal a process, with the filter that kernels get whose Landlock leaves signals."""
     own = os.getpid()
     syscall_filter.install(syscall_filter.Permissions())
+    stream, _other = socket.socketpair()
+    number, owner = struct.pack("@i", pid), struct.pack("@ii", _F_OWNER_PID, pid)
     libc = ctypes.CDLL(None, use_errno=True)
     return {
         "kill": signal_process(pid),
         "kill all": signal_process(-1),
         "kill group": signal_process(0),
-        "own": signal_process(own),
+        "own process": signal_process(own),
         "own thread": _attempt(lambda: signal.pthread_kill(threading.get_ident(), 0)),
         "sigqueue": _attempt(lambda: _checked(libc.sigqueue(pid, 0, None))),
         "descriptor": _attempt(lambda: signal.pidfd_send_signal(os.pidfd_open(pid), 0)),
+        "owner": _attempt(lambda: fcntl.fcntl(stream, fcntl.F_SETOWN, pid)),
+        "owner by kind": _attempt(lambda: fcntl.fcntl(stream, _F_SETOWN_EX, owner)),
+        "owner by FIOSETOWN": _attempt(lambda: fcntl.ioctl(stream, _FIOSETOWN, number)),
+        "owner by SIOCSPGRP": _attempt(lambda: fcntl.ioctl(stream, _SIOCSPGRP, number)),
+        "own descriptor": _attempt(lambda: fcntl.fcntl(stream, fcntl.F_GETFL)),
+        "own bytes": _attempt(lambda: fcntl.ioctl(stream, _FIONREAD, bytes(4))),
     }
 
 

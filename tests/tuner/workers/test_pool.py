@@ -33,7 +33,7 @@ from tuner.errors import (
     WorkerLost,
     WorkError,
 )
-from tuner.workers import messages
+from tuner.workers import messages, worker_handle
 from tuner.workers.pool import CallTimeout, Pool, WorkerSettings
 
 HELPERS = helpers.NAME
@@ -134,6 +134,32 @@ def test_death_is_reported_with_its_signal(
         pool.call(HELPERS, "die", int(number))
 
     assert caught.value.crashed is crashed
+    assert caught.value.killed is (number == signal.SIGKILL)
+    assert pool.call(HELPERS, "add", 1, 2) == 3
+
+
+def test_a_stop_of_all_processes_is_left_to_the_coordinator(pool: Pool, tmp_path: Path) -> None:
+    """A manager of services sends SIGTERM to workers, too; their calls go on."""
+    process_id = pool.call(HELPERS, "whoami")
+    call = pool.submit(HELPERS, "wait_for_file", str(tmp_path / "marker"), timeout_secs=60.0)
+
+    os.kill(process_id, signal.SIGTERM)
+    (tmp_path / "marker").touch()
+
+    assert call.result() == "made"
+    assert pool.call(HELPERS, "whoami") == process_id
+
+
+def test_a_worker_that_its_pool_kills_was_not_killed(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that closes its connection and goes on is at fault itself."""
+    monkeypatch.setattr(worker_handle, "_EXIT_TIMEOUT_SECS", 0.1)
+
+    with pytest.raises(WorkerLost, match="closed its connection") as caught:
+        pool.call(HELPERS, "close_connection")
+
+    assert not caught.value.killed
     assert pool.call(HELPERS, "add", 1, 2) == 3
 
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent import futures
 from pathlib import Path
 
 import psutil
@@ -24,6 +23,14 @@ def wait(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
         time.sleep(0.01)
+
+
+def has_ended(process_id: int) -> bool:
+    """Return whether a process has ended, though its exit code may not have been read."""
+    try:
+        return bool(psutil.Process(process_id).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_a_paused_worker_that_starts_dies_with_a_killed_parent(tmp_path: Path) -> None:
@@ -48,20 +55,22 @@ def test_a_paused_worker_that_starts_dies_with_a_killed_parent(tmp_path: Path) -
     )
     process_id = int(done.stdout)
     try:
-        wait(lambda: not psutil.pid_exists(process_id))
+        wait(lambda: has_ended(process_id))
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process_id, signal.SIGKILL)
 
 
 def test_a_worker_that_starts_in_a_pause_waits_for_its_end(tmp_path: Path) -> None:
-    """It serves no call before, and all calls after it."""
+    """It stops once it is set up, and goes on with its call after it."""
+    marker = tmp_path / "marker"
     with Pool(WorkerSettings(1, tmp_path / "worker.log")) as pool:
-        call = pool.submit(HELPERS, "add", 1, 2, timeout_secs=60.0)
+        # The call may begin before the pause, but does not end.
+        call = pool.submit(HELPERS, "wait_for_file", str(marker), timeout_secs=60.0)
         wait(lambda: bool(pool.process_ids))
         pool.pause()
         wait(lambda: psutil.Process(pool.process_ids[0]).status() == psutil.STATUS_STOPPED)
 
-        assert not futures.wait([call.future], 0.5).done
         pool.resume()
-        assert call.result() == 3
+        marker.touch()
+        assert call.result() == "made"

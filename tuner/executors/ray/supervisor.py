@@ -149,8 +149,10 @@ class AgentSupervisor:
             if not self.is_available or left <= 0:
                 self.is_available = False
                 raise self._lost("is lost")
+            # Not wait_for, which on Python 3.11 loses a request to cancel.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), left)
+                async with asyncio.timeout(left):
+                    await self._changed.wait()
         return self._agent
 
     async def _keep(self) -> None:
