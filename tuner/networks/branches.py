@@ -2,7 +2,7 @@
 
 import onnx
 
-from tuner.networks.graph import attribute, constant_readers
+from tuner.networks.graph import attribute, constant_readers, readers_of
 from tuner.networks.subgraphs import inline
 
 
@@ -12,26 +12,29 @@ def inline_constant_branches(model: onnx.ModelProto) -> int:
     Returns:
         Number of inlined branches; those inside other branches count too.
     """
-    n_inlined = 0
-    while _inline_once(model.graph):
-        n_inlined += 1
-    return n_inlined
-
-
-def _inline_once(graph: onnx.GraphProto) -> bool:
+    graph = model.graph
     constants = constant_readers(graph)
-    for position, node in enumerate(graph.node):
-        if node.op_type == "If" and node.domain == "" and node.input[0] in constants:
-            taken = bool(constants[node.input[0]]().all())
-            branch = attribute(node, "then_branch" if taken else "else_branch")
-            rest = list(graph.node)
-            inlined = inline(branch, f"{node.output[0]}_branch_")
-            graph.initializer.extend(inlined.initialisers)
-            results = [
-                onnx.helper.make_node("Identity", [name], [output])
-                for name, output in zip(inlined.outputs, node.output, strict=True)
-            ]
-            del graph.node[:]
-            graph.node.extend([*rest[:position], *inlined.nodes, *results, *rest[position + 1 :]])
-            return True
-    return False
+    pending = list(reversed(graph.node))
+    nodes: list[onnx.NodeProto] = []
+    n_inlined = 0
+    while pending:
+        node = pending.pop()
+        is_branch = node.op_type == "If" and node.domain in ("", "ai.onnx")
+        if not is_branch or node.input[0] not in constants:
+            nodes.append(node)
+            continue
+        taken = bool(constants[node.input[0]]().all())
+        branch = attribute(node, "then_branch" if taken else "else_branch")
+        inlined = inline(branch, f"{node.output[0]}_branch_")
+        graph.initializer.extend(inlined.initialisers)
+        constants |= readers_of(inlined.initialisers, inlined.nodes)
+        results = [
+            onnx.helper.make_node("Identity", [name], [output])
+            for name, output in zip(inlined.outputs, node.output, strict=True)
+        ]
+        pending += reversed([*inlined.nodes, *results])
+        n_inlined += 1
+    if n_inlined:
+        del graph.node[:]
+        graph.node.extend(nodes)
+    return n_inlined

@@ -1,6 +1,7 @@
 """Replacement of operators that ONNX Runtime's optimiser writes by those of the standard."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,38 +20,41 @@ def _scalar(b: Replacement, value: str, number: float) -> str:
 
 def _skip_norm(b: Replacement, *, is_centred: bool, bias: int) -> None:
     """Replace a sum and the norm of its last axis; ``bias`` is the position of its last operand."""
-    data, scale = b.input(0), b.input(2)
-    output, *others = b.node.output
+    others = b.node.output[1:]
     if any(others[:2]):
         raise UnknownValueError
-    total = b.add("Add", data, b.input(1))
+    # The type of the input is unknown behind another such operator.
+    dtype = b.dtype(b.input(0), b.input(2))
+    total = b.add("Add", b.as_float(b.input(0), dtype), b.as_float(b.input(1), dtype))
     if b.input(bias):
-        total = b.add("Add", total, b.input(bias))
+        total = b.add("Add", total, b.as_float(b.input(bias), dtype))
     if any(others[2:]):
-        b.add("Identity", total, output=others[2])
-    _norm(b, total, scale, data, output, is_centred=is_centred, shift=b.input(3))
+        b.from_float(total, dtype, others[2])
+    shift = b.input(3) if is_centred else ""
+    _norm(b, total, b.input(2), dtype, 1e-12, is_centred=is_centred, shift=shift)
 
 
 def _norm(  # noqa: PLR0913  the operands of a norm
     b: Replacement,
     value: str,
     scale: str,
-    like: str,
-    output: str,
+    dtype: np.dtype[Any],
+    epsilon: float,
     *,
-    is_centred: bool,
+    is_centred: bool = False,
     shift: str = "",
 ) -> None:
+    """Append the norm of a value of at least 32 bits; ``dtype`` is the type of the output."""
     if is_centred:
         value = b.add("Sub", value, b.reduce("ReduceMean", value, -1))
     variance = b.reduce("ReduceMean", b.add("Mul", value, value), -1)
-    epsilon = b.attribute("epsilon", 1e-12 if is_centred else 1e-5)
-    deviation = b.add("Sqrt", b.add("Add", variance, _scalar(b, like, epsilon)))
-    normed = b.add("Div", value, deviation)
-    if not (is_centred and shift):
-        b.add("Mul", normed, scale, output=output)
-        return
-    b.add("Add", b.add("Mul", normed, scale), shift, output=output)
+    wide = np.promote_types(dtype, np.float32)
+    least = b.constant(np.array(b.attribute("epsilon", epsilon), wide))
+    deviation = b.add("Sqrt", b.add("Add", variance, least))
+    scaled = b.add("Mul", b.add("Div", value, deviation), b.as_float(scale, dtype))
+    if shift:
+        scaled = b.add("Add", scaled, b.as_float(shift, dtype))
+    b.from_float(scaled, dtype, b.node.output[0])
 
 
 def _skip_layer_norm(b: Replacement) -> None:
@@ -64,8 +68,8 @@ def _skip_simplified_layer_norm(b: Replacement) -> None:
 def _simplified_layer_norm(b: Replacement) -> None:
     if b.attribute("axis", -1) != -1 or any(b.node.output[1:]):
         raise UnknownValueError
-    data = b.input(0)
-    _norm(b, data, b.input(1), data, b.node.output[0], is_centred=False)
+    dtype = b.dtype(b.input(0), b.input(1))
+    _norm(b, b.as_float(b.input(0), dtype), b.input(1), dtype, 1e-5)
 
 
 def _quick_gelu(b: Replacement) -> None:
@@ -99,21 +103,21 @@ def _with_activation(op: str, n_inputs: int) -> Callable[[Replacement], None]:
     """Return the replacement of an operator that an activation is fused into."""
 
     def replace(b: Replacement) -> None:
-        name = b.attribute("activation", b"").decode()
-        parameters = b.attribute("activation_params", [])
-        attributes = {
-            item.name: helper.get_attribute_value(item)
-            for item in b.node.attribute
-            if not item.name.startswith("activation")
-        }
+        attributes = {item.name: helper.get_attribute_value(item) for item in b.node.attribute}
+        fused = {key: attributes.pop(key) for key in [*attributes] if key.startswith("activation")}
+        name = fused.pop("activation", b"").decode()
         if name not in _ACTIVATIONS or any(b.node.input[n_inputs:]):
             raise UnknownValueError
+        # A convolution has a list of them, a product an attribute for each.
+        keys = _ACTIVATIONS[name]
+        parameters = dict(zip(keys, fused.pop("activation_params", []), strict=False))
+        parameters |= {
+            key: fused.pop(f"activation_{key}") for key in keys if f"activation_{key}" in fused
+        }
+        if fused:
+            raise UnknownValueError
         value = b.add(op, *b.node.input[:n_inputs], **attributes)
-        b.add(
-            *(name, value),
-            output=b.node.output[0],
-            **dict(zip(_ACTIVATIONS[name], parameters, strict=False)),
-        )
+        b.add(name, value, output=b.node.output[0], **parameters)
 
     return replace
 

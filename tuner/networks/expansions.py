@@ -1,6 +1,7 @@
 """Replacement of operators that importers lack by operators that every importer has."""
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 import onnx
@@ -8,17 +9,21 @@ import onnx
 from tuner.networks.contributed import CONTRIBUTED, DOMAIN
 from tuner.networks.fourier import replace_dft, replace_stft
 from tuner.networks.graph import Array
-from tuner.networks.node_builder import Replacement, UnknownValueError, Values
+from tuner.networks.node_builder import Replacement, Tables, UnknownValueError, Values
 
 
-def expand_operators(model: onnx.ModelProto) -> int:
+def expand_operators(model: onnx.ModelProto, tables: Tables) -> int:
     """Replace operators that importers lack in the main graph, in place.
 
     Args:
         model: Simplified model; its ``value_info`` gives the shapes of values.
+        tables: Constants so far, to which those of the replacements are added.
 
     Returns:
         Number of replaced nodes. A node stays if what must be constant is computed.
+
+    Raises:
+        ModelError: If the constants are too large.
     """
     graph = model.graph
     if not any((node.domain, node.op_type) in _REPLACEMENTS for node in graph.node):
@@ -28,7 +33,7 @@ def expand_operators(model: onnx.ModelProto) -> int:
     n_replaced = 0
     for node in graph.node:
         replace = _REPLACEMENTS.get((node.domain, node.op_type))
-        builder = Replacement(node, graph, values)
+        builder = Replacement(node, graph, values, tables)
         try:
             is_replaced = replace is not None and replace(builder) is not False
         except UnknownValueError:
@@ -49,6 +54,7 @@ def _reverse_sequence(b: Replacement) -> None:
     def along(axis: int) -> list[int]:
         return [-1 if each == axis else 1 for each in range(len(shape))]
 
+    b.check_table(shape[time_axis])
     time = b.constant(np.arange(shape[time_axis]).reshape(along(time_axis)))
     ends = b.reshape(lengths, *along(batch_axis))
     last = b.add("Sub", ends, b.constant(np.array(1)))
@@ -58,14 +64,19 @@ def _reverse_sequence(b: Replacement) -> None:
 
 
 def _lp_normalization(b: Replacement) -> None:
-    data = b.input(0)
-    axis, p = int(b.attribute("axis", -1)), int(b.attribute("p", 2))
-    powers = b.add("Abs", data) if p == 1 else b.add("Mul", data, data)
-    total = b.reduce("ReduceSum", powers, axis % len(b.shape(data)))
-    norm = total if p == 1 else b.add("Sqrt", total)
+    """Replace by a quotient, scaled first: squares of small or large elements leave the range."""
+    dtype = b.dtype(b.input(0))
+    axis, p = int(b.attribute("axis", -1)) % len(b.shape(b.input(0))), int(b.attribute("p", 2))
+    data = b.as_float(b.input(0), dtype)
+    zero, one = (b.constant(np.array(n, np.promote_types(dtype, np.float32))) for n in (0, 1))
+    largest = b.reduce("ReduceMax", b.add("Abs", data), axis)
     # The norm of zeros is zero, and so is the output.
-    least = b.constant(np.array(np.finfo(b.dtype(data)).tiny, b.dtype(data)))
-    b.add("Div", data, b.add("Max", norm, least), output=b.node.output[0])
+    factor = b.add("Where", b.add("Greater", largest, zero), largest, one)
+    scaled = b.add("Div", data, factor)
+    powers = b.add("Abs", scaled) if p == 1 else b.add("Mul", scaled, scaled)
+    total = b.reduce("ReduceSum", powers, axis)
+    norm = b.add("Max", total if p == 1 else b.add("Sqrt", total), one)
+    b.from_float(b.add("Div", scaled, norm), dtype, b.node.output[0])
 
 
 def _col2im(b: Replacement) -> None:
@@ -75,7 +86,7 @@ def _col2im(b: Replacement) -> None:
     image, block = b.array(1), b.array(2)
     if image is None or block is None:
         raise UnknownValueError
-    rank, n_taps = len(image), int(np.prod(block))
+    rank, n_taps = len(image), prod(block.tolist())
     strides = np.array(b.attribute("strides", [1] * rank))
     dilations = np.array(b.attribute("dilations", [1] * rank))
     pads = np.array(b.attribute("pads", [0] * 2 * rank))
@@ -83,6 +94,7 @@ def _col2im(b: Replacement) -> None:
     padding = pads[:rank] + pads[rank:]
     counts = (image + padding - extent) // strides + 1
     n_channels = b.shape(data)[1] // n_taps
+    b.check_table(n_channels, n_taps, n_taps)
     kernel = np.tile(np.eye(n_taps), (n_channels, 1)).reshape(-1, 1, *block)
     columns = b.reshape(data, n, n_channels * n_taps, *counts)
     rest = image - ((counts - 1) * strides + extent - padding)
@@ -101,7 +113,10 @@ def _col2im(b: Replacement) -> None:
 
 
 def _max_pool(b: Replacement) -> bool:
-    """Replace the indices of a MaxPool by those of the largest element of each window."""
+    """Replace the indices of a MaxPool by those of the largest element of each window.
+
+    In each window, elements come before the padding, which may be equal to the largest of them.
+    """
     if len(b.node.output) < 2 or not b.node.output[1]:
         return False
     data, largest = b.input(0), b.node.output[0]
@@ -109,16 +124,19 @@ def _max_pool(b: Replacement) -> bool:
     if b.attribute("storage_order", 0):
         raise UnknownValueError
     outputs = b.shape(largest)[2:]
+    b.check_table(*outputs, *b.attribute("kernel_shape"))
     table = _windows(b, sizes, outputs)
     n_windows, n_taps = table.shape
-    dtype, n_pixels = b.dtype(data), int(np.prod(sizes))
+    dtype, n_pixels = b.dtype(data), prod(sizes)
+    inside_first = np.argsort(table == n_pixels, axis=1, kind="stable")
+    places_of = b.constant(np.take_along_axis(table, inside_first, 1))
     least = -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
     flat = b.reshape(data, n, n_channels, n_pixels)
     outside = b.constant(np.full((n, n_channels, 1), least, dtype))
-    windows = b.add("Gather", b.add("Concat", flat, outside, axis=2), b.constant(table), axis=2)
+    windows = b.add("Gather", b.add("Concat", flat, outside, axis=2), places_of, axis=2)
     taps = b.add("ArgMax", windows, axis=3, keepdims=0)
     rows = b.constant(np.arange(n_windows) * n_taps)
-    places = b.add("Gather", b.constant(table.reshape(-1)), b.add("Add", taps, rows), axis=0)
+    places = b.add("Gather", b.reshape(places_of, -1), b.add("Add", taps, rows), axis=0)
     offsets = np.arange(n * n_channels).reshape(n, n_channels, 1) * n_pixels
     absolute = b.add("Add", places, b.constant(offsets))
     b.reshape(absolute, n, n_channels, *outputs, output=b.node.output[1])
@@ -154,7 +172,7 @@ def _windows(b: Replacement, sizes: list[int], outputs: tuple[int, ...]) -> Arra
         shape = (pixels.shape[0] * places.shape[0], pixels.shape[1] * places.shape[1])
         pixels = (pixels[:, None, :, None] * size + places[None, :, None, :]).reshape(shape)
         is_inside = (is_inside[:, None, :, None] & inside[None, :, None, :]).reshape(shape)
-    return np.where(is_inside, pixels, int(np.prod(sizes)))
+    return np.where(is_inside, pixels, prod(sizes))
 
 
 def _max_unpool(b: Replacement) -> None:
@@ -173,7 +191,8 @@ def _max_unpool(b: Replacement) -> None:
                 for axis, size in enumerate(shape[2:])
             ),
         ]
-    zeros = b.constant(np.zeros(int(np.prod(total)), b.dtype(data)))
+    b.check_table(*total)
+    zeros = b.constant(np.zeros(prod(total), b.dtype(data)))
     places, values = b.reshape(indices, -1), b.reshape(data, -1)
     scattered = b.add("ScatterElements", zeros, places, values, axis=0)
     b.reshape(scattered, *total, output=b.node.output[0])
@@ -195,6 +214,7 @@ def _deform_conv(b: Replacement) -> None:
         + np.arange(kernel[axis])[:, None] * dilations[axis]
         for axis, count in enumerate((rows, columns))
     ]
+    b.check_table(*kernel, rows, columns, 2)
     # x before y, as in the grids of GridSample: (taps, rows, columns, 2).
     y = np.broadcast_to(places[0][:, None, :, None], (*kernel, rows, columns))
     x = np.broadcast_to(places[1][None, :, None, :], (*kernel, rows, columns))

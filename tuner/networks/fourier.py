@@ -9,14 +9,13 @@ import numpy as np
 from tuner.networks.graph import Array
 from tuner.networks.node_builder import Replacement, UnknownValueError
 
-_MAX_ELEMENTS = 1 << 25
-
 
 def replace_dft(b: Replacement) -> None:
     """Replace DFT of constant length.
 
     Raises:
-        UnknownValueError: If the length is computed or too large for a matrix.
+        UnknownValueError: If the length is computed.
+        ModelError: If the matrix is too large.
     """
     data = b.input(0)
     *dims, n_parts = b.shape(data)
@@ -32,6 +31,7 @@ def replace_dft(b: Replacement) -> None:
     size = 2 * (n - 1) if inverse and onesided else n
     if length is not None:
         size = int(length.reshape(-1)[0])
+    b.check_table(n, n_parts, size, 2)
     matrix = basis(n, n_parts, size, inverse=inverse, onesided=onesided)
     others = [index for index in range(len(dims)) if index != axis]
     order = [*others, axis, len(dims)]
@@ -49,6 +49,7 @@ def replace_stft(b: Replacement) -> None:
 
     Raises:
         UnknownValueError: If window, step or length are computed.
+        ModelError: If the matrix is too large.
     """
     data = b.input(0)
     shape = b.shape(data)
@@ -59,6 +60,7 @@ def replace_stft(b: Replacement) -> None:
     size = int(given.reshape(-1)[0]) if given is not None else len(window)  # type: ignore[arg-type]
     if step is None or (window is not None and len(window) != size) or shape[1] < size:
         raise UnknownValueError
+    b.check_table(size, n_parts, size, 2)
     matrix = basis(size, n_parts, size, inverse=False, onesided=_is_onesided(b, 1))
     if window is not None:
         matrix *= window.astype(np.float64)[:, None, None, None]
@@ -95,14 +97,9 @@ def basis(n: int, n_parts: int, size: int, *, inverse: bool, onesided: bool) -> 
 
     Returns:
         Shape (n, n_parts, outputs, parts of an output), float64.
-
-    Raises:
-        UnknownValueError: If it is too large.
     """
     is_real = inverse and onesided
     n_outputs = size // 2 + 1 if onesided and not inverse else size
-    if n * n_outputs * n_parts * 2 > _MAX_ELEMENTS:
-        raise UnknownValueError
     positions = np.arange(n)[:, None]
     # The remainder first: sines of large angles lose digits.
     phase = positions * np.arange(n_outputs)[None, :] % size * (2 * np.pi / size)

@@ -1,7 +1,7 @@
 """Queries on ONNX graphs: constants, uses and attributes."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -42,10 +42,17 @@ def constant_readers(graph: onnx.GraphProto) -> dict[str, Callable[[], Array]]:
 
     Large weights cost memory and time, so nothing is read before the function is called.
     """
+    return readers_of(graph.initializer, graph.node)
+
+
+def readers_of(
+    initialisers: Iterable[onnx.TensorProto], nodes: Iterable[onnx.NodeProto]
+) -> dict[str, Callable[[], Array]]:
+    """Return the :func:`constant_readers` of parts of a graph."""
     readers: dict[str, Callable[[], Array]] = {}
-    for tensor in graph.initializer:
+    for tensor in initialisers:
         readers[tensor.name] = partial(numpy_helper.to_array, tensor)
-    for node in graph.node:
+    for node in nodes:
         value = attribute(node, "value") if node.op_type == "Constant" else None
         if value is not None:
             readers[node.output[0]] = partial(numpy_helper.to_array, value)

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from tuner.errors import ModelError
 from tuner.networks.graph import Array, attribute, constant_readers
 
 # A condition is computed for each turn in about a tenth of a millisecond.
@@ -16,8 +17,8 @@ _ENDLESS = 2**63 - 1
 def count_turns(node: onnx.NodeProto, model: onnx.ModelProto) -> int | None:
     """Return the number of turns of a Loop; None if it depends on the data.
 
-    A condition is computed for some thousand turns at most: a loop that goes on has as many turns
-    as its other input allows.
+    Raises:
+        ModelError: If a condition that is computed still holds after more turns than are counted.
     """
     constants = constant_readers(model.graph)
     trips, start = [*node.input, "", ""][:2]
@@ -59,8 +60,8 @@ def _simulate(
         for name in part.add(pending.pop()) & states.keys() - {*read}:
             read.append(name)
             pending.append(results[name])
-    counter, goes_on = body.input[0].name, body.input[1].name
-    constants = part.leaves - {counter, goes_on, *states}
+    counter, goes_on = body.input[:2]
+    constants = part.leaves - {counter.name, goes_on.name, *states}
     if constants - outer.keys() or any(states[name] not in outer for name in read):
         return None
     names = [body.output[0].name, *(results[name] for name in read)]
@@ -70,14 +71,27 @@ def _simulate(
     try:
         evaluator = ReferenceEvaluator(proto)
         for turn in range(min(limit, _MAX_COUNTED)):
-            feeds = {counter: np.array(turn), goes_on: np.array(True), **values}
+            feeds = {counter.name: as_declared(counter, turn), **values}
+            feeds[goes_on.name] = as_declared(goes_on, True)
             computed = evaluator.run(names, feeds)
             if not np.asarray(computed[0]).all():
                 return turn + 1
             values = dict(zip(read, computed[1:], strict=True))
     except Exception:
         return None
+    if limit > _MAX_COUNTED:
+        raise ModelError(
+            f"the condition of a Loop still holds after {_MAX_COUNTED} turns, and more are not "
+            "counted: export the model with a constant number of turns, or export the body of the "
+            "loop and call the library in a loop",
+            code="loop",
+        )
     return limit
+
+
+def as_declared(info: onnx.ValueInfoProto, value: int | bool) -> Array:
+    """Return a counter or a condition in the rank that the body of a Loop declares for it."""
+    return np.full([1] * len(info.type.tensor_type.shape.dim), value)
 
 
 class _Part:

@@ -9,13 +9,13 @@ from onnx import helper, numpy_helper
 
 from tuner.errors import ModelError
 from tuner.networks.graph import Array, attribute, fixed_shapes, nodes_within
-from tuner.networks.loop_turns import count_turns
+from tuner.networks.loop_turns import as_declared, count_turns
 from tuner.networks.node_builder import opset_of
 from tuner.networks.subgraphs import inline
 
 # A loop of constants is folded, which takes about a microsecond a turn and operator.
 _MAX_TURNS = 1_000_000
-# Operators of an unrolled network: each is a kernel call or part of one.
+# Operators of all unrolled loops: each is a kernel call or part of one.
 _MAX_OPERATORS = 20_000
 
 
@@ -23,10 +23,10 @@ def check_loops(model: onnx.ModelProto) -> None:
     """Check that no Loop of the model has a huge constant number of turns.
 
     Raises:
-        ModelError: If one has; the message has the number.
+        ModelError: If one has.
     """
     for node in nodes_within(model.graph):
-        turns = count_turns(node, model) if node.op_type == "Loop" else None
+        turns = count_turns(node, model) if _is_loop(node) and node.op_type == "Loop" else None
         if turns is not None and turns > _MAX_TURNS:
             raise ModelError(
                 f"a Loop has {turns} turns, and at most {_MAX_TURNS} can be computed while the "
@@ -48,16 +48,17 @@ def unroll_loops(model: onnx.ModelProto) -> int:
         ModelError: If unrolling yields too many operators.
     """
     graph = model.graph
-    if not any(node.op_type in _PLANS for node in graph.node):
+    if not any(_is_loop(node) for node in graph.node):
         return 0
     nodes: list[onnx.NodeProto] = []
-    n_unrolled = 0
+    n_unrolled = n_operators = 0
     for node in graph.node:
-        plan = _PLANS[node.op_type](node, model) if node.op_type in _PLANS else None
+        plan = _PLANS[node.op_type](node, model) if _is_loop(node) else None
         if plan is None:
             nodes.append(node)
             continue
-        _check_size(node, plan)
+        n_operators += plan.n_operators
+        _check_size(node, plan, n_operators)
         nodes += _unrolled(node, plan, graph, opset_of(model))
         n_unrolled += 1
     del graph.node[:]
@@ -72,7 +73,7 @@ def refuse_loops(model: onnx.ModelProto) -> None:
         ModelError: If one is left.
     """
     for node in nodes_within(model.graph):
-        if node.op_type in _PLANS and node.domain in ("", "ai.onnx"):
+        if _is_loop(node):
             raise ModelError(
                 f"a {node.op_type} has a number of turns that depends on the data: export the "
                 "model with a constant number of turns, or export the body of the loop and call "
@@ -93,8 +94,8 @@ class _Plan:
             it is read from the end.
         n_skipped: Outputs of the body before its states.
         stacks: Axis of each stacked output, and True if it is stacked from the end.
-        counter: Name of the body's input that counts the turns; empty without one.
-        condition: Name of the body's input that is true in every turn; empty without one.
+        counter: Input of the body that counts the turns; None without one.
+        condition: Input of the body that is true in every turn; None without one.
     """
 
     body: onnx.GraphProto
@@ -103,8 +104,14 @@ class _Plan:
     reads: dict[str, tuple[str, int, bool]] = field(default_factory=dict)
     n_skipped: int = 0
     stacks: list[tuple[int, bool]] = field(default_factory=list)
-    counter: str = ""
-    condition: str = ""
+    counter: onnx.ValueInfoProto | None = None
+    condition: onnx.ValueInfoProto | None = None
+
+    @property
+    def n_operators(self) -> int:
+        """Number of operators of all turns, with those that slice, stack and number them."""
+        n_body = sum(1 for _ in nodes_within(self.body))
+        return self.turns * (1 + n_body + len(self.reads) + len(self.stacks))
 
 
 def _plan_loop(node: onnx.NodeProto, model: onnx.ModelProto) -> _Plan | None:
@@ -123,8 +130,8 @@ def _plan_loop(node: onnx.NodeProto, model: onnx.ModelProto) -> _Plan | None:
         initial,
         n_skipped=1,
         stacks=[(0, False)] * n_stacks,
-        counter=names[0],
-        condition=names[1],
+        counter=body.input[0],
+        condition=body.input[1],
     )
 
 
@@ -166,13 +173,19 @@ def _plan_scan(node: onnx.NodeProto, model: onnx.ModelProto) -> _Plan | None:
 _PLANS = {"Loop": _plan_loop, "Scan": _plan_scan}
 
 
-def _check_size(node: onnx.NodeProto, plan: _Plan) -> None:
-    n_operators = plan.turns * sum(1 for _ in nodes_within(plan.body))
+def _is_loop(node: onnx.NodeProto) -> bool:
+    return node.op_type in _PLANS and node.domain in ("", "ai.onnx")
+
+
+def _check_size(node: onnx.NodeProto, plan: _Plan, n_operators: int) -> None:
+    """Check the number of operators of all loops so far."""
     if n_operators > _MAX_OPERATORS:
+        before = n_operators - plan.n_operators
         raise ModelError(
-            f"a {node.op_type} of {plan.turns} turns would become {n_operators} operators, and at "
-            f"most {_MAX_OPERATORS} can be unrolled: export the model for shorter inputs, or "
-            "export the body of the loop and call the library in a loop",
+            f"a {node.op_type} of {plan.turns} turns would become {plan.n_operators} operators "
+            f"beside {before} of other loops, and at most {_MAX_OPERATORS} can be unrolled: export "
+            "the model for shorter inputs, or export the body of the loop and call the library in "
+            "a loop",
             code="loop",
         )
 
@@ -182,22 +195,31 @@ def _unrolled(
 ) -> Iterator[onnx.NodeProto]:
     """Yield the nodes that replace a loop; their constants become initialisers of the graph."""
     base = f"{next(name for name in node.output if name)}_turn"
+    body, constants = _split(plan.body)
+    # Names of the same constants in every turn.
+    shared = inline(constants, f"{base}@")
+    graph.initializer.extend(shared.initialisers)
+    yield from shared.nodes
+    same = dict(zip((each.name for each in constants.output), shared.outputs, strict=True))
+    if plan.condition is not None:
+        same[plan.condition.name] = _constant(
+            graph, f"{base}@@goes_on", as_declared(plan.condition, True)
+        )
     states = dict(plan.states)
     stacked: list[list[str]] = [[] for _ in plan.stacks]
     for turn in range(plan.turns):
         # Own names differ from those of the body in the character behind the number.
         prefix, own = f"{base}{turn}_", f"{base}{turn}@"
-        inputs = dict(states)
-        if plan.counter:
-            inputs[plan.counter] = _constant(graph, f"{own}number", np.array(turn))
-            inputs[plan.condition] = _constant(graph, f"{own}goes_on", np.array(True))
+        inputs = {**same, **states}
+        if plan.counter is not None:
+            number = as_declared(plan.counter, turn)
+            inputs[plan.counter.name] = _constant(graph, f"{own}number", number)
         for name, (source, axis, backward) in plan.reads.items():
             index = -1 - turn if backward else turn
             place = _constant(graph, f"{own}{name}_place", np.array(index))
             inputs[name] = f"{own}{name}"
             yield helper.make_node("Gather", [source, place], [inputs[name]], axis=axis)
-        inlined = inline(plan.body, prefix, inputs)
-        graph.initializer.extend(inlined.initialisers)
+        inlined = inline(body, prefix, inputs)
         yield from inlined.nodes
         results = inlined.outputs[plan.n_skipped :]
         states = dict(zip(plan.states, results, strict=False))
@@ -212,6 +234,19 @@ def _unrolled(
         if output:
             order = names[::-1] if backward else names
             yield from _stack(graph, order, output, axis, opset)
+
+
+def _split(body: onnx.GraphProto) -> tuple[onnx.GraphProto, onnx.GraphProto]:
+    """Return a body without its constants, and a graph of these, whose outputs they are."""
+    rest = onnx.GraphProto()
+    rest.CopyFrom(body)
+    del rest.initializer[:], rest.node[:]
+    rest.node.extend(node for node in body.node if node.op_type != "Constant")
+    nodes = [node for node in body.node if node.op_type == "Constant"]
+    names = [each.name for each in body.initializer]
+    names += [name for node in nodes for name in node.output]
+    outputs = [onnx.ValueInfoProto(name=name) for name in names]
+    return rest, helper.make_graph(nodes, "constants", [], outputs, body.initializer)
 
 
 def _stack(

@@ -2,13 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from tuner.errors import ModelError
 from tuner.networks.graph import Array, attribute, constant_readers, fixed_shapes
+
+# Elements of the constants that replacements add to a model: 128 MB of float32.
+_MAX_ELEMENTS = 1 << 25
 
 
 class NodeBuilder:
@@ -76,13 +81,52 @@ class Values:
         )
 
 
+@dataclass
+class Tables:
+    """Constants that all replacements add to a model.
+
+    Attributes:
+        n_elements: Number of their elements.
+    """
+
+    n_elements: int = 0
+
+
 class Replacement(NodeBuilder):
     """Nodes that replace one node of a graph whose values are known."""
 
-    def __init__(self, node: onnx.NodeProto, graph: onnx.GraphProto, values: Values) -> None:
+    def __init__(
+        self, node: onnx.NodeProto, graph: onnx.GraphProto, values: Values, tables: Tables
+    ) -> None:
         super().__init__(node, graph)
         self.opset = values.opset
         self._values = values
+        self._tables = tables
+
+    def check_table(self, *shape: int) -> None:
+        """Check that a model may have one more constant, before it is computed.
+
+        Raises:
+            ModelError: If the constants of all replacements would be too large.
+        """
+        n_elements = self._tables.n_elements + prod(map(int, shape))
+        if n_elements > _MAX_ELEMENTS:
+            raise ModelError(
+                f"a {self.node.op_type} would bring the tables that operators are rewritten with "
+                f"to {n_elements} elements, and a model may have {_MAX_ELEMENTS}: use smaller "
+                "inputs or kernels, or export the model in parts",
+                code="too-large",
+            )
+
+    def constant(self, array: Array) -> str:
+        """Return the name of a new constant.
+
+        Raises:
+            ModelError: If the constants of all replacements would be too large.
+        """
+        self.check_table(*array.shape)
+        self._tables.n_elements += array.size
+        return super().constant(array)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a value.
@@ -94,15 +138,27 @@ class Replacement(NodeBuilder):
             raise UnknownValueError
         return self._values.shapes[name]
 
-    def dtype(self, name: str) -> np.dtype[Any]:
-        """Return the type of the elements of a value.
+    def dtype(self, *names: str) -> np.dtype[Any]:
+        """Return the type of the elements of the first of some values whose type is known.
 
         Raises:
-            UnknownValueError: If it is unknown.
+            UnknownValueError: If that of none is.
         """
-        if name not in self._values.dtypes:
-            raise UnknownValueError
-        return self._values.dtypes[name]
+        for name in names:
+            if name in self._values.dtypes:
+                return self._values.dtypes[name]
+        raise UnknownValueError
+
+    def as_float(self, value: str, dtype: np.dtype[Any]) -> str:
+        """Return a value of this type as float32 if the type is narrower."""
+        return self.add("Cast", value, to=onnx.TensorProto.FLOAT) if dtype.itemsize < 4 else value
+
+    def from_float(self, value: str, dtype: np.dtype[Any], output: str) -> str:
+        """Append the conversion back from :meth:`as_float`."""
+        if dtype.itemsize < 4:
+            kind = helper.np_dtype_to_tensor_dtype(dtype)
+            return self.add("Cast", value, to=kind, output=output)
+        return self.add("Identity", value, output=output)
 
     def array(self, index: int) -> Array | None:
         """Return an input that must be constant; None if it is left out.

@@ -18,6 +18,7 @@ from tuner.networks.folding import fold_affine
 from tuner.networks.functions import inline_functions
 from tuner.networks.graph import drop_unused_constants, nodes_within
 from tuner.networks.loops import check_loops, refuse_loops, unroll_loops
+from tuner.networks.node_builder import Tables
 from tuner.networks.onnx_file import check_size
 from tuner.networks.quantised import replace_quantised
 from tuner.networks.shapes import Dims, fix_shapes
@@ -72,7 +73,9 @@ def clean(
     n_sums = replace_sums(model)
     model, problem = simplify(model)
     # What one of them leaves may be what another one needs.
-    while inline_constant_branches(model) + unroll_loops(model) + expand_operators(model):
+    tables = Tables()
+    while inline_constant_branches(model) + unroll_loops(model) + expand_operators(model, tables):
+        check_loops(model)
         model, more = simplify(model)
         problem = tuple(dict.fromkeys((*problem, *more)))
     refuse_loops(model)

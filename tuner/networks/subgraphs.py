@@ -1,11 +1,10 @@
 """Copies of the graphs inside If, Loop and Scan nodes, as part of the graph around them."""
 
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import onnx
-
-from tuner.networks.graph import nodes_within
 
 _NO_NAMES: Mapping[str, str] = {}
 
@@ -35,7 +34,7 @@ def inline(graph: onnx.GraphProto, prefix: str, inputs: Mapping[str, str] = _NO_
     """
     local = {tensor.name for tensor in graph.initializer}
     local |= {name for inner in graph.node for name in inner.output if name}
-    names = {**inputs, **{name: prefix + name for name in local}}
+    names = ChainMap({**inputs, **{name: prefix + name for name in local}})
     initialisers, nodes = [], []
     for tensor in graph.initializer:
         weight = onnx.TensorProto()
@@ -45,19 +44,22 @@ def inline(graph: onnx.GraphProto, prefix: str, inputs: Mapping[str, str] = _NO_
     for inner in graph.node:
         node = onnx.NodeProto()
         node.CopyFrom(inner)
-        _rename(node, names)
+        _rename(node, names, prefix)
         nodes.append(node)
     return Inlined(nodes, initialisers, [names.get(out.name, out.name) for out in graph.output])
 
 
-def _rename(node: onnx.NodeProto, names: dict[str, str]) -> None:
-    """Rename the values of a node and, where they are read, in its own graphs."""
-    graphs = [graph for item in node.attribute for graph in (item.g, *item.graphs)]
-    for each in (node, *(inner for graph in graphs for inner in nodes_within(graph))):
-        for values in (each.input, each.output):
-            renamed = [names.get(value, value) for value in values]
-            del values[:]
-            values.extend(renamed)
-    for graph in graphs:
-        for output in graph.output:
-            output.name = names.get(output.name, output.name)
+def _rename(node: onnx.NodeProto, names: ChainMap[str, str], prefix: str) -> None:
+    """Rename the values of a node and of its own graphs, whose values hide others of their name."""
+    for values in (node.input, node.output):
+        renamed = [names.get(value, value) for value in values]
+        del values[:]
+        values.extend(renamed)
+    for graph in (graph for item in node.attribute for graph in (item.g, *item.graphs)):
+        own = {each.name for each in (*graph.input, *graph.initializer)}
+        own |= {name for inner in graph.node for name in inner.output if name}
+        visible = names.new_child({name: prefix + name for name in own})
+        for each in (*graph.input, *graph.initializer, *graph.value_info, *graph.output):
+            each.name = visible.get(each.name, each.name)
+        for inner in graph.node:
+            _rename(inner, visible, prefix)

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.tuner.networks.models import Array, model, run
 from tuner.errors import ModelError
+from tuner.networks.loops import unroll_loops
 from tuner.networks.onnx import clean
 
 
@@ -109,7 +110,7 @@ def test_a_loop_of_too_many_operators_is_refused() -> None:
     proto = loop(_GOES_ON, "trips", "")
     proto.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.array(9000), "trips"))
 
-    with pytest.raises(ModelError, match="9000 turns would become 54000 operators") as caught:
+    with pytest.raises(ModelError, match="9000 turns would become 72000 operators") as caught:
         clean(proto)
     assert caught.value.code == "loop"
 
@@ -143,3 +144,154 @@ def test_a_scan_is_unrolled(backwards: int) -> None:
     data = np.random.default_rng(0).standard_normal((3, 5), dtype=np.float32)
 
     assert "Scan" not in check(proto, {"data": data})
+
+
+def _nested() -> onnx.ModelProto:
+    """Return a loop of three turns of a loop of two, both with inputs i, c and x."""
+    one = numpy_helper.from_array(np.ones(3, "float32"), "one")
+
+    def turn(name: str, nodes: list[onnx.NodeProto]) -> onnx.GraphProto:
+        inputs = {"i": _NUMBER, "c": _FLAG, "x": _ROW}
+        return body(nodes, inputs, {f"{name}_c": _FLAG, f"{name}_x": _ROW})
+
+    inner = turn(
+        "inner",
+        [
+            helper.make_node("Identity", ["c"], ["inner_c"]),
+            helper.make_node("Add", ["x", "one"], ["inner_x"]),
+        ],
+    )
+    outer = turn(
+        "outer",
+        [
+            helper.make_node("Identity", ["c"], ["outer_c"]),
+            helper.make_node("Loop", ["two", "", "x"], ["summed"], body=inner),
+            helper.make_node("Add", ["summed", "one"], ["outer_x"]),
+        ],
+    )
+    node = helper.make_node("Loop", ["three", "", "data"], ["y"], body=outer)
+    weights = {"two": np.array(2), "three": np.array(3)}
+    proto = model([node], {"data": (3,)}, {"y": (3,)}, weights)
+    proto.graph.initializer.append(one)
+    return proto
+
+
+def test_the_values_of_a_nested_loop_hide_others_of_their_name() -> None:
+    """The inner loop reads its own inputs, and neither those around it nor values of the model."""
+    proto = _nested()
+    assert "Loop" not in check(proto, {"data": np.zeros(3, "float32")})
+
+    # The state of the first turn has the name of the inner loop's state.
+    for info in onnx.helper.get_attribute_value(proto.graph.node[0].attribute[0]).input[2:]:
+        info.name = "state"
+    proto.graph.node[0].attribute[0].g.node[1].input[2] = "state"
+    proto.graph.input[0].name = proto.graph.node[0].input[2] = "x"
+    assert "Loop" not in check(proto, {"x": np.zeros(3, "float32")})
+
+
+def test_initialisers_of_a_nested_loop_hide_others_of_their_name() -> None:
+    """Those of the graph around it keep their values too."""
+    proto = _nested()
+    inner = proto.graph.node[0].attribute[0].g.node[1].attribute[0].g
+    proto.graph.node[0].attribute[0].g.initializer.append(
+        numpy_helper.from_array(np.full(3, 5, "float32"), "five")
+    )
+    inner.initializer.append(numpy_helper.from_array(np.full(3, 7, "float32"), "five"))
+    inner.node[1].input[1] = "five"
+    feeds = {"data": np.zeros(3, "float32")}
+    expected = run(proto.SerializeToString(), feeds)
+
+    assert [unroll_loops(proto) for _ in range(3)] == [1, 3, 0]
+
+    np.testing.assert_array_equal(run(proto.SerializeToString(), feeds)[0], expected[0])
+
+
+def _repeated(turns: int, nodes: list[onnx.NodeProto], n_loops: int = 1) -> onnx.ModelProto:
+    """Return loops, one behind the other, of turns that pass on what the nodes make of ``x``."""
+    results = [node.output[0] for node in nodes[-1:]] or ["x"]
+    turn = body(
+        nodes, {"i": _NUMBER, "c": _FLAG, "x": _ROW}, {"c": _FLAG, **dict.fromkeys(results, _ROW)}
+    )
+    names = ["data", *(f"y{index}" for index in range(1, n_loops)), "y"]
+    loops = [
+        helper.make_node("Loop", ["turns", "", names[index]], [names[index + 1]], body=turn)
+        for index in range(n_loops)
+    ]
+    return model(loops, {"data": (3,)}, {"y": (3,)}, {"turns": np.array(turns)})
+
+
+def test_empty_turns_count() -> None:
+    """A turn without operators has a number all the same."""
+    with pytest.raises(ModelError, match="20001 turns would become 20001 operators"):
+        unroll_loops(_repeated(20_001, []))
+
+
+def test_all_loops_of_a_model_count() -> None:
+    """Three loops are too many, of which each alone could be unrolled."""
+    nodes = [helper.make_node("Relu", ["x"], ["positive"])]
+    assert unroll_loops(_repeated(4000, nodes, n_loops=2)) == 2
+
+    with pytest.raises(ModelError, match="4000 turns would become 8000 operators beside 16000"):
+        unroll_loops(_repeated(4000, nodes, n_loops=3))
+
+
+def test_constants_of_a_turn_are_not_copied() -> None:
+    """Initialisers and Constant nodes become one of the model each."""
+    nodes = [
+        helper.make_node("Constant", [], ["two"], value_float=2.0),
+        helper.make_node("Mul", ["x", "two"], ["doubled"]),
+        helper.make_node("Add", ["doubled", "weight"], ["next"]),
+    ]
+    proto = _repeated(5, nodes)
+    weight = numpy_helper.from_array(np.arange(3, dtype="float32"), "weight")
+    proto.graph.node[0].attribute[0].g.initializer.append(weight)
+    feeds = {"data": np.array([1.0, -2.0, 0.5], "float32")}
+    expected = run(proto.SerializeToString(), feeds)
+
+    unroll_loops(proto)
+
+    sizes = [tensor.dims for tensor in proto.graph.initializer]
+    assert sum(list(dims) == [3] for dims in sizes) == 1
+    assert sum(node.op_type == "Constant" for node in proto.graph.node) == 1
+    np.testing.assert_array_equal(run(proto.SerializeToString(), feeds)[0], expected[0])
+
+
+def test_counters_have_the_declared_rank() -> None:
+    """A body may declare its counter and its condition as vectors of one element."""
+    turn = body(
+        [
+            helper.make_node("Identity", ["c"], ["goes"]),
+            helper.make_node("Concat", ["i", "i"], ["pair"], axis=0),
+            helper.make_node("ReduceSum", ["pair"], ["sum"], keepdims=0),
+            helper.make_node("Cast", ["sum"], ["number"], to=TensorProto.FLOAT),
+            helper.make_node("Add", ["x", "number"], ["next"]),
+            helper.make_node("Shape", ["c"], ["dims"]),
+        ],
+        {"i": (TensorProto.INT64, [1]), "c": (TensorProto.BOOL, [1]), "x": _ROW},
+        {"goes": (TensorProto.BOOL, [1]), "next": _ROW, "dims": (TensorProto.INT64, [1])},
+    )
+    node = helper.make_node("Loop", ["turns", "", "data"], ["y", "all_dims"], body=turn)
+    proto = model([node], {"data": (3,)}, {"y": (3,)}, {"turns": np.array(3)})
+
+    assert "Loop" not in check(proto, {"data": np.zeros(3, "float32")})
+
+
+def test_a_condition_that_holds_for_too_long_is_refused() -> None:
+    """The message has the number of turns that were counted."""
+    proto = loop(_COUNTS, "", "start")
+    limit = proto.graph.node[1].attribute[0].g.initializer[0]
+    limit.CopyFrom(numpy_helper.from_array(np.array(15_000), "limit"))
+
+    with pytest.raises(ModelError, match="still holds after 10000 turns") as caught:
+        clean(proto)
+    assert caught.value.code == "loop"
+
+
+def test_a_loop_of_another_domain_stays() -> None:
+    """Its body and its inputs may have any meaning."""
+    node = helper.make_node("Loop", ["data"], ["y"], domain="com.acme")
+    proto = model([node], {"data": (3,)}, {"y": (3,)})
+
+    network = clean(proto)
+
+    assert onnx.load_from_string(network.model).graph.node[0].op_type == "Loop"

@@ -489,6 +489,13 @@ CONTRIBUTED = [
         activation_params=[0.2],
         **_CONTRIBUTED,
     ),
+    case(
+        *("dense", "FusedGemm", _HIDDEN[0]),
+        weights=[draw(8, 5, seed=1), draw(5, seed=2)],
+        activation="LeakyRelu",
+        activation_alpha=0.5,
+        **_CONTRIBUTED,
+    ),
 ]
 
 FAMILIES = {
