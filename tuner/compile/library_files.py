@@ -19,7 +19,6 @@ from tuner.jobs.model_loading import check_file
 from tuner.jobs.preparation import Prepared
 from tuner.library import manifest as manifests
 from tuner.library.buckets import Buckets
-from tuner.workers.exchange import take
 from tuner.workers.pool import CallTimeout
 
 KIND = "library"
@@ -108,7 +107,7 @@ class LibraryFiles:
                 models=tuple(network.model.file for network in self.networks),
                 target=self.compiler.target.spec,
                 objects=objects.write_into(given),
-                out=str(made),
+                out=str(made.path),
             )
             try:
                 result: LinkResult = self.compiler.worker.call(
@@ -116,9 +115,9 @@ class LibraryFiles:
                 )
             except CallTimeout as error:
                 raise WorkError(f"linking took longer than {_LINK_TIMEOUT_SECS:.0f} s") from error
-            take(made, folder)
-        if not {path.name for path in folder.iterdir()}.issuperset(result.files):
-            raise MalformedAnswer("linking named other files than it made")
+            if manifests.MANIFEST in result.files:
+                raise MalformedAnswer("linking named the manifest, which is written here")
+            made.take(folder, result.files)
         return result
 
     def _describe(

@@ -22,7 +22,7 @@ from tuner.context import Context
 from tuner.engines.base import ObjectRequest, ObjectResult, TargetInfo, variant_of
 from tuner.errors import WorkError
 from tuner.formatting import by_variant
-from tuner.workers.exchange import take
+from tuner.workers.exchange import OutputFolder
 from tuner.workers.factory import compiler_pool
 from tuner.workers.future_call import FutureCall, first_of
 from tuner.workers.pool import CallTimeout, Pool
@@ -41,6 +41,13 @@ class _Ready(NamedTuple):
 class _Locked(NamedTuple):
     request: SubgraphRequest
     lock: BuildLock
+
+
+class _Running(NamedTuple):
+    pool: Pool
+    item: _Locked
+    out: OutputFolder
+    opened: ExitStack
 
 
 @dataclass(frozen=True)
@@ -153,18 +160,20 @@ class ObjectCompiler:
             pools = [self.worker, *more]
             # The largest first, so that no process ends long after the others.
             waiting = deque(sorted(locked, key=lambda item: -item.request.flop))
-            running: dict[FutureCall, tuple[Pool, _Locked, Path]] = {}
+            running: dict[FutureCall, _Running] = {}
             while waiting or running:
                 for pool in pools:
                     while waiting and _n_calls(running, pool) < pool.n_workers:
                         item = waiting.popleft()
-                        out = stack.enter_context(pool.exchange.new_output())
-                        running[self._submit(pool, item.request, out)] = (pool, item, out)
+                        opened = stack.enter_context(ExitStack())
+                        out = opened.enter_context(pool.exchange.new_output())
+                        call = self._submit(pool, item.request, out.path)
+                        running[call] = _Running(pool, item, out, opened)
                 call = first_of(running)
-                _, (request, lock), out = running.pop(call)
+                _, (request, lock), out, opened = running.pop(call)
                 info = _entry_info(request, call)
-                with self.cache.new_folder() as kept:
-                    take(out, kept)
+                with opened, self.cache.new_folder() as kept:
+                    out.take(kept)
                     yield request, lock.keep(kept, info)
 
     def _submit(self, pool: Pool, request: SubgraphRequest, out: Path) -> FutureCall:
@@ -201,5 +210,5 @@ def _entry_info(request: SubgraphRequest, call: FutureCall) -> dict[str, Any]:
     return {"secs": result.secs, "linking": dict(result.info)}
 
 
-def _n_calls(running: Mapping[FutureCall, tuple[Pool, Any, Any]], pool: Pool) -> int:
-    return sum(1 for other, *_ in running.values() if other is pool)
+def _n_calls(running: Mapping[FutureCall, _Running], pool: Pool) -> int:
+    return sum(1 for each in running.values() if each.pool is pool)

@@ -119,7 +119,7 @@ def _check(
             request.reference,
             dict(file.inputs),
             request.random_weights,
-            str(folder),
+            str(folder.path),
             limits=limits,
             subject=f"reading {request.reference}",
             returns=Original,
@@ -137,7 +137,7 @@ def _check(
             subject=f"reading {request.reference}",
             returns=ModelFacts,
         )
-        peer = UnpaddedModel(worker, package, original, folder, limits.secs)
+        peer = UnpaddedModel(worker, package, original, limits.secs)
         return PaddingTrials(peer, facts, model.dimensions, model.largest.model, buckets).checked()
 
 

@@ -6,7 +6,7 @@ and for any content of the padding; inputs that are masks mark it there.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from tuner.compile.agreement import compare_output
 from tuner.compile.bench_inputs import draw_inputs
 from tuner.devices.cpu_caches import n_cores
 from tuner.engines.base import NetworkRun
-from tuner.errors import RequestError, WorkError
+from tuner.errors import MalformedAnswer, RequestError, WorkError, summary
 from tuner.library.arrays import Array, read_arrays, write_arrays
 from tuner.library.buckets import BucketedDimension, Buckets
 from tuner.networks.base import LoadedModel, ModelFacts
@@ -23,10 +23,14 @@ from tuner.networks.originals import Original
 from tuner.networks.shapes import DynamicDimension
 from tuner.peers.base import PeerModel
 from tuner.peers.catalogue import PeerPackage
+from tuner.workers.exchange import OutputFolder
 from tuner.workers.pool import CallTimeout, Pool
 
 # Seeds of the inputs: with masks that mark nothing, with others, and of what fills the padding.
 _PLAIN, _MASKED, _PADDING = 0, 1, 2
+_OUTPUTS = "outputs.npz"
+# All outputs of a run, which this process reads.
+_MAX_OUTPUT_BYTES = 2 << 30
 
 
 class _PaddingFails(Exception):  # noqa: N818  a result of the trials, not an error
@@ -40,7 +44,6 @@ class UnpaddedModel:
     worker: Pool
     package: PeerPackage
     original: Original
-    folder: Path
     timeout_secs: float
 
     def run(self, arrays: Mapping[str, Array], shapes: Mapping[str, Any]) -> list[Array]:
@@ -52,21 +55,37 @@ class UnpaddedModel:
         """
         inputs = {name: (shapes[name], dtype) for name, (_, dtype) in self.original.inputs.items()}
         model = PeerModel(self.original.path, inputs, {}, n_cores(), "cpu")
-        given, returned = str(self.folder / "inputs.npz"), str(self.folder / "outputs.npz")
-        write_arrays(given, arrays)
-        request = NetworkRun("", given, returned, 0)
-        try:
-            self.worker.call(
-                self.package.module,
-                "run_model",
-                model,
-                request,
-                timeout_secs=self.timeout_secs,
-                returns=tuple[float, ...],
-            )
-        except CallTimeout as error:
-            raise WorkError(f"a run took longer than {self.timeout_secs:g} s") from error
-        return list(read_arrays(returned).values())
+        exchange = self.worker.exchange
+        with exchange.new_input() as given, exchange.new_output() as made:
+            request = NetworkRun("", str(given / "inputs.npz"), str(made.path / _OUTPUTS), 0)
+            write_arrays(request.inputs, arrays)
+            try:
+                self.worker.call(
+                    self.package.module,
+                    "run_model",
+                    model,
+                    request,
+                    timeout_secs=self.timeout_secs,
+                    returns=tuple[float, ...],
+                )
+            except CallTimeout as error:
+                raise WorkError(f"a run took longer than {self.timeout_secs:g} s") from error
+            return _read_outputs(made)
+
+
+def _read_outputs(made: OutputFolder) -> list[Array]:
+    """Read the outputs of a run.
+
+    Raises:
+        MalformedAnswer: If they are not a file of arrays, or too large.
+    """
+    try:
+        content = made.read(_OUTPUTS, _MAX_OUTPUT_BYTES)
+        return list(read_arrays(BytesIO(content), _MAX_OUTPUT_BYTES).values())
+    except MalformedAnswer:
+        raise
+    except Exception as error:  # a damaged file raises errors of many types
+        raise MalformedAnswer(f"the outputs of a run cannot be read: {summary(error)}") from error
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from tuner.errors import RequestError, WorkError
 from tuner.library import manifest as manifests
 from tuner.library.folders import replace_folder
 from tuner.library.manifest import Manifest, SubgraphEntry
-from tuner.workers.exchange import take
 from tuner.workers.pool import CallTimeout, Pool
 
 Outcome = Literal["identical", "differs", "cannot"]
@@ -177,12 +176,12 @@ def _compile(compiler: ObjectCompiler, entry: SubgraphEntry, top: Path) -> dict[
             compiler.worker.call(
                 engine,
                 "compile_subgraph",
-                compiler.object_request(request, made),
+                compiler.object_request(request, made.path),
                 timeout_secs=_TIMEOUT_SECS,
             )
         except CallTimeout as error:
             raise WorkError(f"compiling took longer than {_TIMEOUT_SECS:.0f} s") from error
-        take(made, out)
+        made.take(out)
     return {path.name: manifests.sha256_of(path) for path in sorted(out.iterdir())}
 
 

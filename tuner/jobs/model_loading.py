@@ -2,18 +2,18 @@
 
 import hashlib
 import os
-import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tuner.atomic_files import atomic_file
 from tuner.errors import MalformedAnswer, ModelError, WorkerLost, WorkError
-from tuner.networks.base import LoadedModel, file_hash, hash_with
+from tuner.networks.base import MAX_ONNX_BYTES, LoadedModel, file_hash, hash_with
+from tuner.workers.exchange import OutputFolder
+from tuner.workers.pause_group import current_group
 from tuner.workers.pool import CallTimeout, Pool
 
-_FORMATS = ("onnx", "pt2")
 _COPY_BYTES = 1 << 20
 
 
@@ -24,10 +24,12 @@ class LoadLimits:
     Attributes:
         secs: Time limit of each step, from reading the file to splitting the network.
         alone: True for a file of another user, see :func:`tuner.networks.load.load_network`.
+        shortage: Returns the reason why a number of bytes has no disk space, or an empty text.
     """
 
     secs: float = 600.0
     alone: bool = False
+    shortage: Callable[[int], str] = lambda _: ""
 
 
 DEFAULT_LIMITS = LoadLimits()
@@ -117,7 +119,7 @@ def load_in(
             query.reference,
             dict(query.inputs),
             query.random_weights,
-            str(made),
+            str(made.path),
             limits.alone,
             dict(query.sizes),
         )
@@ -131,31 +133,37 @@ def load_in(
             returns=LoadedModel,
         )
         folder.mkdir(parents=True, exist_ok=True)
-        return _kept(loaded, made, folder)
+        form = "pt2" if Path(query.reference).suffix.lower() == ".pt2" else "onnx"
+        return _kept(loaded, form, made, folder, limits)
 
 
-def _kept(loaded: LoadedModel, made: Path, folder: Path) -> LoadedModel:
+def _kept(
+    loaded: LoadedModel, form: str, made: OutputFolder, folder: Path, limits: LoadLimits
+) -> LoadedModel:
     """Copy the file of a loaded model into the folder of models, under the hash that it has.
 
     A parser may be at the mercy of the model, and its process may write the file as long as it
     lives: the bytes that are kept are those that were hashed.
 
     Raises:
-        MalformedAnswer: If the worker named another file, or another hash.
-        WorkError: If the file cannot be copied.
+        MalformedAnswer: If the worker named another file, or another hash, or the file is larger
+            than a model of this format can be.
+        WorkError: If the file cannot be copied, or there is too little disk space.
     """
-    name = f"{loaded.sha256}.{loaded.file.format}"
+    name = f"{loaded.sha256}.{form}"
     problem = f"loading {loaded.name} named another file or hash than its own"
-    if loaded.file.format not in _FORMATS or Path(loaded.file.path) != made / name:
+    if loaded.file.format != form or Path(loaded.file.path) != made.path / name:
         raise MalformedAnswer(problem)
     digest = hashlib.sha256()
     try:
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        with os.fdopen(os.open(loaded.file.path, flags), "rb") as source:
-            if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-                raise MalformedAnswer(problem)
+        with made.open(name) as source:
+            n_bytes = os.fstat(source.fileno()).st_size
+            if form == "onnx" and n_bytes > MAX_ONNX_BYTES:
+                raise MalformedAnswer(f"loading {loaded.name} made a file of {n_bytes} bytes")
+            if shortage := limits.shortage(n_bytes):
+                raise WorkError(f"cannot keep {loaded.name}: {shortage}")
             with atomic_file(folder / name) as stream:
-                while chunk := source.read(_COPY_BYTES):
+                for chunk in _chunks(source, n_bytes):
                     digest.update(chunk)
                     stream.write(chunk)
                 if hash_with(digest, loaded.file.inputs) != loaded.sha256:
@@ -163,3 +171,13 @@ def _kept(loaded: LoadedModel, made: Path, folder: Path) -> LoadedModel:
     except OSError as error:
         raise WorkError(f"cannot keep {loaded.name}: {error.strerror or error}") from error
     return replace(loaded, file=replace(loaded.file, path=str(folder / name)))
+
+
+def _chunks(source: IO[bytes], n_bytes: int) -> Iterator[bytes]:
+    """Yield the first bytes of a file; wait while background work is paused."""
+    group = current_group()
+    while n_bytes and (chunk := source.read(min(n_bytes, _COPY_BYTES))):
+        n_bytes -= len(chunk)
+        yield chunk
+        if group is not None:
+            group.wait_until_running()

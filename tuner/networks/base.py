@@ -10,6 +10,8 @@ from typing import Any, Literal
 from tuner.engines.base import ModelFile
 from tuner.library.manifest import Source
 
+#: Largest ONNX model: the limit of protobuf.
+MAX_ONNX_BYTES = 2**31 - 1
 #: Float dtypes from the finest to the coarsest; ``quantised`` is coarser than all.
 PRECISIONS = ("float64", "float32", "float16", "bfloat16", "quantised")
 

@@ -9,9 +9,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
 from tuner.errors import ModelError, summary
-
-#: Maximum size of a protobuf message.
-MAX_BYTES = 2**31 - 1
+from tuner.networks.base import MAX_ONNX_BYTES
 
 
 def read(path: Path, *, alone: bool = False) -> onnx.ModelProto:
@@ -45,7 +43,7 @@ def read(path: Path, *, alone: bool = False) -> onnx.ModelProto:
 
 def check_size(n_bytes: int, what: str) -> None:
     """Raise ModelError if a model of this size cannot be one protobuf message."""
-    if n_bytes > MAX_BYTES:
+    if n_bytes > MAX_ONNX_BYTES:
         raise ModelError(
             f"{what} needs {n_bytes / 1e9:.1f} GB, and ONNX models above 2 GB (the protobuf limit) "
             "are not supported: export it in float16 or in parts",

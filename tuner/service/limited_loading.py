@@ -4,8 +4,10 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
+from tuner import disk_floor
 from tuner.context import Context
 from tuner.devices.target_cache import DescribeTarget
 from tuner.errors import ModelError, OutOfMemory, TunerError, WorkerLost, WorkError, was_killed
@@ -127,7 +129,11 @@ def loaded_model(
                 context,
                 worker,
                 must_run=must_run,
-                limits=LoadLimits(limits.secs, alone=True),
+                limits=LoadLimits(
+                    limits.secs,
+                    alone=True,
+                    shortage=partial(disk_floor.shortage, context.settings),
+                ),
                 describe=describe,
             )
         yield worker, prepared

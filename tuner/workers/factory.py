@@ -8,11 +8,11 @@ keeps a network's weights in memory. Each process has a limit on its memory, see
 
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from tuner.settings import Settings
-from tuner.workers.exchange import Exchange
 from tuner.workers.memory import data_limit, memory_limits
 from tuner.workers.pool import Pool, WorkerSettings
 from tuner.workers.sandbox_paths import (
@@ -37,7 +37,7 @@ def builder_pool(settings: Settings, n_workers: int) -> Pool:
 
 def compiler_pool(settings: Settings) -> Pool:
     """Start a process that compiles subgraphs on one core, out of the reach of others that do."""
-    return _one_core_pool(settings, 1, "compiler", _NO_ACCESS, new_exchange(settings))
+    return _one_core_pool(settings, 1, "compiler", _NO_ACCESS, has_exchange=True)
 
 
 def runner_pool(settings: Settings, environ: Mapping[str, str] | None = None) -> Pool:
@@ -78,8 +78,7 @@ def fresh_worker(
     make_folder(models)
     access = replace(access, files=(*access.files, models))
     max_bytes = memory_limits(settings).network if max_bytes is None else max_bytes
-    exchange = new_exchange(settings)
-    return _pool(settings, name, access, max_bytes=max_bytes, environ=environ, exchange=exchange)
+    return _pool(settings, name, access, max_bytes=max_bytes, environ=environ, has_exchange=True)
 
 
 def _measured_files(settings: Settings) -> tuple[Path, ...]:
@@ -95,7 +94,8 @@ def _one_core_pool(
     n_workers: int,
     name: str,
     access: Access,
-    exchange: Exchange | None = None,
+    *,
+    has_exchange: bool = False,
 ) -> Pool:
     limit = memory_limits(settings).builder
     return _pool(
@@ -105,7 +105,7 @@ def _one_core_pool(
         n_workers=n_workers,
         n_threads=1,
         max_bytes=limit,
-        exchange=exchange,
+        has_exchange=has_exchange,
     )
 
 
@@ -118,27 +118,34 @@ def _pool(  # noqa: PLR0913  one place that starts pools
     n_workers: int = 1,
     n_threads: int | None = None,
     environ: Mapping[str, str] | None = None,
-    exchange: Exchange | None = None,
+    has_exchange: bool = False,
 ) -> Pool:
-    if exchange is not None:
-        access = replace(
-            access,
-            files=(*access.files, exchange.inputs),
-            writes=(*access.writes, exchange.outputs),
+    with ExitStack() as on_error:
+        exchange = None
+        if has_exchange:
+            exchange = new_exchange(settings)
+            on_error.callback(exchange.remove)
+            access = replace(
+                access,
+                files=(*access.files, exchange.inputs),
+                writes=(*access.writes, exchange.outputs),
+            )
+        n_threads = n_threads or len(os.sched_getaffinity(0))
+        threads = {"TVM_NUM_THREADS": str(n_threads), "OMP_NUM_THREADS": str(n_threads)}
+        engine = WorkerSettings(
+            n_workers=n_workers,
+            log=settings.data_dir / "logs" / f"{name}.log",
+            environ={**threads, **(environ or {})},
+            max_bytes=data_limit(max_bytes, n_threads),
+            interpreter=settings.interpreter,
+            max_log_bytes=settings.retention.log_max_size,
+            sandbox=sandbox_of(settings, access, settings.interpreter),
+            exchange=exchange,
         )
-    n_threads = n_threads or len(os.sched_getaffinity(0))
-    threads = {"TVM_NUM_THREADS": str(n_threads), "OMP_NUM_THREADS": str(n_threads)}
-    engine = WorkerSettings(
-        n_workers=n_workers,
-        log=settings.data_dir / "logs" / f"{name}.log",
-        environ={**threads, **(environ or {})},
-        max_bytes=data_limit(max_bytes, n_threads),
-        interpreter=settings.interpreter,
-        max_log_bytes=settings.retention.log_max_size,
-        sandbox=sandbox_of(settings, access, settings.interpreter),
-        exchange=exchange,
-    )
-    if engine.interpreter is None:
-        return Pool(engine)
-    own = replace(engine, interpreter=None, sandbox=sandbox_of(settings, access, None))
-    return SplitEnvPool(engine, own)
+        if engine.interpreter is None:
+            pool = Pool(engine)
+        else:
+            own = replace(engine, interpreter=None, sandbox=sandbox_of(settings, access, None))
+            pool = SplitEnvPool(engine, own)
+        on_error.pop_all()
+    return pool

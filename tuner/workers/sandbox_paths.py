@@ -135,7 +135,11 @@ def sandbox_of(
 def new_exchange(settings: Settings) -> Exchange:
     """Make folders for files of a pool's calls, in the build cache, which links what it keeps."""
     exchange = Exchange(LocalTier(settings.cache_dir, lambda _: None).make_folder())
-    exchange.make()
+    try:
+        exchange.make()
+    except OSError:
+        exchange.remove()
+        raise
     return exchange
 
 

@@ -1,6 +1,6 @@
 """Trials of padding on models that mix rows, mask them, or do neither."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,19 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.tuner.compile import hostile_peer
 from tests.tuner.networks.models import Array, model
+from tuner.compile import padding_trials
 from tuner.compile.padding_trials import PaddingTrials, UnpaddedModel
 from tuner.engines.base import ModelFile
-from tuner.errors import RequestError
+from tuner.errors import MalformedAnswer, RequestError
 from tuner.library.buckets import BucketedDimension, Buckets
 from tuner.networks.base import LoadedModel, ModelFacts
 from tuner.networks.onnx import declared_inputs
 from tuner.networks.originals import Original
 from tuner.networks.shapes import dynamic_dimensions
+from tuner.peers.catalogue import PeerPackage
+from tuner.workers.pool import Pool, WorkerSettings
 
 Sizes = dict[str, tuple[int, ...]]
 _FACTS = ModelFacts({}, "float32")
@@ -73,7 +77,7 @@ def trials(
         masks,
     )
     original = Original(str(path), "onnx", "m.onnx", inputs, {})
-    peer: Any = InProcess(None, None, original, folder, 1.0)  # type: ignore[arg-type]
+    peer: Any = InProcess(None, None, original, 1.0)  # type: ignore[arg-type]
     checked = PaddingTrials(peer, _FACTS, dimensions, loaded, buckets).checked()
     return {each.name: each for each in checked.dimensions}
 
@@ -212,3 +216,55 @@ def test_outputs_that_show_no_difference_prove_nothing(tmp_path: Path) -> None:
     (dimension,) = trials(proto, tmp_path, {"n": (2, 4)}).values()
 
     assert "proves nothing" in dimension.problem
+
+
+@dataclass(frozen=True)
+class HostilePeer(PeerPackage):
+    """A runtime at the mercy of its model."""
+
+    @property
+    def module(self) -> str:
+        """Module of the hostile function."""
+        return hostile_peer.NAME
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    """A process for the hostile peer."""
+    log = tmp_path_factory.mktemp("worker") / "worker.log"
+    with Pool(WorkerSettings(1, log)) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "replaced folder", "bomb", "one array"])
+def test_outputs_of_a_hostile_run_are_refused(
+    worker: Pool, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither files of the user are read, nor what would fill the memory, nor a pipe."""
+    monkeypatch.setattr(padding_trials, "_MAX_OUTPUT_BYTES", 10_000)
+    own = tmp_path / "outputs.npz"
+    np.savez(own, output_0=np.zeros(1))
+    content = own.read_bytes()
+
+    with pytest.raises(MalformedAnswer, match=r"cannot be read|which is not a file"):
+        hostile(worker, own, kind).run({}, {})
+
+    assert own.read_bytes() == content
+
+
+def test_inputs_are_not_written_through_a_link(worker: Pool, tmp_path: Path) -> None:
+    """A run may leave one where the inputs of the next run would be."""
+    own = tmp_path / "tuner.db"
+    own.write_text("rows")
+    peer = hostile(worker, own, "input link")
+
+    for _ in range(2):
+        assert len(peer.run({"data": np.zeros(3)}, {})) == 1
+
+    assert own.read_text() == "rows"
+
+
+def hostile(worker: Pool, victim: Path, kind: str) -> UnpaddedModel:
+    """Make a model that attacks a file."""
+    package = HostilePeer("hostile", frozenset({"onnx"}), "", ())
+    return UnpaddedModel(worker, package, Original(f"{kind}:{victim}", "onnx", "m", {}, {}), 30.0)

@@ -1,7 +1,10 @@
 """Calls of workers that read a model end with errors that its owner understands."""
 
+import re
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -10,9 +13,12 @@ import pytest
 from tests.tuner.executors import helpers
 from tests.tuner.networks.models import relu_model
 from tests.tuner.workers import inside_sandbox
+from tuner import disk_floor
 from tuner.errors import ModelError, WorkerLost, WorkError
 from tuner.jobs.model_loading import LoadLimits, ModelQuery, call_on_model, check_file, load_in
 from tuner.networks.base import LoadedModel, network_hash
+from tuner.settings import read_settings
+from tuner.workers.pause_group import PauseGroup
 from tuner.workers.pool import Pool, WorkerSettings
 
 
@@ -72,7 +78,7 @@ def victim(worker: Pool, tmp_path: Path) -> LoadedModel:
 
 @pytest.mark.parametrize(
     ("kind", "form"),
-    [("file", "onnx"), ("file", "pt3"), ("link", "onnx"), ("pipe", "onnx"), ("elsewhere", "onnx")],
+    [("file", "onnx"), ("file", "pt2"), ("link", "onnx"), ("pipe", "onnx"), ("elsewhere", "onnx")],
 )
 def test_a_loader_cannot_pass_a_file_off_as_another_model(
     worker: Pool, victim: LoadedModel, kind: str, form: str
@@ -99,3 +105,56 @@ def test_a_loader_may_name_its_own_file(worker: Pool, victim: LoadedModel) -> No
 
     assert Path(loaded.file.path).read_bytes() == content
     check_file(loaded)
+
+
+def test_a_loader_cannot_put_another_folder_in_the_place_of_its_own(
+    worker: Pool, tmp_path: Path
+) -> None:
+    """The file of the user that has the name would be kept."""
+    sha256 = network_hash(b"weights", {})
+    own = tmp_path / "own" / f"{sha256}.onnx"
+    own.parent.mkdir()
+    own.write_bytes(b"weights")
+    liar = Liar(worker, sha256, str(own).encode(), "onnx", "replaced folder")
+
+    with pytest.raises(WorkError, match="No such file"):
+        load_in(liar, tmp_path / "models", ModelQuery("m.onnx", {}, None))  # type: ignore[arg-type]
+
+    assert not list((tmp_path / "models").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"), [("large", "2147483648 bytes"), ("file", "4503.6 TB are kept free")]
+)
+def test_a_file_that_does_not_fit_is_not_copied(
+    worker: Pool, tmp_path: Path, kind: str, problem: str
+) -> None:
+    """Neither one that no model can have, nor one for which a service has no disk space."""
+    settings = read_settings({"data_dir": tmp_path}, {})
+    retention = replace(settings.retention, min_free_disk=2**52)
+    shortage = partial(disk_floor.shortage, replace(settings, retention=retention))
+    liar = Liar(worker, network_hash(b"model", {}), b"model", "onnx", kind)
+    query = ModelQuery("m.onnx", {}, None)
+
+    with pytest.raises(WorkError, match=re.escape(problem)):
+        load_in(liar, tmp_path / "models", query, LoadLimits(shortage=shortage))  # type: ignore[arg-type]
+
+    assert not list((tmp_path / "models").iterdir())
+
+
+def test_copying_waits_while_background_work_is_paused(worker: Pool, tmp_path: Path) -> None:
+    """It would take memory bandwidth from a measurement."""
+
+    class Counting(PauseGroup):
+        n_waits = 0
+
+        def wait_until_running(self) -> None:
+            self.n_waits += 1
+            super().wait_until_running()
+
+    content, group = bytes(2**21), Counting()
+    liar = Liar(worker, network_hash(content, {}), content, "onnx", "file")
+    with group.collecting():
+        load_in(liar, tmp_path / "models", ModelQuery("m.onnx", {}, None))  # type: ignore[arg-type]
+
+    assert group.n_waits == 2

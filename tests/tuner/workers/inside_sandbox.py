@@ -35,17 +35,20 @@ def lie(sha256: str, content: bytes, form: str, folder: str, kind: str) -> Loade
         os.mkfifo(path)
     elif kind == "elsewhere":
         path = Path(content.decode())
+    elif kind == "replaced folder":
+        replace_folder(folder, str(Path(content.decode()).parent))
+    elif kind == "large":
+        path.touch()
+        os.truncate(path, 2**31)
     else:
         path.write_bytes(content)
     return LoadedModel("other", sha256, ModelFile(str(path), form, {}), ("y",), ())
 
 
-def make(folder: str, name: str, target: str = "") -> None:
-    """Make a file, or a link if it has a target."""
-    if target:
-        (Path(folder) / name).symlink_to(target)
-    else:
-        (Path(folder) / name).write_text("made")
+def replace_folder(folder: str, target: str) -> None:
+    """Put a link to another folder in the place of a folder."""
+    Path(folder).rename(f"{folder}-aside")
+    Path(folder).symlink_to(target)
 
 
 def read(path: str) -> str:

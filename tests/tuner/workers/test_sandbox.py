@@ -112,14 +112,14 @@ def test_what_workers_make_is_out_of_reach_of_others(worker: Pool, settings: Set
         other.exchange.new_input() as given,
         LocalTier(settings.cache_dir, lambda _: None).new_folder() as published,
     ):
-        for folder in (made, given, published):
+        for folder in (made.path, given, published):
             (folder / "file").write_text(SECRET)
 
-        assert other.call(NAME, "write", str(made / "file")) == "ok"
+        assert other.call(NAME, "write", str(made.path / "file")) == "ok"
         assert other.call(NAME, "read", str(given / "file")) == SECRET
         assert other.call(NAME, "write", str(given / "file")) == "EACCES"
         assert other.call(NAME, "read", str(published / "file")) == "EACCES"
-        for folder in (made, given, published):
+        for folder in (made.path, given, published):
             assert worker.call(NAME, "read", str(folder / "file")) == "EACCES"
             assert worker.call(NAME, "write", str(folder / "new")) == "EACCES"
         root = other.exchange.root
@@ -133,8 +133,22 @@ def test_compilers_of_one_build_have_nothing_in_common(settings: Settings) -> No
         compiler_pool(settings) as other,
         one.exchange.new_output() as made,
     ):
-        assert other.call(NAME, "write", str(made / "code.o")) == "EACCES"
-        assert one.call(NAME, "write", str(made / "code.o")) == "ok"
+        assert other.call(NAME, "write", str(made.path / "code.o")) == "EACCES"
+        assert one.call(NAME, "write", str(made.path / "code.o")) == "ok"
+
+
+def test_a_worker_that_replaces_its_folder_gains_nothing(
+    home: Path, settings: Settings, tmp_path: Path
+) -> None:
+    """The sandbox lets it: the coordinator must not follow the link into a folder of the user."""
+    with compiler_pool(settings) as pool, pool.exchange.new_output() as made:
+        assert pool.call(NAME, "write", str(made.path / "code.o")) == "ok"
+        pool.call(NAME, "replace_folder", str(made.path), str(home / "own"))
+
+        made.take(tmp_path)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["code.o"]
+    assert (home / "own" / "notes").read_text() == SECRET
 
 
 def test_an_environment_with_private_files_is_read_in_part(
