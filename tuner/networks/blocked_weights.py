@@ -18,6 +18,10 @@ _FEW_BITS = frozenset(
     for name in ("INT4", "UINT4", "INT2", "UINT2")
     if hasattr(TensorProto, name)
 )
+_SIGNED = frozenset(
+    getattr(TensorProto, name) for name in ("INT8", "INT4", "INT2") if hasattr(TensorProto, name)
+)
+_BYTES = _FEW_BITS | {TensorProto.INT8, TensorProto.UINT8}
 _BITS = (2, 4, 8)
 _NARROW_FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
@@ -39,13 +43,10 @@ def replace_dequantisation(b: QuantisedBuilder) -> None:
     codes, scales, zeros = b.array(0), b.array(1), b.array(2)
     if codes is None or scales is None or (b.input(2) and zeros is None):
         return
-    is_signed = b.kind_of(b.input(0)) in (
-        *(TensorProto.INT8, TensorProto.INT4),
-        getattr(TensorProto, "INT2", TensorProto.INT4),
-    )
-    dtype = np.int8 if is_signed else np.uint8
-    codes = codes.astype(dtype)
-    zeros = np.zeros(scales.shape, dtype) if zeros is None else zeros.astype(dtype)
+    kind = b.kind_of(b.input(0))
+    if kind in _BYTES:
+        codes = codes.astype(np.int8 if kind in _SIGNED else np.uint8)
+    zeros = (np.zeros(scales.shape) if zeros is None else zeros).astype(codes.dtype)
     axis, block = attribute(b.node, "axis", 1), attribute(b.node, "block_size", 0)
     output = b.node.output[0]
     if not block:
@@ -78,7 +79,7 @@ def replace_product(b: QuantisedBuilder) -> None:
     if groups is not None and (groups != np.arange(n_terms) // block).any():
         scales, zeros, block = scales[:, groups], zeros.reshape(scales.shape)[:, groups], 1
     weight = _dequantised(b, codes, scales, zeros.reshape(scales.shape), block)
-    data, output, kind = b.input(0), b.node.output[0], b.kind_of(b.input(0))
+    data, output, kind = b.input(0), b.node.output[0], b.kind_of(b.input(2))
     is_narrow = kind in _NARROW_FLOATS
     if is_narrow:
         data = b.add("Cast", data, to=TensorProto.FLOAT)
@@ -98,15 +99,13 @@ def _dequantised(b: QuantisedBuilder, codes: Array, scales: Array, zeros: Array,
 
     Args:
         b: Builder of the nodes.
-        codes: Bytes, shape (..., n).
+        codes: Bytes, or numbers of another type, which become floats; shape (..., n).
         scales: Scale of each block, shape (..., blocks).
         zeros: Zero point of each block, shape (..., blocks).
         block: Length of a block; the last may be shorter.
     """
     n = codes.shape[-1]
-    limits = np.iinfo(codes.dtype)
-    is_whole = (zeros == np.round(zeros)).all() and limits.min <= zeros.min(initial=0)
-    if n % block or block == 1 or not is_whole or zeros.max(initial=0) > limits.max:
+    if n % block or block == 1 or not _are_bytes(codes, zeros):
         wide = (np.repeat(each, block, axis=-1)[..., :n] for each in (scales, zeros))
         scale, zero = (each.astype(np.float32) for each in wide)
         return b.constant(((codes.astype(np.float32) - zero) * scale).astype(scales.dtype))
@@ -118,6 +117,15 @@ def _dequantised(b: QuantisedBuilder, codes: Array, scales: Array, zeros: Array,
         axis=0,
     )
     return b.add("Reshape", rows, b.constant(np.array(codes.shape)))
+
+
+def _are_bytes(codes: Array, zeros: Array) -> bool:
+    """Return whether codes are bytes, and zero points whole numbers of their type."""
+    if codes.dtype not in (np.int8, np.uint8):
+        return False
+    limits = np.iinfo(codes.dtype)
+    is_inside = limits.min <= zeros.min(initial=0) and zeros.max(initial=0) <= limits.max
+    return bool(is_inside and (zeros == np.round(zeros)).all())
 
 
 def _unpacked(rows: Array, bits: int) -> Array:

@@ -1,6 +1,7 @@
 """Quantised networks multiply bytes where the CPU can, and compute what ONNX Runtime does."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -9,7 +10,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import tvm
 from onnx import helper
+from tvm import te
+from tvm.s_tir import Schedule
 
 from tests.tuner.engines.relax.networks import build_untuned, lower_proto, names_of, run_module
 from tests.tuner.engines.relax.operator_cases import Case, combine
@@ -26,6 +30,8 @@ from tuner.engines.relax import (
 )
 from tuner.engines.relax.extract import find_subgraphs
 from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.variants import catalogue
+from tuner.engines.relax.variants.winograd import Winograd
 from tuner.networks.worker import load_model
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
@@ -457,6 +463,43 @@ def test_weights_of_two_zero_points_stay_floats() -> None:
     names = names_of(combine([replace(_dynamic("uint8", 7), name="wide")])[0], _VNNI)
 
     assert not [name for name in names if "dot_" in name]
+
+
+def test_no_variant_fits_whole_numbers() -> None:
+    """Winograd's sums are not whole, so that their conversion to integers would cut them off."""
+    weight = _whole(16, 16, 3, 3, dtype="uint8")
+    case = replace(_half_steps((1, 16, 12, 12), "Conv", weight, pads=[1] * 4), name="whole")
+    module, _ = lower_proto(combine([case])[0], worker.describe_target(_VNNI).spec)
+    (subgraph,) = (each for each in find_subgraphs(module) if "conv2d" in each.name)
+
+    assert Winograd(4).rewrite(subgraph.module) is not None
+    assert not catalogue.fitting(subgraph.module)
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_only_packed_weights_are_tensorised(is_packed: bool) -> None:
+    """The instruction reads the terms of 16 columns as one vector, and nothing else compiles."""
+    target = make_target(worker.describe_target(_VNNI).spec)
+    data = te.placeholder((16, 64), "uint8", "data")
+    weight = te.placeholder((16, 16, 4) if is_packed else (16, 64), "int8", "weight")
+    k = te.reduce_axis((0, 64), "k")
+
+    def product(i: Any, j: Any) -> Any:
+        number = weight[k // 4, j, k % 4] if is_packed else weight[j, k]
+        return te.sum(data[i, k].astype("int32") * number.astype("int32"), k)
+
+    sums = te.compute((16, 16), product, name="product")
+    schedule = Schedule(te.create_prim_func([data, weight, sums]))
+    block = schedule.get_sblock("product")
+    _, column, term = schedule.get_loops(block)
+    outer, inner = schedule.split(term, [None, 4])
+    schedule.reorder(outer, column, inner)
+    schedule.decompose_reduction(block, outer)
+    schedule.tensorize(column, dot_schedule.INTRINSIC)
+
+    context = nullcontext() if is_packed else pytest.raises(RuntimeError)
+    with context:
+        tvm.compile(schedule.mod, target)
 
 
 def test_products_are_tensorised() -> None:

@@ -68,6 +68,22 @@ def _blocked(kind: str, axis: int, op: str = "MatMul", **attributes: Any) -> Cas
     return Case("", nodes, {"x": draw(5, 64, seed=1)}, weights, tolerance=1e-4)
 
 
+def _chained() -> Case:
+    """Return two products of float16; the type of what the second multiplies is not inferred."""
+    nodes = [helper.make_node("Cast", ["x"], ["h0"], to=TensorProto.FLOAT16)]
+    weights: dict[str, Array] = {}
+    sizes = {"K": 64, "N": 64, "bits": 4, "block_size": 32}
+    for i in range(2):
+        inputs = [f"h{i}", f"c{i}", f"s{i}"]
+        node = helper.make_node(
+            "MatMulNBits", inputs, [f"h{i + 1}"], domain="com.microsoft", **sizes
+        )
+        nodes.append(node)
+        weights |= {f"c{i}": _bytes(64, 2, 16, seed=i), f"s{i}": np.full(128, 0.01, "float16")}
+    nodes.append(helper.make_node("Cast", ["h2"], ["y"], to=TensorProto.FLOAT))
+    return Case("chained", nodes, {"x": draw(3, 64, seed=1)}, weights, tolerance=5e-3)
+
+
 def _by_column() -> Case:
     """Return a product with a scale for each column of its weights."""
     codes = np.random.default_rng(2).integers(-128, 128, (64, 40)).astype("int8")
@@ -99,6 +115,7 @@ _CASES = {name: replace(make(), name=name) for name, make in _MODELS.items()}
 _FLOAT_MODELS: dict[str, Callable[[], Case]] = {
     "float-zeros": lambda: _product((4,), 64, 32, zeros=draw(64, seed=5)),
     "rest": lambda: _product((4,), 80, 32),
+    "blocked-int16": lambda: _blocked("int16", 0),
 }
 _FLOAT_CASES = {name: replace(make(), name=name) for name, make in _FLOAT_MODELS.items()}
 
@@ -123,7 +140,7 @@ def _exact(each: Case) -> Array:
 
 def test_outputs_are_those_of_onnxruntime(target: TargetInfo, tmp_path: Path) -> None:
     """Kernels by rule and folded weights agree."""
-    cases = [*_CASES.values(), *_FLOAT_CASES.values()]
+    cases = [*_CASES.values(), *_FLOAT_CASES.values(), _chained()]
     proto, feeds, expected = combine(cases)
 
     actual = _library_outputs(proto, target, tmp_path)(feeds).values()
@@ -155,7 +172,7 @@ def test_weights_stay_packed(target: TargetInfo, name: str) -> None:
 
 
 def test_other_weights_are_folded(target: TargetInfo) -> None:
-    """Zero points that are not whole numbers have no place in a byte."""
+    """Zero points that are not whole numbers, and codes of 16 bits, have no place in a byte."""
     names = names_of(combine(list(_FLOAT_CASES.values()))[0], target.spec)
 
     assert not [name for name in names if "weight_product" in name]

@@ -1,6 +1,9 @@
 """The variants that workloads for a CPU may have."""
 
+from typing import Any
+
 import tvm
+from tvm.tirx import Cast, For, SeqStmt
 
 from tuner.engines.relax.variants.base import Variant
 from tuner.engines.relax.variants.winograd import Winograd
@@ -11,6 +14,8 @@ VARIANTS: tuple[Variant, ...] = (Winograd(4), Winograd(2))
 
 def fitting(module: tvm.IRModule) -> dict[str, tvm.IRModule]:
     """Return the programs of the variants that fit a workload, by name."""
+    if _truncates(module):
+        return {}
     programs = ((variant.name, variant.rewrite(module)) for variant in VARIANTS)
     return {name: program for name, program in programs if program is not None}
 
@@ -33,7 +38,8 @@ def rewrite(name: str, module: tvm.IRModule) -> tvm.IRModule:
     Raises:
         WorkError: If the variant is unknown or does not fit.
     """
-    program = named(name).rewrite(module)
+    variant = named(name)
+    program = None if _truncates(module) else variant.rewrite(module)
     if program is None:
         raise WorkError(f"variant {name} does not fit the workload")
     return program
@@ -48,3 +54,21 @@ def growth(module: tvm.IRModule) -> float:
     """Return the largest growth of the variants that fit a workload; 0 for none."""
     names = fitting(module)
     return max((each.growth for each in VARIANTS if each.name in names), default=0.0)
+
+
+def _truncates(module: tvm.IRModule) -> bool:
+    """Return whether a workload converts floats to integers as they are.
+
+    Its sums are whole numbers, which those of another program need not be.
+    """
+    root: Any = module["main"].body.block.body
+    for statement in root.seq if isinstance(root, SeqStmt) else [root]:
+        block = statement
+        while isinstance(block, For):
+            block = block.body
+        value = getattr(getattr(getattr(block, "block", None), "body", None), "value", None)
+        if isinstance(value, Cast) and hasattr(value.value, "indices"):
+            kinds = str(value.value.source.dtype), str(value.ty.dtype)
+            if kinds[0].startswith("float") and kinds[1].startswith("int"):
+                return True
+    return False
