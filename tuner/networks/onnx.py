@@ -23,6 +23,7 @@ from tuner.networks.onnx_file import check_size
 from tuner.networks.quantised import replace_quantised
 from tuner.networks.shapes import Dims, fix_shapes
 from tuner.networks.simplifying import simplify
+from tuner.networks.subgraphs import separate_names
 from tuner.networks.sums import replace_sums
 
 # Place in the C++ sources of onnx, with which the texts of failed assertions begin.
@@ -69,6 +70,7 @@ def clean(
     _clear_output_shapes(model)
     before = _count_operators(model)
     model = inline_functions(model)
+    separate_names(model.graph)
     n_quantised = replace_quantised(model).total()
     n_sums = replace_sums(model)
     model, problem = simplify(model)

@@ -201,6 +201,7 @@ def test_initialisers_of_a_nested_loop_hide_others_of_their_name() -> None:
     feeds = {"data": np.zeros(3, "float32")}
     expected = run(proto.SerializeToString(), feeds)
 
+    assert "Loop" not in check(proto, feeds)
     assert [unroll_loops(proto) for _ in range(3)] == [1, 3, 0]
 
     np.testing.assert_array_equal(run(proto.SerializeToString(), feeds)[0], expected[0])
