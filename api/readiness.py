@@ -21,8 +21,8 @@ class Readiness:
     """Asks the database through a connection and a thread of its own, once for all that wait.
 
     Attributes:
-        schema_error: Error if the schema is no longer the one of this process, which then answers
-            no request; None if it is.
+        schema_error: Error if the schema has become another than that of this process, which then
+            answers no request; None otherwise.
 
     Args:
         engine: Engine of this probe alone.

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from records import builds, measure_records, networks, picks, submissions, tasks
+from records import builds, measure_records, networks, picks, submissions, tasks, workers
 from records.models import Job
 from records.submissions import Submission
 from tests.records import make as rows
@@ -52,6 +52,14 @@ def tuned(session: Session, name: str = "s0", n_trials: int = 4, **changes: Any)
     ending = picks.RoundEnd(pick.id, job_id, 1.0, 0.01, spent_trials=n_trials, job_trials=n_trials)
     picks.end_picks(session, [ending])
     return job_id
+
+
+def worker(session: Session, **changes: Any) -> None:
+    """Report a worker that measures."""
+    report = workers.WorkerReport(
+        name="here:1", host="here", pid=1, role="active", activity="measuring", **changes
+    )
+    workers.report(session, report)
 
 
 def built(session: Session, job_id: int, archives: Path, content: bytes, sha256: str) -> int:

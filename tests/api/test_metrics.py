@@ -18,7 +18,6 @@ from records import (
     measure_records,
     migrations,
     tasks,
-    workers,
 )
 from records.models import ERROR_KINDS, now
 from tests.api import make
@@ -56,16 +55,7 @@ def test_every_family_is_there_with_its_numbers(
         jobs.set_state(session, job_id, "done")
         builds.request_build(session, job_id)
         make.job(session, "waiting")
-        report = workers.WorkerReport(
-            name="here:1",
-            host="here",
-            pid=1,
-            role="active",
-            activity="measuring",
-            busy_secs=12.0,
-            busy_share=0.75,
-        )
-        workers.report(session, report)
+        make.worker(session, busy_secs=12.0, busy_share=0.75)
     at = f"/api/v1/jobs/{job_id}"
     for _ in range(3):
         served.client.get(at)
@@ -133,15 +123,7 @@ def test_a_coordinator_that_hangs_is_seen(quick: ApiSettings) -> None:
         assert served.client.get("/readyz").json()["coordinator_progress_age_secs"] is None
         with served.sessions.begin() as session:
             assert leases.acquire(session, leases.COORDINATOR, "here:1", 10.0) is not None
-            report = workers.WorkerReport(
-                name="here:1",
-                host="here",
-                pid=1,
-                role="active",
-                activity="measuring",
-                progress=now() - timedelta(seconds=40),
-            )
-            workers.report(session, report)
+            make.worker(session, progress=now() - timedelta(seconds=40))
         seen = samples(served)
         ready = served.client.get("/readyz").json()
 

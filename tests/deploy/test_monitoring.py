@@ -11,7 +11,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.settings import ApiSettings
-from records import jobs, leases, measure_records, tasks, workers
+from records import jobs, leases, measure_records, tasks
 from records.models import now
 from tests.api import make
 from tests.api.conftest import serving
@@ -49,15 +49,7 @@ def exported(quick: ApiSettings) -> dict[str, set[str]]:
             job_id = make.tuned(session, n_trials=4)
             second = tasks.tasks_of_job(session, jobs.get_job(session, job_id))[1].task_id
             measure_records.add_record(session, rows.timed(second, "only", 0.02))
-            report = workers.WorkerReport(
-                name="here:1",
-                host="here",
-                pid=1,
-                role="active",
-                activity="measuring",
-                progress=now(),
-            )
-            workers.report(session, report)
+            make.worker(session, progress=now())
             assert leases.acquire(session, leases.COORDINATOR, "here:1", 10.0)
         served.client.get("/api/v1/jobs")
         text = served.client.get("/metrics").text

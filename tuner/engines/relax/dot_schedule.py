@@ -181,11 +181,16 @@ def _tile(schedule: Schedule, dots: DotProduct, n_outer: int) -> LoopRV:
     return (*reduced, steps)[0]
 
 
-def _tensorise(schedule: Schedule, product: SBlockRV, first: LoopRV) -> None:
+def start_sums(schedule: Schedule, product: SBlockRV, first: LoopRV) -> None:
+    """Set the sums of a tile to zero, as vectors, before the first loop of its reduction."""
     start = schedule.decompose_reduction(product, first)
     *_, vectors, lanes = schedule.get_loops(start)
     schedule.unroll(vectors)
     schedule.vectorize(lanes)
+
+
+def _tensorise(schedule: Schedule, product: SBlockRV, first: LoopRV) -> None:
+    start_sums(schedule, product, first)
     *_, lanes, _ = schedule.get_loops(product)
     schedule.tensorize(lanes, INTRINSIC)
 

@@ -4,7 +4,7 @@ Of the programs of a space most are several times slower than the schedule by ru
 records exist, the cost model cannot tell which are not, and what is near is found sooner.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 
 from tvm.s_tir.meta_schedule import TuneContext, _ffi_api
@@ -35,7 +35,7 @@ def draw_ranked(
         n: Number of programs.
         seed: Seed of the draws.
     """
-    window = _fresh(context, ranked, known, _WINDOW * n)
+    window = fresh(_applied(context, ranked), known, _WINDOW * n)
     first, others = window[:1], window[1:]
     Random(seed).shuffle(others)
     return [*first, *others][:n]
@@ -58,23 +58,29 @@ def draw_mutants(
                 trace = trace if mutated is None else mutated
             yield trace
 
-    return _fresh(context, mutants(), known, n * _MUTANTS_EACH) if fastest else []
+    return fresh(_applied(context, mutants()), known, n * _MUTANTS_EACH) if fastest else []
 
 
-def _fresh(
-    context: TuneContext, traces: Iterator[Trace], known: set[str], n: int
+def fresh(
+    candidates: Iterable[MeasureCandidate], known: set[str], n: int
 ) -> list[MeasureCandidate]:
-    """Return the programs of the first ``n`` traces that are valid and not known."""
-    arguments, seen = ArgInfo.from_entry_func(context.mod), set(known)
-    fresh: list[MeasureCandidate] = []
-    for trace in traces if n else ():
-        schedule = random_candidates.apply(context, trace, seed=1)
-        if schedule is None:
-            continue
-        module_hash = workloads.hash_of(schedule.mod)
+    """Return the first ``n`` candidates with different programs that are not known."""
+    seen = set(known)
+    picked: list[MeasureCandidate] = []
+    for candidate in candidates if n else ():
+        module_hash = workloads.hash_of(candidate.sch.mod)
         if module_hash not in seen:
             seen.add(module_hash)
-            fresh.append(MeasureCandidate(schedule, arguments))
-        if len(fresh) >= n:
+            picked.append(candidate)
+        if len(picked) >= n:
             break
-    return fresh
+    return picked
+
+
+def _applied(context: TuneContext, traces: Iterable[Trace]) -> Iterator[MeasureCandidate]:
+    """Yield the programs of those traces that are valid."""
+    arguments = ArgInfo.from_entry_func(context.mod)
+    for trace in traces:
+        schedule = random_candidates.apply(context, trace, seed=1)
+        if schedule is not None:
+            yield MeasureCandidate(schedule, arguments)

@@ -165,7 +165,7 @@ def _search(request: SearchRequest, known: set[str]) -> list[Candidate]:
     )
     near = _near(context, spaces, request, known, model)
     picked = context.generate_measure_candidates() or []
-    best = _fresh([*near, *picked], known)[: request.n_candidates]
+    best = local_search.fresh([*near, *picked], known, request.n_candidates)
     # TVM returns nothing where it cannot draw a first population, which does not mean that the
     # space holds no further program: too few candidates are made up for by random ones.
     drawn = random_candidates.draw(
@@ -335,17 +335,6 @@ def _traces_of(measured: list[MeasuredTrace], module: tvm.IRModule) -> list[Trac
 def _fastest(measured: tuple[MeasuredTrace, ...], n: int) -> list[MeasuredTrace]:
     ran = [record for record in measured if record.latency is not None]
     return sorted(ran, key=lambda record: (record.latency, record.module_hash))[:n]
-
-
-def _fresh(picked: list[MeasureCandidate], known: set[str]) -> list[MeasureCandidate]:
-    seen = set(known)
-    fresh = []
-    for candidate in picked:
-        module_hash = workloads.hash_of(candidate.sch.mod)
-        if module_hash not in seen:
-            seen.add(module_hash)
-            fresh.append(candidate)
-    return fresh
 
 
 def _candidates(

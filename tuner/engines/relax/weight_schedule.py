@@ -8,7 +8,13 @@ import math
 
 from tvm.s_tir import Schedule, ScheduleError
 
-from tuner.engines.relax.dot_schedule import DotProduct, DotTile, extents_of, place_tiles
+from tuner.engines.relax.dot_schedule import (
+    DotProduct,
+    DotTile,
+    extents_of,
+    place_tiles,
+    start_sums,
+)
 from tuner.engines.relax.register_tiles import (
     LATENCY,
     LOADS_PER_CYCLE,
@@ -99,7 +105,4 @@ def schedule_weights(schedule: Schedule, n_jobs: int, tile: DotTile | None = Non
     schedule.vectorize(lanes)
     if n_jobs > 1:
         parallelise(schedule, outer, n_jobs)
-    start = schedule.decompose_reduction(product.block, reduced[0])
-    *_, vectors, lanes = schedule.get_loops(start)
-    schedule.unroll(vectors)
-    schedule.vectorize(lanes)
+    start_sums(schedule, product.block, reduced[0])
