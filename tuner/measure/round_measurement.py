@@ -112,24 +112,26 @@ class RoundMeasurement:
             discard_references(self._setup, self._references)
 
     async def _measure_after_building(self, candidates: Sequence[Candidate]) -> None:
-        """Report failed builds first, then time the others in their order."""
-        if not await self._find_references(candidates):
-            return
-        traces = [candidate.trace for candidate in candidates]
-        built = await self._builder.build_all(self._task, traces)
-        artifacts: list[tuple[Candidate, str]] = []
-        for candidate, result in zip(candidates, built, strict=True):
-            if isinstance(result, RunResult):
-                self._callbacks.on_result(candidate, result)
-            else:
-                artifacts.append((candidate, result))
+        """Report failed builds first, then time the others in their order.
+
+        Builders compute the references beside the builds.
+        """
+        builds = [asyncio.ensure_future(self._build(candidate)) for candidate in candidates]
         try:
+            if not await self._find_references(candidates):
+                return
+            artifacts: list[tuple[Candidate, str]] = []
+            for candidate, built in await asyncio.gather(*builds):
+                if isinstance(built, RunResult):
+                    self._callbacks.on_result(candidate, built)
+                else:
+                    artifacts.append((candidate, built))
             async with self._device.exclusive(self._setup.context.cpu_gate, self._setup.target):
                 self._callbacks.on_device_acquired()
                 for candidate, artifact in artifacts:
                     await self._time(candidate, artifact)
         finally:
-            self._builder.discard(artifact for _, artifact in artifacts)
+            self._discard_builds(builds)
 
     async def _measure_while_building(self, candidates: Sequence[Candidate]) -> None:
         """Time candidates in the order in which their builds end."""
@@ -141,9 +143,7 @@ class RoundMeasurement:
                 self._callbacks.on_device_acquired()
                 await self._time_builds(asyncio.as_completed(builds))
         finally:
-            # Builds that are not timed go on, as their workers do, but leave no artifact.
-            for build in builds:
-                build.add_done_callback(self._discard_build)
+            self._discard_builds(builds)
 
     async def _find_references(self, candidates: Sequence[Candidate]) -> bool:
         """Find the references; without them all candidates fail, and False is returned.
@@ -183,6 +183,11 @@ class RoundMeasurement:
     async def _build(self, candidate: Candidate) -> _Built:
         async with self._setup.context.cpu_gate.shared():
             return candidate, await self._builder.build(self._task, candidate.trace)
+
+    def _discard_builds(self, builds: Sequence[asyncio.Task[_Built]]) -> None:
+        """Discard all artifacts; builds that are not timed go on, as their workers do."""
+        for build in builds:
+            build.add_done_callback(self._discard_build)
 
     def _discard_build(self, build: asyncio.Task[_Built]) -> None:
         """Discard the artifact of a build that may never be timed."""

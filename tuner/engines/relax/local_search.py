@@ -4,6 +4,8 @@ Of the programs of a space most are several times slower than the schedule by ru
 records exist, the cost model cannot tell which are not, and what is near is found sooner.
 """
 
+import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 
@@ -35,30 +37,62 @@ def draw_ranked(
         n: Number of programs.
         seed: Seed of the draws.
     """
-    window = fresh(_applied(context, ranked), known, _WINDOW * n)
+    return draw_first(_applied(context, ranked), known, n, seed)
+
+
+def draw_first(
+    candidates: Iterable[MeasureCandidate], known: set[str], n: int, seed: int
+) -> list[MeasureCandidate]:
+    """Return candidates that are not known: the first, and draws of the next few."""
+    window = fresh(candidates, known, _WINDOW * n)
     first, others = window[:1], window[1:]
     Random(seed).shuffle(others)
     return [*first, *others][:n]
 
 
 def draw_mutants(
-    context: TuneContext, fastest: Sequence[Trace], known: set[str], n: int, seed: int
+    context: TuneContext,
+    fastest: Sequence[Trace],
+    known: set[str],
+    n: int,
+    seed: int,
+    *,
+    share: float = 1.0,
 ) -> list[MeasureCandidate]:
-    """Return mutants of traces that are not known; some more than ``n``, to choose from."""
+    """Return mutants of traces that are not known; some more than ``n``, to choose from.
+
+    Args:
+        context: Initialised context with the mutators.
+        fastest: Traces to mutate.
+        known: Hashes of the programs that are not to be drawn.
+        n: Number of mutants that are needed.
+        seed: Seed of the draws.
+        share: Share of the usual attempts to make.
+    """
+    if not fastest:
+        return []
+    n_attempts = math.ceil(n * _MUTANTS_EACH * _ATTEMPTS_EACH * share)
+    drawn = mutants(context, fastest, n_attempts, seed)
+    return fresh(_applied(context, drawn), known, n * _MUTANTS_EACH)
+
+
+def mutants(context: TuneContext, parents: Sequence[Trace], n: int, seed: int) -> Iterator[Trace]:
+    """Yield ``n`` mutants of traces, which may be equal."""
     random = Random(seed)
     probabilities = context.space_generator.mutator_probs
     mutators = sorted(probabilities, key=str)
     weights = [float(probabilities[mutator]) for mutator in mutators]
+    for _ in range(n):
+        trace = random.choice(parents)
+        for mutator in random.choices(mutators, weights, k=random.randint(1, _MAX_MUTATIONS)):
+            mutated = _ffi_api.MutatorApply(mutator, trace, random.randrange(1, _MAX_SEED))
+            trace = trace if mutated is None else mutated
+        yield trace
 
-    def mutants() -> Iterator[Trace]:
-        for _ in range(n * _MUTANTS_EACH * _ATTEMPTS_EACH):
-            trace = random.choice(fastest)
-            for mutator in random.choices(mutators, weights, k=random.randint(1, _MAX_MUTATIONS)):
-                mutated = _ffi_api.MutatorApply(mutator, trace, random.randrange(1, _MAX_SEED))
-                trace = trace if mutated is None else mutated
-            yield trace
 
-    return fresh(_applied(context, mutants()), known, n * _MUTANTS_EACH) if fastest else []
+def programs(context: TuneContext, traces: Iterable[Trace]) -> list[MeasureCandidate]:
+    """Return the different programs of those traces that are valid."""
+    return fresh(_applied(context, traces), set(), sys.maxsize)
 
 
 def fresh(
@@ -78,9 +112,13 @@ def fresh(
 
 
 def _applied(context: TuneContext, traces: Iterable[Trace]) -> Iterator[MeasureCandidate]:
-    """Yield the programs of those traces that are valid."""
+    """Yield the programs of those traces that are valid; of equal traces, that of the first."""
     arguments = ArgInfo.from_entry_func(context.mod)
+    texts: set[str] = set()
     for trace in traces:
+        if (text := str(trace)) in texts:
+            continue
+        texts.add(text)
         schedule = random_candidates.apply(context, trace, seed=1)
         if schedule is not None:
             yield MeasureCandidate(schedule, arguments)

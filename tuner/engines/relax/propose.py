@@ -21,7 +21,6 @@ from tvm.s_tir.meta_schedule import TuneContext, postproc
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
-from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 from tvm.s_tir.meta_schedule.mutator import Mutator
 from tvm.s_tir.meta_schedule.schedule_rule import ScheduleRule
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, MeasureCandidate
@@ -38,7 +37,9 @@ from tuner.engines.relax import (
     gpu_sampling,
     intrinsics,
     local_search,
+    program_features,
     random_candidates,
+    search_effort,
     tensor_cores,
     traces,
     variant_search,
@@ -51,6 +52,8 @@ from tuner.errors import WorkError
 
 # Share of the population seeded from records (MetaSchedule's).
 _MEASURED_RATIO = 0.2
+# Traces with which an evolution begins; a search of fewer has mutants and random programs alone.
+_MIN_POPULATION = 4
 # Records of which mutants are made.
 _N_PARENTS = 2
 # Share of candidates that are near known schedules, and that share among the first of a task.
@@ -134,7 +137,7 @@ def _of_variant(
     if not schedules:
         return []
     kernels = [Schedule(without_packing(schedule.mod)) for schedule in schedules]
-    extracted = _extract_features(context, [MeasureCandidate(each, []) for each in kernels])
+    extracted = program_features.extract(context, [MeasureCandidate(each, []) for each in kernels])
     return [
         Candidate(
             trace=traces.dump(schedule.trace, space.variant.name),
@@ -153,6 +156,11 @@ def _search(request: SearchRequest, known: set[str]) -> list[Candidate]:
     target = make_target(request.target)
     module = workloads.load(request.ir)
     spaces = _design_space(request.ir, request.target)
+    is_cpu = not cuda.is_cuda(target)
+    if is_cpu and search_effort.are_closed(spaces):
+        return _of_closed(request, known)
+    share = search_effort.share(spaces) if is_cpu else 1.0
+    request = replace(request, population=int(request.population * share))
     seeds = _seeds(spaces, module, target, request)
     context = _context(module, target, request)
     model = _SearchModel(cost_models.load(request.cost_model))
@@ -163,8 +171,10 @@ def _search(request: SearchRequest, known: set[str]) -> list[Candidate]:
         database=_database(module, target, request, seeds),
         cost_model=model,
     )
-    near = _near(context, spaces, request, known, model)
-    picked = context.generate_measure_candidates() or []
+    near = _near(context, spaces, request, known, model, share)
+    picked = []
+    if request.population >= _MIN_POPULATION:
+        picked = context.generate_measure_candidates() or []
     best = local_search.fresh([*near, *picked], known, request.n_candidates)
     # TVM returns nothing where it cannot draw a first population, which does not mean that the
     # space holds no further program: too few candidates are made up for by random ones.
@@ -174,11 +184,32 @@ def _search(request: SearchRequest, known: set[str]) -> list[Candidate]:
         known | {workloads.hash_of(candidate.sch.mod) for candidate in best},
         request.n_candidates - len(best) + request.n_random,
         request.seed,
+        share=share,
     )
     return [
         *_candidates(context, best, model),
         *(replace(each, is_random=True) for each in _candidates(context, drawn, model)),
     ]
+
+
+def _of_closed(request: SearchRequest, known: set[str]) -> list[Candidate]:
+    """Return programs of closed spaces that are not known; islands draw theirs from the next."""
+    context, programs = _closed_programs(request.ir, request.target)
+    n = request.n_candidates + request.n_random
+    drawn = local_search.draw_first(programs, known, n, request.seed)
+    return _candidates(context, drawn, _SearchModel(cost_models.load(request.cost_model)))
+
+
+@lru_cache(maxsize=64)
+def _closed_programs(ir: bytes, spec: str) -> tuple[TuneContext, list[MeasureCandidate]]:
+    context = TuneContext(
+        mod=workloads.load(ir),
+        target=make_target(spec),
+        space_generator=PostOrderApply(postprocs=_search_postprocs()),
+        num_threads=1,
+        rand_state=1,
+    )
+    return context, search_effort.closed_programs(context, _design_space(ir, spec))
 
 
 def _near(
@@ -187,6 +218,7 @@ def _near(
     request: SearchRequest,
     known: set[str],
     model: "_SearchModel",
+    share: float,
 ) -> list[MeasureCandidate]:
     """Return a part of a round: schedules by rule, and mutants of the fastest records.
 
@@ -204,7 +236,9 @@ def _near(
     seen = known | {workloads.hash_of(candidate.sch.mod) for candidate in by_rule}
     fastest = _traces_of(_fastest(request.measured, _N_PARENTS), context.mod)
     n_mutants = n - len(by_rule)
-    mutants = local_search.draw_mutants(context, fastest, seen, n_mutants, request.seed)
+    mutants = local_search.draw_mutants(
+        context, fastest, seen, n_mutants, request.seed, share=share
+    )
     if not mutants:
         return by_rule
     order = np.argsort(-model.predict(context, mutants), kind="stable")
@@ -342,7 +376,7 @@ def _candidates(
 ) -> list[Candidate]:
     if not picked:
         return []
-    extracted = _extract_features(context, picked)
+    extracted = program_features.extract(context, picked)
     scores = model.model.predict(extracted)
     return [
         Candidate(
@@ -353,13 +387,6 @@ def _candidates(
         )
         for candidate, features, score in zip(picked, extracted, scores, strict=True)
     ]
-
-
-def _extract_features(
-    context: TuneContext, candidates: list[MeasureCandidate]
-) -> list[np.ndarray[Any, np.dtype[np.float32]]]:
-    extracted = PerStoreFeature().extract_from(context, candidates)
-    return [array.numpy().astype(np.float32) for array in extracted]
 
 
 @derived_object
@@ -383,4 +410,4 @@ class _SearchModel(PyCostModel):  # type: ignore[misc]  # TVM has no types
         self, context: TuneContext, candidates: list[MeasureCandidate]
     ) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Score candidates, shape (n_candidates,), higher is better."""
-        return self.model.predict(_extract_features(context, candidates))
+        return self.model.predict(program_features.extract(context, candidates))

@@ -1,6 +1,8 @@
 """Programs drawn at random from the search space of a task, without evolution or cost model."""
 
+import math
 from collections.abc import Callable, Iterator
+from itertools import islice
 from random import Random
 
 import tvm
@@ -28,6 +30,8 @@ def draw(
     known: set[str],
     n: int,
     seed: int,
+    *,
+    share: float = 1.0,
 ) -> list[MeasureCandidate]:
     """Draw programs that are not known; fewer than ``n`` if too few draws are new and valid.
 
@@ -37,11 +41,13 @@ def draw(
         known: Hashes of the programs that are not to be drawn.
         n: Number of programs.
         seed: Seed of every draw.
+        share: Share of the usual attempts to make; at least one for each program.
     """
+    n_attempts = max(n, math.ceil(share * max(_ATTEMPTS_EACH * n, _MIN_ATTEMPTS)))
     random, seen = Random(seed), set(known)
     drawn: list[MeasureCandidate] = []
     arguments = ArgInfo.from_entry_func(context.mod)
-    for trace in _traces(draw_traces, max(_ATTEMPTS_EACH * n, _MIN_ATTEMPTS), random):
+    for trace in islice(_traces(draw_traces, n_attempts, random), n_attempts):
         if len(drawn) == n:
             break
         schedule = apply(context, trace, random.randrange(1, _MAX_SEED))

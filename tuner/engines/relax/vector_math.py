@@ -193,13 +193,17 @@ def erf(x: Any) -> Any:
 
 
 def _at_most(x: Any, limit: float) -> Any:
-    """Return the lesser of x and a limit; NaN stays."""
-    return tirx.Select(x > _constants(x)(limit), _constants(x)(limit), x)
+    """Return the lesser of x and a limit; NaN stays, because LLVM compares ``limit < x``.
+
+    A selection would hold x twice, and TVM simplifies every condition: lowering a call of erf would
+    take 54 ms instead of 0.2.
+    """
+    return tirx.min(_constants(x)(limit), x)
 
 
 def _at_least(x: Any, limit: float) -> Any:
-    """Return the greater of x and a limit; NaN stays."""
-    return tirx.Select(x < _constants(x)(limit), _constants(x)(limit), x)
+    """Return the greater of x and a limit; NaN stays, as in :func:`_at_most`."""
+    return tirx.max(_constants(x)(limit), x)
 
 
 def sinh(x: Any) -> Any:

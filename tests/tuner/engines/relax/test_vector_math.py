@@ -10,7 +10,7 @@ from tvm import te, tirx
 
 from tests.tuner.engines.relax.conftest import Array
 from tuner.engines.base import TargetInfo
-from tuner.engines.relax import cpu_codegen
+from tuner.engines.relax import cpu_codegen, vector_math
 from tuner.engines.relax.targets import make_target
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
@@ -169,3 +169,13 @@ def test_no_power_calls_libm(target: TargetInfo) -> None:
     code = compile_power(64, target).inspect_source("asm")  # type: ignore[attr-defined]
 
     assert "powf" not in code
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "erf"])
+def test_bounds_do_not_multiply_an_argument(name: str) -> None:
+    """TVM visits every occurrence of an argument, which may be a long expression."""
+    argument = tirx.Var("argument", "float32")
+
+    expression = str(getattr(vector_math, name)(argument))
+
+    assert expression.count("argument") < 30
