@@ -11,11 +11,13 @@ from tests.engines import toy
 from tests.engines.faults import checksum
 from tests.faults.conftest import Hall
 from tuner.devices.device import Device
-from tuner.engines.base import EvaluatorSettings, RunResult
+from tuner.engines.base import Candidate, EvaluatorSettings, RunResult
 from tuner.errors import WorkError
+from tuner.executors.local import LocalExecutor
 from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.measure.interleaved_timing import InterleavedTiming
 from tuner.measure.references import discard_references, ensure_references
+from tuner.measure.round_measurement import RoundMeasurement
 from tuner.tuning import event_loop
 
 TASK = TaskUnderTest(1, "work", toy.make_task("work", weight=1, base_secs=1e-3).ir)
@@ -47,6 +49,20 @@ def references(hall: Hall, task: TaskUnderTest = TASK) -> list[Path]:
         return await ensure_references(setup, task)
 
     return [Path(path) for path in finish(hall, work())]
+
+
+class Results:
+    """Callbacks that collect the results of a round."""
+
+    def __init__(self, results: list[RunResult]) -> None:
+        self._results = results
+
+    def on_device_acquired(self) -> None:
+        """Timing starts."""
+
+    def on_result(self, candidate: Candidate, result: RunResult) -> None:  # noqa: ARG002
+        """Collect a result."""
+        self._results.append(result)
 
 
 def race(hall: Hall) -> list[RunResult]:
@@ -101,6 +117,34 @@ def test_reference_that_fails_is_a_work_error(hall: Hall, fault: str) -> None:
     with pytest.raises(WorkError):
         references(hall)
     assert not list(hall.folder.rglob("work*"))
+
+
+@pytest.mark.parametrize("fault", [None, "escape"])
+def test_references_are_computed_beside_the_builds(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch, fault: str | None
+) -> None:
+    """Builders start to build first; without references no candidate is timed, and none is left."""
+    if fault:
+        hall.control.inject(reference=[{"fault": fault}])
+    candidates = [Candidate(trace, trace, b"", 0.0) for trace in TRACES]
+    results: list[RunResult] = []
+    submitted: list[str] = []
+
+    async def work() -> None:
+        setup, device = start(hall)
+        submit = LocalExecutor.submit
+
+        def noting(executor: LocalExecutor, function: str, *args: Any, **options: Any) -> Any:
+            submitted.append(function)
+            return submit(executor, function, *args, **options)
+
+        monkeypatch.setattr(LocalExecutor, "submit", noting)
+        await RoundMeasurement(setup, TASK, device, Results(results)).measure(candidates)
+
+    finish(hall, work())
+
+    assert submitted[:2] == ["build", "build"]
+    assert [result.error_kind for result in results] == [fault and "run_error"] * len(TRACES)
 
 
 def test_reference_without_memory_fails_its_job_alone(hall: Hall) -> None:

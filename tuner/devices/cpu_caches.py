@@ -1,4 +1,4 @@
-"""Sizes of the caches of this machine's CPU, as Linux reports them."""
+"""Caches of this machine's CPU, as Linux reports them."""
 
 import os
 from functools import lru_cache
@@ -37,6 +37,15 @@ def shared_bytes(cpus: Path = _CPUS) -> int:
             _, size, shared_by = max(caches)
             instances[shared_by] = size
     return sum(instances.values()) or _DEFAULT_SHARED_BYTES
+
+
+@lru_cache(maxsize=1)
+def has_fast_flush(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Return whether Linux names ``clflushopt`` among the instructions of the CPU."""
+    try:
+        return "clflushopt" in cpuinfo.read_text().split()
+    except OSError:
+        return False
 
 
 def sizes_by_level(cpus: Path = _CPUS) -> dict[int, int]:

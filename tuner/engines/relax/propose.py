@@ -172,7 +172,7 @@ def _search(request: SearchRequest, known: set[str]) -> list[Candidate]:
         cost_model=model,
     )
     near = _near(context, spaces, request, known, model, share)
-    picked = []
+    picked: list[MeasureCandidate] = []
     if request.population >= _MIN_POPULATION:
         picked = context.generate_measure_candidates() or []
     best = local_search.fresh([*near, *picked], known, request.n_candidates)

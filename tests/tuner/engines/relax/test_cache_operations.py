@@ -1,9 +1,12 @@
 """Operations on the caches change no tensor."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tvm
 
+from tuner.devices import cpu_caches
 from tuner.engines.relax import cache_operations
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
@@ -30,6 +33,35 @@ def test_one_word_of_every_whole_line_is_rewritten() -> None:
         expected = np.zeros(n_words, "int32")
         expected[: n_words // 16 * 16 : 16] = 5
         np.testing.assert_array_equal(words.numpy(), expected)
+
+
+@pytest.mark.parametrize("has_fast_flush", [False, True])
+def test_an_eviction_takes_any_number_of_tensors(
+    monkeypatch: pytest.MonkeyPatch, has_fast_flush: bool
+) -> None:
+    """Parts of cache lines are among them, and tensors without elements."""
+    if has_fast_flush and not cpu_caches.has_fast_flush():
+        pytest.skip("this CPU has no clflushopt")
+    monkeypatch.setattr(cpu_caches, "has_fast_flush", lambda: has_fast_flush)
+    arrays = [np.arange(n, dtype="float32") for n in (0, 1, 16, 17, 5000)]
+    tensors = [tvm.runtime.tensor(array) for array in arrays]
+
+    cache_operations.eviction(2)(tensors[0], *tensors)
+
+    for tensor, array in zip(tensors, arrays, strict=True):
+        np.testing.assert_array_equal(tensor.numpy(), array)
+
+
+def test_the_flags_of_the_cpu_tell_its_flush(tmp_path: Path) -> None:
+    """A CPU that has another flush only, or a system without the file, has no fast one."""
+    flags = tmp_path / "cpuinfo"
+    read = cpu_caches.has_fast_flush.__wrapped__
+
+    assert not read(flags)
+    flags.write_text("flags : fpu clflush\n")
+    assert not read(flags)
+    flags.write_text("flags : fpu clflush clflushopt\n")
+    assert read(flags)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "bool", "int64"])
