@@ -69,7 +69,7 @@ def test_a_space_without_decisions_is_applied_once(
 def test_a_large_program_is_searched_with_fewer(
     request_of: RequestOf, applied: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where every program counts as large, as many are drawn as are requested, and not more."""
+    """As many programs are drawn as are requested, and not more, where each counts as large."""
     monkeypatch.setattr(search_effort, "_MAX_NODES", 10)
     request = request_of(SOFTMAX)
 
