@@ -13,6 +13,7 @@ from tuner.engines.base import BuildRequest, BuildResult, variant_of
 from tuner.engines.linker import link_shared
 from tuner.engines.relax import cpu_codegen, cuda, traces, workloads
 from tuner.engines.relax.packed_layouts import LAYOUT_FREE
+from tuner.engines.relax.prefetch import insert_prefetches
 from tuner.engines.relax.targets import make_target
 from tuner.errors import WorkError, error_text
 
@@ -106,9 +107,10 @@ def split_packing(function: PrimFunc) -> tuple[dict[str, PrimFunc], list[dict[st
         every packed argument its index, shape and dtype after packing.
     """
     if not _packs(function):
-        return {KERNEL: function.with_attr("global_symbol", KERNEL)}, []
+        kernel = insert_prefetches(function)
+        return {KERNEL: kernel.with_attr("global_symbol", KERNEL)}, []
     split = relax.transform.SplitLayoutRewritePreproc()(_caller_of(function))
-    kernel = split[f"{KERNEL}_prepacked"].with_attr("global_symbol", KERNEL)
+    kernel = insert_prefetches(split[f"{KERNEL}_prepacked"]).with_attr("global_symbol", KERNEL)
     pack = split[f"{KERNEL}_weight_prepack"].with_attr("global_symbol", PACK)
     packed = [
         {"index": index, **_describe(param)}

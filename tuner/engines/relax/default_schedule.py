@@ -6,6 +6,7 @@ reduction runs inside it, and the outer loops are cut into a few parallel jobs f
 else is scheduled by rows. The result is a trace like any other.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -16,7 +17,7 @@ from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
-from tuner.engines.relax import traces, workloads
+from tuner.engines.relax import prefetch, traces, workloads
 from tuner.engines.relax.dot_products import has_dot_products
 from tuner.engines.relax.dot_schedule import (
     DotTile,
@@ -25,10 +26,11 @@ from tuner.engines.relax.dot_schedule import (
     schedule_dots,
 )
 from tuner.engines.relax.lane_products import find_lane_product, lane_tiles, schedule_lanes
-from tuner.engines.relax.operands import operands_of
+from tuner.engines.relax.operands import Operand, operands_of
 from tuner.engines.relax.padded_products import padded_tiles, schedule_padded
 from tuner.engines.relax.register_tiles import Registers, product_cycles, registers_of
 from tuner.engines.relax.row_schedule import schedule_rows
+from tuner.engines.relax.streamed_products import streamed_traces
 from tuner.engines.relax.tiled_products import REDUCTION, SPATIAL, tile_traces, tiles_of
 from tuner.engines.relax.weight_schedule import (
     find_weight_product,
@@ -62,11 +64,19 @@ def compute_trace(
         return traces.dump(packed)
     if spaces is None:
         try:
-            spaces = traces.design_spaces(module, target, PostOrderApply())
+            spaces = design_spaces(module, target, PostOrderApply())
         except (ScheduleError, RuntimeError, ValueError):  # TVM's, for structures and shapes
             return ""
     best = next(ranked_traces(module, target, spaces), None)
     return "" if best is None else traces.dump(best)
+
+
+def design_spaces(
+    module: tvm.IRModule, target: Target, generator: PostOrderApply
+) -> list[Schedule]:
+    """Return TVM's design spaces for a CPU, and those of them that prefetch large weights."""
+    spaces = traces.design_spaces(module, target, generator)
+    return [*spaces, *prefetch.spaces_with_prefetch(module, spaces)]
 
 
 def ranked_traces(
@@ -132,13 +142,23 @@ def _decide_products(
             tiles = [tile for tile, _ in padded]
             kinds.insert(0, _decide_padded(module, tiles, registers, n_jobs))
             kinds.insert(0, _decide_lanes(module, registers, n_jobs, padded[0][1]))
-    kinds.append(tile_traces(spaces, registers, operands, n_jobs))
+    kinds.append(_decide_tiles(spaces, registers, operands, n_jobs))
     for kind in kinds:
         best = next(kind, None)
         if best is not None:
             yield best
             yield from kind
             return
+
+
+def _decide_tiles(
+    spaces: Sequence[Schedule], registers: Registers, operands: list[Operand], n_jobs: int
+) -> Iterator[Trace]:
+    """Yield traces with prefetches and without in turns, where weights are large."""
+    plain = [space for space in spaces if not prefetch.is_marked(space)]
+    streamed = streamed_traces(spaces, registers, operands, n_jobs)
+    pairs = itertools.zip_longest(streamed, tile_traces(plain, registers, operands, n_jobs))
+    return (trace for pair in pairs for trace in pair if trace is not None)
 
 
 def _decide_lanes(

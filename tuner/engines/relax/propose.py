@@ -312,7 +312,8 @@ def _design_space(ir: bytes, spec: str) -> list[Schedule]:
     target = make_target(spec)
     module = workloads.load(ir)
     if not cuda.is_cuda(target):
-        return traces.design_spaces(module, target, PostOrderApply(postprocs=_search_postprocs()))
+        generator = PostOrderApply(postprocs=_search_postprocs())
+        return default_schedule.design_spaces(module, target, generator)
     *tiled, others = tensor_cores.rules_for(module, target)
     generated = [
         space

@@ -28,8 +28,8 @@ _REDUCTION_TILES = (16, 4, 64, 2**30)
 _UNROLL_CHOICES = (2, 3, 1)
 # Bytes of an operand that stay in the private cache of a core between two uses.
 _L2_BYTES = 2**19
-# Widths of vectors that LLVM does not split into single numbers.
-_WHOLE_VECTORS = (4, 8, 16, 32, 64)
+#: Widths of vectors that LLVM does not split into single numbers.
+WHOLE_VECTORS = (4, 8, 16, 32, 64)
 # Register tiles that are tried, and the slow-down that another choice than the first of a decision
 # is expected to bring.
 _MAX_TILES, _SLOW_DOWN = 10, 1.04
@@ -121,7 +121,7 @@ def _n_vector_steps(width: int, lanes: int) -> int:
 
     It splits vectors of 24 or 48 numbers into single ones.
     """
-    if width % lanes or (width in _WHOLE_VECTORS):
+    if width % lanes or (width in WHOLE_VECTORS):
         return 1
     return width // lanes
 
