@@ -21,6 +21,7 @@ from tuner.engines.relax.call_rewriter import CallRewriter, LinkableObject
 from tuner.engines.relax.extract import find_subgraphs
 from tuner.engines.relax.lower import lower
 from tuner.engines.relax.objects import OBJECT
+from tuner.engines.relax.output_views import return_views
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.engines.relax.targets import make_target
 from tuner.engines.relax.weights import WEIGHTS, WeightPool
@@ -208,7 +209,7 @@ def _lower(functions: dict[Any, Any], symbols: dict[str, str], target: Target) -
     """Run the part of TVM's default pipeline that follows fusion and scheduling."""
     pipeline = cuda_pipeline if cuda.is_cuda(target) else cpu_generic.pipeline
     passes = pipeline.dataflow_lower_passes(target) + pipeline.finalize_passes(target)
-    lowered = tvm.transform.Sequential(passes)(tvm.IRModule(functions))
+    lowered = tvm.transform.Sequential(passes)(return_views(tvm.IRModule(functions)))
     return _without_views(lowered, symbols, target)
 
 

@@ -7,9 +7,11 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.tuner.engines.relax.networks import build_untuned
+from tests.tuner.engines.relax.networks import build_untuned, lower_proto
 from tests.tuner.networks.models import Array, difference, model, run
 from tuner.engines.base import TargetInfo
+from tuner.engines.relax.network import Program, copy_inputs
+from tuner.engines.relax.output_views import return_views
 from tuner.networks.worker import load_model
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
@@ -102,7 +104,7 @@ def test_output_that_is_a_shape(target: TargetInfo, tmp_path: Path) -> None:
 
 
 def test_reshapes_stay_outside_subgraphs(target: TargetInfo, tmp_path: Path) -> None:
-    """They stay kernels where they make an output, once per call."""
+    """They are views, also where they make an output."""
     nodes = [
         # Of two dimensions whatever it is given, before version 13: reshaped before and after.
         helper.make_node("Softmax", ["data"], ["y"]),
@@ -111,3 +113,58 @@ def test_reshapes_stay_outside_subgraphs(target: TargetInfo, tmp_path: Path) -> 
     made = model(nodes, {"data": (2, 8)}, {"y": (2, 8), "z": (2, 8)})
     made.opset_import[0].version = 11
     check(made, target, tmp_path / "reshapes", data=draw(2, 8))
+
+
+def _reshaped(*kinds: str) -> onnx.ModelProto:
+    """Return a model that reshapes the result of operators."""
+    names = ["data", *(f"value{n}" for n in range(len(kinds)))]
+    nodes = [
+        helper.make_node(kind, [x], [y])
+        for kind, x, y in zip(kinds, names, names[1:], strict=False)
+    ]
+    nodes.append(helper.make_node("Reshape", [names[-1], "shape"], ["y"]))
+    shape = np.array([4, 4], np.int64)
+    return model(nodes, {"data": (2, 8)}, {"y": (4, 4)}, {"shape": shape})
+
+
+def _program(made: onnx.ModelProto, folder: Path, target: TargetInfo) -> Program:
+    path = folder / "model.onnx"
+    onnx.save(made, path)
+    file = load_model(str(path), {}, None, str(folder)).file
+    (program,) = build_untuned([file], target, folder).programs
+    return program
+
+
+def test_reshaped_output_is_not_copied(target: TargetInfo) -> None:
+    """The network returns a view of what its last kernel wrote."""
+    module, _ = lower_proto(_reshaped("Softmax"), target.spec)
+
+    returned = return_views(module)["main"].script()
+
+    assert "call_tir(reshape" in module["main"].script()
+    assert "R.reshape(" in returned
+    assert "call_tir(reshape" not in returned
+
+
+def test_reshaped_output_belongs_to_its_call(target: TargetInfo, tmp_path: Path) -> None:
+    """The next call does not write to the memory of a view that was returned."""
+    program = _program(_reshaped("Exp", "Softmax"), tmp_path, target)
+    inputs = [draw(2, 8), draw(2, 8) + 1]
+
+    outputs = [program.run(copy_inputs(program, {"data": each})) for each in inputs]
+
+    for output, each in zip(outputs, inputs, strict=True):
+        powers = np.exp(np.exp(each))
+        expected = powers / powers.sum(-1, keepdims=True)
+        np.testing.assert_allclose(output.numpy(), expected.reshape(4, 4), rtol=1e-5)
+
+
+def test_reshaped_input_is_copied(target: TargetInfo, tmp_path: Path) -> None:
+    """An output that shared the memory of an input would change with it."""
+    program = _program(_reshaped(), tmp_path, target)
+    (tensor,) = copy_inputs(program, {"data": draw(2, 8)})
+
+    output = program.run([tensor])
+    tensor.copyfrom(np.zeros((2, 8), np.float32))
+
+    np.testing.assert_array_equal(output.numpy(), draw(2, 8).reshape(4, 4))
