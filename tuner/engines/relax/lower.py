@@ -28,6 +28,7 @@ from tuner.engines.relax.rewrites.normalisations import find_normalisations
 from tuner.engines.relax.rewrites.parallel_products import merge_products
 from tuner.engines.relax.rewrites.powers import simplify_powers
 from tuner.engines.relax.rewrites.reshapes import sink_reshapes
+from tuner.engines.relax.root_blocks import add_root_blocks
 from tuner.engines.relax.slices import legalise_slice
 from tuner.engines.relax.transposed_convolutions import replace_transposed_convolutions
 from tuner.engines.relax.weight_products import pack_weights
@@ -113,6 +114,7 @@ def _lower(model: ModelFile, target: Target) -> LoweredNetwork:
         if is_cpu:
             # The search chooses how weights are packed; the build packs them the same way.
             module = transform.AttachAttrLayoutFreeBuffers()(module)
+    module = add_root_blocks(module)
     check_linkable(module)
     return LoweredNetwork(module, ())
 
