@@ -18,6 +18,7 @@ from tuner.engines.relax.fold import fold_constants
 from tuner.engines.relax.importer import import_model
 from tuner.engines.relax.layout import assign_layouts
 from tuner.engines.relax.linkable import check_linkable
+from tuner.engines.relax.opaque_kernels import normalise_kernels
 from tuner.engines.relax.padding import pad_channels
 from tuner.engines.relax.prefix_sums import legalise_cumsum
 from tuner.engines.relax.register_tiles import registers_of
@@ -28,7 +29,6 @@ from tuner.engines.relax.rewrites.normalisations import find_normalisations
 from tuner.engines.relax.rewrites.parallel_products import merge_products
 from tuner.engines.relax.rewrites.powers import simplify_powers
 from tuner.engines.relax.rewrites.reshapes import sink_reshapes
-from tuner.engines.relax.root_blocks import add_root_blocks
 from tuner.engines.relax.slices import legalise_slice
 from tuner.engines.relax.transposed_convolutions import replace_transposed_convolutions
 from tuner.engines.relax.weight_products import pack_weights
@@ -114,7 +114,7 @@ def _lower(model: ModelFile, target: Target) -> LoweredNetwork:
         if is_cpu:
             # The search chooses how weights are packed; the build packs them the same way.
             module = transform.AttachAttrLayoutFreeBuffers()(module)
-    module = add_root_blocks(module)
+    module = normalise_kernels(module)
     check_linkable(module)
     return LoweredNetwork(module, ())
 
