@@ -7,7 +7,7 @@ compiler sees only what is left.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tvm
@@ -35,6 +35,12 @@ def _slice(call: relax.Call, args: list[Array]) -> Array:
     return args[0][tuple(index)]
 
 
+def _take(call: relax.Call, data: Array, indices: Array) -> Array:
+    mode: Literal["clip", "wrap"] = "clip" if call.attrs.mode == "clip" else "wrap"
+    axis = None if call.attrs.axis is None else int(call.attrs.axis)
+    return np.asarray(np.take(data, indices, axis=axis, mode=mode))
+
+
 # bfloat16 and the 8-bit floats have no numpy dtype of their own.
 FOLDABLE_DTYPES = {"float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"}
 
@@ -60,9 +66,7 @@ FOLDERS: dict[str, Folder] = {
     "relax.exp": lambda _, args: np.exp(args[0]),
     "relax.shape_to_tensor": lambda _, args: args[0],
     "relax.strided_slice": _slice,
-    "relax.take": lambda call, args: np.take(
-        *args, axis=call.attrs.axis, mode="clip" if call.attrs.mode == "clip" else "wrap"
-    ),
+    "relax.take": lambda call, args: _take(call, *args),
 }
 
 
