@@ -23,6 +23,7 @@ Kind = Literal[
     "tabular",
     "time series",
     "recurrent",
+    "graph",
     "quantised",
 ]
 Method = Literal["qdq", "qoperator", "dynamic"]

@@ -62,18 +62,25 @@ def _slim(
     model: onnx.ModelProto, skipped: list[str] | None
 ) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     import onnxslim
+    from onnxslim.core.pattern.registry import DEFAULT_FUSION_PATTERNS
 
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            slimmed = onnxslim.slim(
-                copy, skip_fusion_patterns=_REPLACED_FUSIONS, skip_optimizations=skipped
-            )
-    # A graph rewriter may fail in any way on an unusual model.
-    except Exception as error:
-        return model, (f"onnxslim could not simplify the graph: {summary(error, max_chars=200)}",)
-    return slimmed, ()
+    problem = ""
+    # Its fusions leave values without an operator in some graphs.
+    for patterns in (_REPLACED_FUSIONS, [*DEFAULT_FUSION_PATTERNS]):
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                slimmed = onnxslim.slim(
+                    copy, skip_fusion_patterns=patterns, skip_optimizations=skipped
+                )
+            onnx.checker.check_model(slimmed)
+        # A graph rewriter may fail in any way on an unusual model.
+        except Exception as error:
+            problem = problem or summary(error, max_chars=200)
+        else:
+            return slimmed, ()
+    return model, (f"onnxslim could not simplify the graph: {problem}",)
 
 
 def _infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -135,3 +135,25 @@ class _BeamSearchStep(nn.Module):
 def beam_search_step() -> nn.Module:
     """Return a step of beam search over 2,048 words."""
     return _BeamSearchStep()
+
+
+class _Transducer(nn.Module):
+    """A joint network over every pair of a frame and a token (Graves 2012)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frames = nn.GRU(48, 48, batch_first=True, bidirectional=True)
+        self.embedding = nn.Embedding(64, 48)
+        self.tokens = nn.LSTM(48, 96, num_layers=2, batch_first=True)
+        self.classes = nn.Linear(96, 64)
+
+    def forward(self, frames: Tensor, tokens: Tensor) -> Tensor:
+        left = self.frames(frames)[0].unsqueeze(2)
+        right = self.tokens(self.embedding(tokens))[0].unsqueeze(1)
+        classes: Tensor = self.classes(torch.tanh(left + right)).log_softmax(-1)
+        return classes
+
+
+def transducer() -> nn.Module:
+    """Return a small recurrent transducer for speech."""
+    return _Transducer()

@@ -65,4 +65,15 @@ _TABLES = (
     _entry("autoencoder", "tabular", "tables:autoencoder", (32, 640)),
 )
 
-ENTRIES = (*_IMAGES, *_SOUNDS, *_SEQUENCES, *_TABLES)
+_ARCHITECTURES = "benchmarks.corpus.architectures"
+_GRAPH = {"nodes": Tensor((200, 16)), "edges": Tensor((2, 800), 200)}
+_PAIRS = {"frames": Tensor((1, 20, 48)), "tokens": Tensor((1, 4), 64)}
+_SEVERAL_INPUTS = (
+    Entry("transducer", "speech", Exported(f"{_ARCHITECTURES}.sequences:transducer", _PAIRS)),
+    *(
+        Entry(name, "graph", Exported(f"{_ARCHITECTURES}.graphs:{name.replace('-', '_')}", _GRAPH))
+        for name in ("graph-convolution", "graph-attention")
+    ),
+)
+
+ENTRIES = (*_IMAGES, *_SOUNDS, *_SEQUENCES, *_TABLES, *_SEVERAL_INPUTS)

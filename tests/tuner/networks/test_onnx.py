@@ -194,3 +194,29 @@ def test_an_input_of_strings_is_refused() -> None:
         info.type.tensor_type.elem_type = onnx.TensorProto.STRING
     with pytest.raises(ModelError, match="'data' is not a tensor of numbers"):
         clean(proto)
+
+
+def test_a_scaled_projection_of_one_token_keeps_its_operators() -> None:
+    """Every value is computed where a fusion of onnxslim drops the product that a reshape reads."""
+    nodes = [
+        helper.make_node("MatMul", ["data", "w"], ["product"]),
+        helper.make_node("Add", ["product", "b"], ["sum"]),
+        helper.make_node("Mul", ["sum", "scale"], ["scaled"]),
+        helper.make_node("Reshape", ["scaled", "shape"], ["heads"]),
+        helper.make_node("Transpose", ["heads"], ["y"], perm=[0, 2, 1, 3]),
+    ]
+    rng = np.random.default_rng(0)
+    constants = {
+        "w": rng.random((8, 8), np.float32),
+        "b": rng.random(8, np.float32),
+        "scale": np.array(0.5, np.float32),
+        "shape": np.array([1, 1, -1, 4]),
+    }
+    proto = model(nodes, {"data": (1, 1, 8)}, {"y": (1, 2, 1, 4)}, constants)
+    feeds = {"data": rng.random((1, 1, 8), np.float32)}
+
+    network = clean(proto)
+
+    onnx.checker.check_model(onnx.load_from_string(network.model))
+    expected = run(proto.SerializeToString(), feeds)[0]
+    assert difference(run(network.model, feeds)[0], expected) < 1e-6

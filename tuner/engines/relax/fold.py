@@ -7,7 +7,7 @@ compiler sees only what is left.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tvm
@@ -25,6 +25,20 @@ def _shape(call: relax.Call) -> tuple[int, ...]:
 
 def _axes(call: relax.Call) -> tuple[int, ...] | None:
     return None if call.attrs.axes is None else tuple(int(axis) for axis in call.attrs.axes)
+
+
+def _slice(call: relax.Call, args: list[Array]) -> Array:
+    axes, *bounds = ([int(field) for field in arg.fields] for arg in call.args[1:])
+    index = [slice(None)] * args[0].ndim
+    for axis, *bound in zip(axes, *bounds, strict=True):
+        index[axis] = slice(*bound)
+    return args[0][tuple(index)]
+
+
+def _take(call: relax.Call, data: Array, indices: Array) -> Array:
+    mode: Literal["clip", "wrap"] = "clip" if call.attrs.mode == "clip" else "wrap"
+    axis = None if call.attrs.axis is None else int(call.attrs.axis)
+    return np.asarray(np.take(data, indices, axis=axis, mode=mode))
 
 
 # bfloat16 and the 8-bit floats have no numpy dtype of their own.
@@ -50,6 +64,9 @@ FOLDERS: dict[str, Folder] = {
     "relax.sqrt": lambda _, args: np.sqrt(args[0]),
     "relax.rsqrt": lambda _, args: 1 / np.sqrt(args[0]),
     "relax.exp": lambda _, args: np.exp(args[0]),
+    "relax.shape_to_tensor": lambda _, args: args[0],
+    "relax.strided_slice": _slice,
+    "relax.take": lambda call, args: _take(call, *args),
 }
 
 
@@ -65,7 +82,7 @@ class _Folder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         folder = FOLDERS.get(getattr(call.op, "name", ""))
         if folder is None or not isinstance(visited, relax.Call):
             return visited
-        values = [self._value_of(arg) for arg in visited.args if not _is_shape(arg)]
+        values = [self._value_of(arg) for arg in visited.args if not _is_literal(arg)]
         dtype = str(call.ty.dtype)
         if dtype not in FOLDABLE_DTYPES or any(value is None for value in values):
             return visited
@@ -88,6 +105,8 @@ class _Folder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         return inner.args[0]
 
     def _value_of(self, arg: relax.Expr) -> Array | None:
+        if isinstance(arg.ty, relax.ShapeType):
+            return _sizes(arg.ty)
         bound = self.lookup_binding(arg) if isinstance(arg, relax.Var) else arg
         if isinstance(bound, GenericConst) and str(bound.ty.dtype) in FOLDABLE_DTYPES:
             value: Array = bound.value.numpy()
@@ -95,7 +114,18 @@ class _Folder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         return None
 
 
-def _is_shape(arg: relax.Expr) -> bool:
+def _sizes(shape: relax.ShapeType) -> Array | None:
+    """Return the sizes of a shape; None if they are not all known."""
+    sizes = shape.values or ()
+    if len(sizes) != shape.ndim or not all(isinstance(size, tvm.tirx.IntImm) for size in sizes):
+        return None
+    return np.array([int(size) for size in sizes], np.int64)
+
+
+def _is_literal(arg: relax.Expr) -> bool:
+    """Return whether an argument is a shape or a list of numbers."""
+    if isinstance(arg, relax.Tuple):
+        return all(isinstance(field, tvm.tirx.IntImm) for field in arg.fields)
     return isinstance(arg, relax.ShapeExpr)
 
 

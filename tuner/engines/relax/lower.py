@@ -18,6 +18,7 @@ from tuner.engines.relax.fold import fold_constants
 from tuner.engines.relax.importer import import_model
 from tuner.engines.relax.layout import assign_layouts
 from tuner.engines.relax.linkable import check_linkable
+from tuner.engines.relax.opaque_kernels import normalise_kernels
 from tuner.engines.relax.padding import pad_channels
 from tuner.engines.relax.prefix_sums import legalise_cumsum
 from tuner.engines.relax.register_tiles import registers_of
@@ -113,6 +114,7 @@ def _lower(model: ModelFile, target: Target) -> LoweredNetwork:
         if is_cpu:
             # The search chooses how weights are packed; the build packs them the same way.
             module = transform.AttachAttrLayoutFreeBuffers()(module)
+    module = normalise_kernels(module)
     check_linkable(module)
     return LoweredNetwork(module, ())
 

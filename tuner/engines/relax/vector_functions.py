@@ -6,7 +6,7 @@ Half precision is computed in float32 and rounded once.
 from collections.abc import Callable
 from typing import Any
 
-from tvm import tirx
+from tvm import ir, tirx
 from tvm.ir import Op, register_op_attr
 
 from tuner.engines.relax import vector_math
@@ -25,6 +25,9 @@ _FUNCTIONS = tuple(
 _OPS = {"log2": "prim.log2"}
 # Functions of half precision that TVM compiles to one call an element, or not at all.
 _IN_FLOAT32 = ("sqrt", "sin", "cos", "atan", "asin", "acos", "asinh", "acosh", "log1p")
+
+# Expressions that cost nothing to repeat.
+_ATOMS = (ir.TensorLoad, ir.Var, tirx.FloatImm)
 
 _Function = Callable[..., Any]
 
@@ -57,7 +60,24 @@ def _of_float32(name: str, function: _Function | None) -> _Function:
             widened = [tirx.Cast(wide, argument) for argument in call.args]
             return tirx.Cast(dtype, tirx.call_intrin(wide, call.op, *widened))
         if function is not None and dtype.startswith("float32"):
-            return function(*call.args)
+            return _with_names(function, call.args)
         return call if lower_otherwise is None else lower_otherwise(call)
 
     return lower
+
+
+def _with_names(function: _Function, arguments: Any) -> Any:
+    """Call a function with computed arguments as variables, each of which it uses many times.
+
+    Nested functions would otherwise grow exponentially.
+    """
+    is_computed = [not isinstance(each, _ATOMS) for each in arguments]
+    names = [
+        tirx.Var("x", each.ty) if computed else each
+        for each, computed in zip(arguments, is_computed, strict=True)
+    ]
+    result = function(*names)
+    for name, value, computed in zip(names, arguments, is_computed, strict=True):
+        if computed:
+            result = tirx.Let(name, value, result)
+    return result

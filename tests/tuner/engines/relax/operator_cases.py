@@ -498,6 +498,22 @@ CONTRIBUTED = [
     ),
 ]
 
+_EDGES = np.array([[3], [0], [3], [7], [0], [3]])
+SCATTERS = [
+    case(
+        *("rows", "ScatterND", draw(8, 5), _EDGES, draw(6, 5, seed=1)),
+        reduction="add",
+    ),
+    case(
+        *("elements", "ScatterElements", draw(8), _EDGES[:, 0], draw(6, seed=1)),
+        reduction="add",
+    ),
+    case(
+        *("largest", "ScatterElements", draw(8, 3), np.tile(_EDGES, 3), draw(6, 3, seed=1)),
+        reduction="max",
+    ),
+]
+
 FAMILIES = {
     "contributed": CONTRIBUTED,
     "expanded": EXPANDED,
@@ -509,4 +525,5 @@ FAMILIES = {
     "recurrent": RECURRENT,
     "transposed convolutions": TRANSPOSED_CONVOLUTIONS,
     "scans": SCANS,
+    "scatters": SCATTERS,
 }

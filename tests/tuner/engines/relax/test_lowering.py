@@ -1,17 +1,19 @@
 """Lowering a graph changes no output."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import helper
+from tvm.s_tir import Schedule
 
 from tests.tuner.engines.relax.conftest import Array, Save, draw
 from tests.tuner.engines.relax.networks import build_untuned, load
 from tests.tuner.networks.models import difference, run
 from tuner.engines.base import ModelFile, TargetInfo
-from tuner.engines.relax import worker
+from tuner.engines.relax import worker, workloads
 from tuner.engines.relax.extract import find_subgraphs
 from tuner.engines.relax.fold import FOLDERS, fold_constants
 from tuner.engines.relax.importer import import_model
@@ -180,6 +182,9 @@ def test_every_folder_agrees_with_the_kernel_of_tvm() -> None:
         "relax.broadcast_to": lambda a, _: relax.op.broadcast_to(a, (2, 3, 4)),
         "relax.astype": lambda a, _: relax.op.astype(a, "int32"),
         "relax.where": lambda a, b: relax.op.where(relax.op.less(a, b), a, b),
+        "relax.shape_to_tensor": lambda a, _: relax.op.shape_to_tensor(relax.op.shape_of(a)),
+        "relax.strided_slice": lambda a, _: relax.op.strided_slice(a, [1], [-1], [0], [-2]),
+        "relax.take": lambda a, _: relax.op.take(a, relax.const([2, 0], "int64"), 1, "wrap"),
     }
     for name in sorted(FOLDERS):
         op = name.removeprefix("relax.")
@@ -203,6 +208,16 @@ def test_every_folder_agrees_with_the_kernel_of_tvm() -> None:
             results.append(vm["main"](tvm.runtime.tensor(np.zeros(1, "float32"))).numpy())
         assert results[0].dtype == results[1].dtype, name
         np.testing.assert_allclose(results[0], results[1], rtol=1e-5, err_msg=name)
+
+
+def test_constant_rows_of_a_gather_are_constants_before_tvm_folds(save: Save) -> None:
+    """No size of the data, to which negative rows are added, is computed in the network."""
+    node = helper.make_node("GatherND", ["data", "rows"], ["y"])
+    module = import_model(save([node], (8, 4, 3), {"rows": np.array([[0, -1], [5, 2]])}))
+
+    left = fold_constants(module)["main"].script()
+
+    assert [name for name in ("shape_of", "take", "where") if name in left] == []
 
 
 def test_unsupported_operator_is_named(save: Save, target: TargetInfo) -> None:
@@ -232,3 +247,21 @@ def test_batch_norm_and_dropout_leave_no_kernel(
     assert sum("conv2d" in name for name in names_of(model, target)) == 1
     assert not [name for name in names_of(model, target) if "norm" in name]
     assert difference(actual, expected) < 1e-5
+
+
+@pytest.mark.parametrize("op", ["ScatterND", "ScatterElements"])
+def test_a_scatter_has_a_root_block_and_starts_no_threads_for_an_update(
+    save: Save, target: TargetInfo, op: str
+) -> None:
+    """Schedules find its blocks, and parallel loops are outermost ones."""
+    shape = (6, 1) if op == "ScatterND" else (6, 16)
+    node = helper.make_node(op, ["data", "rows", "updates"], ["y"], reduction="add")
+    weights = {"rows": np.full(shape, 3), "updates": draw(6, 16, seed=1)}
+    model = save([node], (8, 16), weights)
+
+    subgraphs = find_subgraphs(lower(model, make_target(target.spec)).module)
+
+    for subgraph in subgraphs:
+        module = workloads.load(subgraph.ir)
+        assert Schedule(module).get_sblock("root")
+        assert not re.search(r"for .*:\n\s+for .*T\.parallel", module.script())
