@@ -28,7 +28,7 @@ def compile_whole(model: ModelFile, spec: str, traces: Mapping[str, str], out: s
     from tuner.engines.relax.targets import make_target
 
     target = make_target(spec)
-    module = lower(model, target).module
+    module = lower(model, target, is_whole=True).module
     started = time.perf_counter()
     functions = dict(module.functions_items())
     for subgraph in find_subgraphs(module):

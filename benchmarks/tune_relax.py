@@ -129,7 +129,7 @@ def _peer(
     from tuner.engines.relax.targets import make_target
 
     target = make_target(spec)
-    module = lower(model, target).module
+    module = lower(model, target, is_whole=True).module
     started = time.monotonic()
     database = tune_relax(
         mod=module,

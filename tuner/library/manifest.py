@@ -65,13 +65,16 @@ class KernelCall:
 
     Attributes:
         kernel: Name of the kernel, unique for each call.
-        workload: Hash of its workload; empty for a kernel that is not a subgraph, such as a copy.
+        workload: Hash of its workload, or of the step that it loops over; empty for a kernel that
+            is not a subgraph, such as a copy.
         n_outputs: Number of its last arguments that it writes.
+        n_runs: Runs of the workload, one after the other, in one call.
     """
 
     kernel: str
     workload: str
     n_outputs: int = 1
+    n_runs: int = 1
 
 
 @dataclass(frozen=True)

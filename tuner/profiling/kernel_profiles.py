@@ -81,6 +81,7 @@ def profile_calls(
             CallProfile(
                 kernel=called.kernel,
                 workload=called.workload,
+                n_runs=called.n_runs,
                 name=names.get(called.workload, called.kernel),
                 start_secs=median(call.start_secs for call in same),
                 secs=median(call.secs for call in same),
@@ -113,7 +114,7 @@ def profile_kernels(
     kernels = []
     for workload in dict.fromkeys(call.workload for call in calls):
         own = [call for call in calls if call.workload == workload]
-        n, secs = len(own), sum(call.secs for call in own)
+        n, secs = sum(call.n_runs for call in own), sum(call.secs for call in own)
         entry, fact = entries.get(workload), facts.get(workload, KernelFacts())
         latency = None if entry is None else entry.latency
         each = secs / n

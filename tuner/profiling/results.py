@@ -22,6 +22,7 @@ class CallProfile:
         gap_secs: Median time since the call before it ended, or since the start of the run.
         nodes: Nodes of the ONNX model that it computes; empty if unknown.
         with_calls: Positions of the calls that compute these nodes together with it.
+        n_runs: Runs of the workload, one after the other, in the call.
     """
 
     kernel: str
@@ -32,6 +33,7 @@ class CallProfile:
     gap_secs: float
     nodes: tuple[str, ...] = ()
     with_calls: tuple[int, ...] = ()
+    n_runs: int = 1
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class KernelProfile:
     Attributes:
         name: Operators and output shape.
         workload: Hash of the workload; empty for the kernels that are not subgraphs.
-        n_calls: Number of calls.
+        n_calls: Number of calls, one for each step of a recurrent layer.
         secs: Sum of the median durations of the calls, seconds.
         share: Their share of the calls and of the time between them.
         record_secs: Latency of the record times the calls, seconds; None without a record.

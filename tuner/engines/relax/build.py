@@ -11,7 +11,7 @@ from tvm.tirx import BufferStore, PrimFunc
 
 from tuner.engines.base import BuildRequest, BuildResult, variant_of
 from tuner.engines.linker import link_shared
-from tuner.engines.relax import cpu_codegen, cuda, traces, workloads
+from tuner.engines.relax import cpu_codegen, cuda, step_loops, traces, workloads
 from tuner.engines.relax.packed_layouts import LAYOUT_FREE
 from tuner.engines.relax.prefetch import insert_prefetches
 from tuner.engines.relax.targets import make_target
@@ -55,6 +55,7 @@ def describe(
         "n_outputs": n_outputs(module["main"]),
         "packed": packed,
         "weights": weight_indices(module["main"]),
+        "is_step": step_loops.is_step(module),
         "variant": variant,
     }
     (out / DESCRIPTION).write_text(json.dumps(description))

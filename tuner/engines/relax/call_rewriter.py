@@ -1,7 +1,8 @@
 """Redirection of the kernel calls of a lowered network to separately compiled objects."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,7 +15,9 @@ from tvm.tirx import Evaluate, PrimFunc, decl_buffer
 from tuner.engines.base import LinkedObject
 from tuner.engines.relax.blobs import DeviceModule
 from tuner.engines.relax.build import PACK
+from tuner.engines.relax.extract import step_name
 from tuner.engines.relax.objects import PACKER, load_device
+from tuner.engines.relax.step_loops import StepLoop
 from tuner.engines.relax.weights import WeightPool
 from tuner.errors import LinkError
 
@@ -58,6 +61,19 @@ class LinkableObject:
         return packed
 
 
+@dataclass(frozen=True)
+class LoopCalls:
+    """Calls that a loop makes.
+
+    Attributes:
+        symbols: Symbol of the object of a step by name of the call.
+        n_runs: Runs of a step that the loop waits for.
+    """
+
+    symbols: dict[str, str]
+    n_runs: int
+
+
 @mutator
 class CallRewriter(PyExprMutator):  # type: ignore[misc]
     """Mutator that makes ``main`` of a lowered network call objects and take its weights.
@@ -68,6 +84,7 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
         entry: Name of the rewritten function.
         functions: Declarations of its callees, by global variable.
         symbols: Symbol of the object by name of the call.
+        loops: Calls of a step by name of the loop that makes them, with how often they run.
         n_outputs: Number of outputs by name of the call.
         weights: Indices of the weights that it takes after its inputs.
     """
@@ -88,6 +105,7 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
         self.entry = f"main_{number}"
         self.functions: dict[Any, Any] = {}
         self.symbols: dict[str, str] = {}
+        self.loops: dict[str, LoopCalls] = {}
         self.n_outputs: dict[str, int] = {}
         self.weights: list[int] = []
 
@@ -107,13 +125,32 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
             return call
         name = str(call.args[0].name_hint)
         arguments = list(call.args[1].fields)
+        loop = StepLoop.of(self._module[name])
+        if loop is not None:
+            return self._call_loop(name, loop, arguments, call)
         if name not in self._objects:
             return self._call(name, self._module[name], arguments, call)
         linked = self._objects[name]
-        arguments = self._lift_weights(linked, arguments)
+        arguments = self._lift_weights(self._pack_weights(linked, arguments))
         callee = f"call_{self._number}_{len(self.symbols)}"
         self.symbols[callee] = linked.symbol
         return self._call(callee, _declare(self._module[name], linked), arguments, call)
+
+    def _call_loop(
+        self, name: str, loop: StepLoop, arguments: list[Any], call: relax.Call
+    ) -> relax.Expr:
+        """Define a loop that calls the objects of its steps."""
+        symbols = {}
+        for direction in range(len(loop.steps)):
+            linked = self._objects[step_name(name, direction)]
+            symbols[f"{name}_{self._number}_{len(self.functions)}_{direction}"] = linked.symbol
+            position = partial(loop.position, direction)
+            arguments = self._pack_weights(linked, arguments, position)
+        arguments = self._lift_weights(arguments)
+        types = [([int(size) for size in each.ty.shape], str(each.ty.dtype)) for each in arguments]
+        made = self._call(name, loop.define(types, list(symbols)), arguments, call)
+        self.loops[str(made.args[0].name_hint)] = LoopCalls(symbols, loop.n_runs)
+        return made
 
     def _call(
         self, name: str, function: PrimFunc, arguments: list[Any], call: relax.Call
@@ -127,13 +164,30 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
         self.n_outputs[unique] = len(results) if isinstance(results, list) else 1
         return relax.call_tir(variable, arguments, results)
 
-    def _lift_weights(self, linked: LinkableObject, arguments: list[Any]) -> list[Any]:
-        lifted = list(arguments)
-        indices = [packed["index"] for packed in linked.packed]
+    def _pack_weights(
+        self,
+        linked: LinkableObject,
+        arguments: Sequence[relax.Expr],
+        position: Callable[[int], int] = lambda index: index,
+    ) -> list[relax.Expr]:
+        """Replace the weights that an object takes packed.
+
+        Args:
+            linked: The object.
+            arguments: Arguments of a call.
+            position: Returns which of them is an argument of the object, given its index.
+        """
+        packed = list(arguments)
+        indices = [position(each["index"]) for each in linked.packed]
         if indices:
             values = [self._constant(arguments[index]) for index in indices]
-            for index, packed in zip(indices, linked.pack(values), strict=True):
-                lifted[index] = self._lift(packed)
+            for index, value in zip(indices, linked.pack(values), strict=True):
+                packed[index] = self._lift(value)
+        return packed
+
+    def _lift_weights(self, arguments: Sequence[relax.Expr]) -> list[relax.Expr]:
+        """Turn all large constants into arguments of the program."""
+        lifted = list(arguments)
         for index, argument in enumerate(lifted):
             value = self._value(argument)
             if value is not None and _n_bytes(value) >= _LARGE_BYTES:

@@ -17,7 +17,7 @@ from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
-from tuner.engines.relax import prefetch, traces, workloads
+from tuner.engines.relax import prefetch, step_loops, traces, workloads
 from tuner.engines.relax.dot_products import has_dot_products
 from tuner.engines.relax.dot_schedule import (
     DotTile,
@@ -47,6 +47,8 @@ _MAX_PADDED = 0.7
 # many columns read all weights again for each few rows.
 _MAX_LANES = 0.5
 _MATRIX = 2
+# More than the register tiles of any product.
+_ALL_TILES = 2**40
 
 
 def compute_trace(
@@ -111,8 +113,10 @@ def packed_traces(module: tvm.IRModule, target: Target) -> Iterator[Trace]:
 
 def _n_jobs(module: tvm.IRModule, target: Target) -> int:
     """Return the parallel jobs to cut a workload into; 1 for none."""
-    flop, n_bytes = workloads.flop_of(module), _n_bytes(module)
-    is_small = flop < _MIN_PARALLEL_FLOP and n_bytes < _MIN_PARALLEL_BYTES
+    flop, n_bytes = workloads.flop_of(module), workloads.n_bytes_of(module)
+    is_small = step_loops.is_serial(module) or (
+        flop < _MIN_PARALLEL_FLOP and n_bytes < _MIN_PARALLEL_BYTES
+    )
     return 1 if is_small else _JOBS_PER_CORE * int(target.attrs.get("num-cores", 1))
 
 
@@ -142,7 +146,9 @@ def _decide_products(
             tiles = [tile for tile, _ in padded]
             kinds.insert(0, _decide_padded(module, tiles, registers, n_jobs))
             kinds.insert(0, _decide_lanes(module, registers, n_jobs, padded[0][1]))
-    kinds.append(_decide_tiles(spaces, registers, operands, n_jobs))
+    # Without threads, the sums of one tile after the other stay in registers.
+    n_tiled = _ALL_TILES if step_loops.is_serial(module) else n_jobs
+    kinds.append(_decide_tiles(spaces, registers, operands, n_tiled))
     for kind in kinds:
         best = next(kind, None)
         if best is not None:
@@ -194,11 +200,3 @@ def _attempt(module: tvm.IRModule, apply: Callable[[Schedule], None]) -> Trace |
     except (ScheduleError, RuntimeError, ValueError):  # convolutions, for example
         return None
     return schedule.trace
-
-
-def _n_bytes(module: tvm.IRModule) -> int:
-    """Return the bytes of all inputs and outputs."""
-    return sum(
-        math.prod(int(size) for size in param.shape) * tvm.DataType(param.dtype).bits // 8
-        for param in module["main"].params
-    )

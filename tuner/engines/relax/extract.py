@@ -1,21 +1,32 @@
 """Extraction of the weighted tasks of a network."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import tvm
 from tvm import relax
+from tvm.tirx import PrimFunc
 
 from tuner.engines.base import ExtractedTask, Extraction, ModelFile
 from tuner.engines.relax import workloads
 from tuner.engines.relax.lower import lower, lowering_failure
+from tuner.engines.relax.step_loops import StepLoop
 from tuner.engines.relax.targets import make_target
 from tuner.errors import described
 
 
 @dataclass
 class Subgraph:
-    """One distinct workload of a lowered network, and its kernels."""
+    """One distinct workload of a lowered network.
+
+    Attributes:
+        workload: Its hash.
+        ir: Its IR, as stored.
+        module: Its module.
+        functions: Its kernels; the step of a loop is named by :func:`step_name`.
+        n_calls: Runs in one inference, one after the other.
+    """
 
     workload: str
     ir: bytes
@@ -28,7 +39,8 @@ class Subgraph:
         """Operators and output shape of the subgraph."""
         *_, output = self.module["main"].params
         shape = "x".join(str(int(dim)) for dim in output.shape)
-        return f"{workloads.title(self.functions[0])}[{shape}]"
+        kernel, _, _ = self.functions[0].partition(".")
+        return f"{workloads.title(kernel)}[{shape}]"
 
 
 @described(lowering_failure)
@@ -54,11 +66,10 @@ def find_subgraphs(module: tvm.IRModule) -> list[Subgraph]:
     """Group the kernels that ``main`` calls by workload, in order of first call.
 
     A kernel that only reshapes is not a subgraph: the build turns it into a view. Neither is one
-    that calls a library, such as a sort.
+    that calls a library, such as a sort, or that loops over steps, which are subgraphs.
     """
     subgraphs: dict[str, Subgraph] = {}
-    for name, n_calls in _kernel_calls(module).items():
-        function = module[name]
+    for name, function, n_calls in _kernels(module):
         if relax.analysis.has_reshape_pattern(function) or workloads.is_opaque(function):
             continue
         workload_module = workloads.as_workload(function)
@@ -68,6 +79,23 @@ def find_subgraphs(module: tvm.IRModule) -> list[Subgraph]:
         subgraph.functions.append(name)
         subgraph.n_calls += n_calls
     return list(subgraphs.values())
+
+
+def step_name(loop: str, direction: int) -> str:
+    """Return the name of the step of a loop, by the name of the loop's kernel."""
+    return f"{loop.replace('loop', 'step')}.{direction}"
+
+
+def _kernels(module: tvm.IRModule) -> Iterator[tuple[str, PrimFunc, int]]:
+    """Yield name, definition and number of runs of each kernel, steps in place of their loops."""
+    for name, n_calls in _kernel_calls(module).items():
+        loop = StepLoop.of(module[name])
+        if loop is None:
+            yield name, module[name], n_calls
+            continue
+        for direction, step in enumerate(loop.steps):
+            n_runs = 0 if loop.is_parallel and direction else loop.n_steps
+            yield step_name(name, direction), step, n_calls * n_runs
 
 
 def _kernel_calls(module: tvm.IRModule) -> Counter[str]:

@@ -5,7 +5,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm.s_tir import SBlock
-from tvm.tirx import AttrStmt, For, PrimFunc
+from tvm.tirx import AttrStmt, For, ForKind, PrimFunc
 
 from tuner.engines.allowed_calls import check_annotations, check_calls
 from tuner.errors import WorkError
@@ -45,3 +45,15 @@ def calls_and_keys(function: PrimFunc) -> tuple[set[str], set[str]]:
         ],
     )
     return calls, keys
+
+
+def n_parallel(function: PrimFunc) -> int:
+    """Return the largest number of iterations that threads share; 1 without a parallel loop."""
+    extents = [1]
+
+    def visit(loop: For) -> None:
+        if loop.kind == ForKind.PARALLEL:
+            extents.append(int(loop.extent))
+
+    tvm_ffi.structural_walk(function.body, ((For, visit),))
+    return max(extents)

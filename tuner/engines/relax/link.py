@@ -17,7 +17,7 @@ from tuner.engines.base import LinkedProgram, LinkRequest, LinkResult, ModelFile
 from tuner.engines.call_timers import compile_timers
 from tuner.engines.linker import link_shared, machine_of
 from tuner.engines.relax import cpu_codegen, cuda
-from tuner.engines.relax.call_rewriter import CallRewriter, LinkableObject
+from tuner.engines.relax.call_rewriter import CallRewriter, LinkableObject, LoopCalls
 from tuner.engines.relax.extract import find_subgraphs
 from tuner.engines.relax.lower import lower
 from tuner.engines.relax.objects import OBJECT
@@ -39,6 +39,7 @@ class _WrittenProgram:
     program: LinkedProgram
     functions: dict[Any, Any]
     symbols: dict[str, str]
+    loops: dict[str, LoopCalls]
     n_outputs: dict[str, int]
     notes: tuple[str, ...]
 
@@ -97,6 +98,7 @@ def _write_program(
         program,
         {**rewriter.functions, **main},
         rewriter.symbols,
+        rewriter.loops,
         rewriter.n_outputs,
         network.notes,
     )
@@ -107,6 +109,7 @@ def _link(
 ) -> tuple[KernelCall, ...]:
     functions = {name: code for program in written for name, code in program.functions.items()}
     symbols = {call: symbol for program in written for call, symbol in program.symbols.items()}
+    loops = {name: calls for program in written for name, calls in program.loops.items()}
     with tvm.transform.PassContext(config=PASS_CONFIG), target:
         lowered = _lower(functions, symbols, target)
         builder = relax.ExecBuilder()
@@ -133,8 +136,10 @@ def _link(
 
     def finish(path: str, files: list[str]) -> None:
         # Where no timer stands between a call and its kernel, the call is a name of the kernel.
-        names = () if has_timers else kernels.items()
-        aliases = tuple(f"--defsym={call}={kernel}" for call, kernel in names)
+        names = {} if has_timers else dict(kernels)
+        for calls in loops.values():
+            names |= {call: f"__tvm_ffi_{symbol}" for call, symbol in calls.symbols.items()}
+        aliases = tuple(f"--defsym={call}={kernel}" for call, kernel in names.items())
         link_shared([*map(Path, files), *objects, *own], Path(path), aliases)
 
     def pack(module: tvm.runtime.Module, _is_system: bool, _prefix: str, folder: str) -> str:
@@ -148,11 +153,16 @@ def _link(
         file.unlink()
     workloads = {linkable.symbol: workload for workload, linkable in linked.items()}
     n_outputs = {call: n for program in written for call, n in program.n_outputs.items()}
-    calls = (
-        KernelCall(call, workloads.get(symbol, ""), n_outputs.get(call, 1))
-        for call, symbol in symbols.items()
-    )
-    return tuple(calls) if has_timers else ()
+    if not has_timers:
+        return ()
+    calls = []
+    for call, symbol in symbols.items():
+        loop = loops.get(call)
+        called = symbol if loop is None else next(iter(loop.symbols.values()))
+        n_runs = 1 if loop is None else loop.n_runs
+        workload = workloads.get(called, "")
+        calls.append(KernelCall(call, workload, n_outputs.get(call, 1), n_runs))
+    return tuple(calls)
 
 
 def _compile_timers(kernels: dict[str, str], objects: list[Path], out: Path) -> bool:

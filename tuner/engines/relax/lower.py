@@ -1,5 +1,6 @@
 """Pass pipeline from an imported model to fused, unscheduled kernels."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,19 +44,26 @@ class LoweredNetwork:
     notes: tuple[str, ...]
 
 
-def lower(model: ModelFile, target: Target) -> LoweredNetwork:
+def lower(model: ModelFile, target: Target, *, is_whole: bool = False) -> LoweredNetwork:
     """Import, clean, lay out and fuse a model; recent results are kept for the link that follows.
+
+    Args:
+        model: Cleaned model.
+        target: Target of its kernels.
+        is_whole: True for a module that TVM can compile as a whole: its recurrent layers are not
+            loops, which call kernels that are linked later.
 
     Raises:
         ModelError: If an operator cannot be imported, lowered or linked.
     """
     stat = Path(model.path).stat()
-    key = (model.path, stat.st_mtime_ns, stat.st_size, tuple(model.inputs.items()), str(target))
+    file = (model.path, stat.st_mtime_ns, stat.st_size)
+    key = (file, tuple(model.inputs.items()), str(target), is_whole)
     if key not in _lowered:
         while len(_lowered) >= _MAX_LOWERED:
             del _lowered[next(iter(_lowered))]
         with described(lowering_failure):
-            _lowered[key] = _lower(model, target)
+            _lowered[key] = _lower(model, target, is_whole)
     return _lowered[key]
 
 
@@ -73,10 +81,12 @@ def lowering_failure(kind: str) -> ModelError:
     )
 
 
-def _lower(model: ModelFile, target: Target) -> LoweredNetwork:
+def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
     transform = relax.transform
+    with nullcontext() if is_whole else target:
+        imported = import_model(model)
     module = _sequence(
-        import_model(model),
+        imported,
         transform.FoldBatchnormToConv2D(),
         transform.DecomposeOpsForInference(),
         transform.CanonicalizeBindings(),

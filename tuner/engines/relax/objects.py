@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm.target import Target
-from tvm.tirx import For, ForKind, PrimFunc
+from tvm.tirx import PrimFunc
 
 from tuner.engines.base import ObjectRequest, ObjectResult, variant_of
 from tuner.engines.linker import link_shared
@@ -20,6 +19,7 @@ from tuner.engines.relax import (
     cuda,
     default_schedule,
     fallbacks,
+    ir_checks,
     traces,
     variant_search,
     workloads,
@@ -127,20 +127,8 @@ def _write_kernel(
     return {
         "packed": packed,
         "variant": variant_of(request.trace),
-        "n_parallel": _n_parallel(functions[KERNEL]),
+        "n_parallel": ir_checks.n_parallel(functions[KERNEL]),
     }
-
-
-def _n_parallel(function: PrimFunc) -> int:
-    """Return the largest number of iterations that threads share; 1 without a parallel loop."""
-    extents = [1]
-
-    def visit(loop: For) -> None:
-        if loop.kind == ForKind.PARALLEL:
-            extents.append(int(loop.extent))
-
-    tvm_ffi.structural_walk(function.body, ((For, visit),))
-    return max(extents)
 
 
 def _compile_for_gpu(request: ObjectRequest, target: Target, out: Path) -> Mapping[str, Any]:

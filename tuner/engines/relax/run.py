@@ -32,6 +32,7 @@ class Kernel:
         packed: Packed inputs as the artifact describes them.
         arguments: Inputs as the kernel reads them.
         is_loose: See :class:`checks.Kernel`.
+        is_step: True for the step of a loop, which runs again and again on the same weights.
     """
 
     module: tvm.runtime.Module
@@ -44,6 +45,7 @@ class Kernel:
     run_device: RunDevice
     arguments: list[Any] = field(default_factory=list)
     is_loose: bool = False
+    is_step: bool = False
 
     @property
     def arguments_by_use(self) -> Arguments:
@@ -157,6 +159,7 @@ def load_kernel(artifact: str, target: str, run_device: RunDevice = LOCAL) -> Ke
         target=target,
         run_device=run_device,
         is_loose=bool(description.get("variant")),
+        is_step=bool(description.get("is_step")),
     )
 
 

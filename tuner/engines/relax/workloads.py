@@ -1,6 +1,7 @@
 """Workloads: a fused kernel as a separate module, with hash, bytes and name."""
 
 import hashlib
+import math
 import re
 import zlib
 from dataclasses import replace
@@ -82,6 +83,14 @@ def profile(irs: list[bytes]) -> list[WorkloadProfile]:
 def flop_of(module: tvm.IRModule) -> float:
     """Return the floating-point operations of one run, as TVM counts them."""
     return float(estimate_tir_flops(module))
+
+
+def n_bytes_of(module: tvm.IRModule) -> int:
+    """Return the bytes of all inputs and outputs."""
+    return sum(
+        math.prod(int(size) for size in param.shape) * tvm.DataType(param.dtype).bits // 8
+        for param in module["main"].params
+    )
 
 
 def title(function_name: str) -> str:

@@ -31,13 +31,16 @@ def load(reference: str, random_weights: int | None = None) -> ModelFile:
     return load_model(reference, {}, random_weights, folder).file
 
 
-def lower_proto(proto: onnx.ModelProto, target: str) -> tuple[tvm.IRModule, ModelFile]:
+def lower_proto(
+    proto: onnx.ModelProto, target: str, *, is_whole: bool = False
+) -> tuple[tvm.IRModule, ModelFile]:
     """Clean and lower a model."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         path.write_bytes(proto.SerializeToString())
         file = load_model(str(path), {}, None, folder).file
-        return lower(file, make_target(target, intrinsics=False)).module, file
+        made = make_target(target, intrinsics=False)
+        return lower(file, made, is_whole=is_whole).module, file
 
 
 def names_of(proto: onnx.ModelProto, target: str) -> list[str]:
@@ -47,7 +50,7 @@ def names_of(proto: onnx.ModelProto, target: str) -> list[str]:
 
 def run_lowered(proto: onnx.ModelProto, feeds: Mapping[str, Array], target: str) -> list[Array]:
     """Clean and lower a model, compile it as a whole without schedules, and run it."""
-    module, file = lower_proto(proto, target)
+    module, file = lower_proto(proto, target, is_whole=True)
     return run_module(module, file, feeds, target)
 
 
@@ -100,7 +103,8 @@ def build_untuned(models: Sequence[ModelFile], target: TargetInfo, folder: Path)
     )
     files = {name: manifest.sha256_of(out / name) for name in done.files}
     described = manifest.Manifest(
-        "test", target.spec, {}, {}, outputs, programs, done.weights, (), files
+        *("test", target.spec, {}, {}, outputs, programs, done.weights, (), files),
+        kernel_calls=done.calls,
     )
     manifest.write(out, described)
     return Library(out)

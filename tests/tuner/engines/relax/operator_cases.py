@@ -151,8 +151,8 @@ SCANS = [
 _LENGTHS = np.array([3, 2, 1], "int32")
 
 
-def _recurrent(
-    name: str, op: str, *, optional: str = "", batch: int = 3, **attributes: Any
+def recurrent(
+    name: str, op: str, *, optional: str = "", batch: int = 3, hidden: int = 5, **attributes: Any
 ) -> Case:
     """Return a recurrent layer of three steps; ``optional`` has a letter for each other input.
 
@@ -161,7 +161,6 @@ def _recurrent(
     n_gates, n_dirs = {"RNN": 1, "GRU": 3, "LSTM": 4}[op], 1
     if attributes.get("direction") == "bidirectional":
         n_dirs = 2
-    hidden = 5
     data, state = (3, batch, 6), (n_dirs, batch, hidden)
     if attributes.get("layout"):
         data, state = (batch, 3, 6), (batch, n_dirs, hidden)
@@ -205,16 +204,16 @@ def _stateful() -> Case:
 
 RECURRENT = [
     _stateful(),
-    _recurrent("rnn", "RNN"),
-    _recurrent("rnn_relu", "RNN", optional="bh", direction="reverse", activations=["Relu"]),
-    _recurrent("rnn_lengths", "RNN", optional="blh", direction="bidirectional"),
-    _recurrent("gru", "GRU", optional="b"),
-    _recurrent("gru_linear", "GRU", optional="blh", linear_before_reset=1, direction="reverse"),
-    _recurrent("gru_both", "GRU", optional="bh", linear_before_reset=1, direction="bidirectional"),
-    _recurrent("lstm", "LSTM", optional="b"),
-    _recurrent("lstm_reverse", "LSTM", optional="bhcp", direction="reverse"),
-    _recurrent("lstm_lengths", "LSTM", optional="blhc", direction="bidirectional"),
-    _recurrent(
+    recurrent("rnn", "RNN"),
+    recurrent("rnn_relu", "RNN", optional="bh", direction="reverse", activations=["Relu"]),
+    recurrent("rnn_lengths", "RNN", optional="blh", direction="bidirectional"),
+    recurrent("gru", "GRU", optional="b"),
+    recurrent("gru_linear", "GRU", optional="blh", linear_before_reset=1, direction="reverse"),
+    recurrent("gru_both", "GRU", optional="bh", linear_before_reset=1, direction="bidirectional"),
+    recurrent("lstm", "LSTM", optional="b"),
+    recurrent("lstm_reverse", "LSTM", optional="bhcp", direction="reverse"),
+    recurrent("lstm_lengths", "LSTM", optional="blhc", direction="bidirectional"),
+    recurrent(
         *("lstm_others", "LSTM"),
         optional="b",
         activations=["HardSigmoid", "ScaledTanh", "Softsign"],
@@ -222,7 +221,7 @@ RECURRENT = [
         activation_beta=[0.4, 0.8],
         clip=0.7,
     ),
-    _recurrent("lstm_single", "LSTM", optional="b", batch=1, direction="bidirectional"),
+    recurrent("lstm_single", "LSTM", optional="b", batch=1, direction="bidirectional"),
 ]
 
 

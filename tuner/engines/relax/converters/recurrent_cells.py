@@ -8,7 +8,7 @@ from tvm import te, tirx, topi
 
 from tuner.engines.relax.converters.activations import Activation
 
-Tensors = Sequence[te.Tensor]
+Tensors = Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Cell:
     Attributes:
         activations: Default activations of one direction.
         n_states: Number of states that a step takes and returns.
-        compute: Function of the step, the activations, the input projections, the number of the
-            row, the states, the other tensors by name, and True for the reverse direction, to the
-            new states.
+        compute: Function of the step, the activations, the input projections of all steps, the
+            number of the row, or else those of the step and None, the states, the other tensors by
+            name, and True for the reverse direction, to the new states.
     """
 
     activations: tuple[str, ...]
@@ -56,15 +56,30 @@ def _product(state: te.Tensor, weight: te.Tensor, first: int, n: int, name: str)
     return topi.cast(product, dtype) if is_half else product
 
 
+def _kept(product: te.Tensor, bias: te.Tensor | None) -> te.Tensor:
+    """Return a product with its bias as a tensor that TVM's rules do not dissolve.
+
+    They fail on a product that one block alone reads, at several places.
+    """
+    return te.compute(
+        product.shape,
+        lambda b, j: product[b, j] if bias is None else product[b, j] + bias[j],
+        "sums",
+        attrs={"meta_schedule.inline_rule": "disable"},
+    )
+
+
 class _Inputs:
     """Input projections of a step, and the validity of the step for each sequence."""
 
     def __init__(self, tensors: Tensors, others: Mapping[str, te.Tensor], is_reverse: bool) -> None:
-        self._projected, self._row = tensors[:2]
+        self._projected, self._row = tensors[0], tensors[1]
         self._lengths = others.get("lengths")
         self._is_reverse = is_reverse
 
     def __call__(self, b: Any, column: Any) -> Any:
+        if self._row is None:
+            return self._projected[b, column]
         row = self._row[()]
         if self._lengths is not None and self._is_reverse:
             length = self._lengths[b].astype("int64")
@@ -73,7 +88,7 @@ class _Inputs:
 
     def keep(self, b: Any, new: Any, old: Any) -> Any:
         """Return the new state, or the old one behind the end of a sequence."""
-        if self._lengths is None:
+        if self._row is None or self._lengths is None:
             return new
         return te.if_then_else(self._row[()] < self._lengths[b].astype("int64"), new, old)
 
@@ -112,21 +127,16 @@ def _gru(
     inputs, state, size = _Inputs(tensors, others, is_reverse), tensors[2], step.hidden
     weight, bias = others["weight"], others.get("bias")
     n_first = 3 * size if step.linear_before_reset else 2 * size
-    product = _product(state, weight, 0, n_first, "product")
+    product = _kept(_product(state, weight, 0, n_first, "product"), bias)
 
     def gate(index: int, b: Any, j: Any) -> Any:
         value = product[b, index * size + j] + inputs(b, index * size + j)
-        if bias is not None:
-            value += bias[index * size + j]
         return functions[0](_clipped(step, value))
 
     if step.linear_before_reset:
 
         def hidden(b: Any, j: Any) -> Any:
-            value = product[b, 2 * size + j]
-            if bias is not None:
-                value += bias[2 * size + j]
-            return gate(1, b, j) * value
+            return gate(1, b, j) * product[b, 2 * size + j]
     else:
         reset = te.compute(state.shape, lambda b, j: gate(1, b, j) * state[b, j], "reset")
         second = _product(reset, weight, 2 * size, size, "second")
