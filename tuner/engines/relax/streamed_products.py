@@ -22,7 +22,7 @@ from tuner.engines.relax.register_tiles import (
 )
 from tuner.engines.relax.tiled_products import REDUCTION, SPATIAL, WHOLE_VECTORS, tiles_of
 
-# Most reduced elements of a block, the likeliest first, for sums that fit the first cache beside it
+# Most reduced elements of a block, the likeliest first, for sums that fit the first cache with it
 # and for others: the more elements, the less often sums are loaded and stored.
 _BLOCKS, _BLOCKS_OF_MANY_SUMS = (32, 64, 128), (64, 32, 128)
 _MAX_TILES = 4
