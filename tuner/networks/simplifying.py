@@ -74,13 +74,29 @@ def _slim(
                 slimmed = onnxslim.slim(
                     copy, skip_fusion_patterns=patterns, skip_optimizations=skipped
                 )
-            onnx.checker.check_model(slimmed)
+            _check(slimmed, model)
         # A graph rewriter may fail in any way on an unusual model.
         except Exception as error:
             problem = problem or summary(error, max_chars=200)
         else:
             return slimmed, ()
     return model, (f"onnxslim could not simplify the graph: {problem}",)
+
+
+def _check(slimmed: onnx.ModelProto, model: onnx.ModelProto) -> None:
+    """Check a simplified model, unless the model itself has what the checker does not know.
+
+    Raises:
+        onnx.checker.ValidationError: If simplification broke the model.
+    """
+    try:
+        onnx.checker.check_model(slimmed)
+    except onnx.checker.ValidationError:
+        try:
+            onnx.checker.check_model(model)
+        except onnx.checker.ValidationError:
+            return
+        raise
 
 
 def _infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -13,6 +13,7 @@ from tests.tuner.networks.models import LIGHT, QUICK, SLOW, Array, difference, m
 from tuner.errors import ModelError
 from tuner.networks import onnx_file, weights
 from tuner.networks.onnx import clean
+from tuner.networks.simplifying import simplify
 
 
 def operators(data: bytes) -> Counter[str]:
@@ -220,3 +221,17 @@ def test_a_scaled_projection_of_one_token_keeps_its_operators() -> None:
     onnx.checker.check_model(onnx.load_from_string(network.model))
     expected = run(proto.SerializeToString(), feeds)[0]
     assert difference(run(network.model, feeds)[0], expected) < 1e-6
+
+
+def test_operators_that_the_checker_does_not_know_are_kept() -> None:
+    """ONNX Runtime writes some of its own operators into ONNX's domain; the rest is simplified."""
+    nodes = [
+        helper.make_node("Identity", ["data"], ["same"]),
+        helper.make_node("SimplifiedLayerNormalization", ["same", "scale"], ["y"], axis=-1),
+    ]
+    made = model(nodes, {"data": (2, 4)}, {"y": (2, 4)}, {"scale": np.ones(4, np.float32)})
+
+    simplified, notes = simplify(made)
+
+    assert [node.op_type for node in simplified.graph.node] == ["SimplifiedLayerNormalization"]
+    assert not notes

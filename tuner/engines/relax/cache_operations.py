@@ -5,8 +5,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-import ml_dtypes  # noqa: F401  NumPy knows bfloat16 after it
-import numpy as np
 import tvm
 from tvm import te
 from tvm.script import tirx as T  # noqa: N812  its name in every TVMScript
@@ -43,7 +41,7 @@ def eviction(n_cores: int) -> Callable[..., None]:
 
     def evict(_: Any, *tensors: Any) -> None:
         for tensor in tensors:
-            n_bytes = math.prod(tensor.shape) * np.dtype(str(tensor.dtype)).itemsize
+            n_bytes = math.prod(tensor.shape) * tvm.DataType(str(tensor.dtype)).bits // 8
             if n_bytes:
                 flush(tensor._create_view((n_bytes,), "uint8"))
 

@@ -8,7 +8,7 @@ else is scheduled by rows. The result is a trace like any other.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import tvm
@@ -26,8 +26,9 @@ from tuner.engines.relax.dot_schedule import (
     schedule_dots,
 )
 from tuner.engines.relax.lane_products import find_lane_product, lane_tiles, schedule_lanes
-from tuner.engines.relax.operands import Operand, operands_of
+from tuner.engines.relax.operands import operands_of
 from tuner.engines.relax.padded_products import padded_tiles, schedule_padded
+from tuner.engines.relax.ragged_products import ragged_tiles, schedule_ragged
 from tuner.engines.relax.register_tiles import Registers, product_cycles, registers_of
 from tuner.engines.relax.row_schedule import schedule_rows
 from tuner.engines.relax.streamed_products import streamed_traces
@@ -66,19 +67,11 @@ def compute_trace(
         return traces.dump(packed)
     if spaces is None:
         try:
-            spaces = design_spaces(module, target, PostOrderApply())
+            spaces = traces.design_spaces(module, target, PostOrderApply())
         except (ScheduleError, RuntimeError, ValueError):  # TVM's, for structures and shapes
             return ""
     best = next(ranked_traces(module, target, spaces), None)
     return "" if best is None else traces.dump(best)
-
-
-def design_spaces(
-    module: tvm.IRModule, target: Target, generator: PostOrderApply
-) -> list[Schedule]:
-    """Return TVM's design spaces for a CPU, and those of them that prefetch large weights."""
-    spaces = traces.design_spaces(module, target, generator)
-    return [*spaces, *prefetch.spaces_with_prefetch(module, spaces)]
 
 
 def ranked_traces(
@@ -134,7 +127,7 @@ def _decide(module: tvm.IRModule, target: Target, spaces: Sequence[Schedule]) ->
 def _decide_products(
     module: tvm.IRModule, spaces: Sequence[Schedule], registers: Registers, n_jobs: int
 ) -> Iterator[Trace]:
-    """Yield traces of a product or convolution, with the fastest of three kinds of tiles."""
+    """Yield traces of a product or convolution, with the fastest kind of tiles."""
     operands = operands_of(module)
     extents = [extent for _, extent in tiles_of(spaces[0], SPATIAL)]
     n_terms = math.prod(extent for _, extent in tiles_of(spaces[0], REDUCTION))
@@ -143,28 +136,25 @@ def _decide_products(
     if len(extents) >= _MATRIX and not any(operand.group for operand in operands):
         padded = padded_tiles(extents, n_terms, operands, registers)
         if padded[0][1] < _MAX_PADDED * cycles:
-            tiles = [tile for tile, _ in padded]
-            kinds.insert(0, _decide_padded(module, tiles, registers, n_jobs))
+            ragged = ragged_tiles(extents, n_terms, operands, registers, n_jobs // _JOBS_PER_CORE)
+            uneven = (
+                _decide_uneven(module, schedule_ragged, ragged, registers, n_jobs),
+                _decide_uneven(module, schedule_padded, padded, registers, n_jobs),
+            )
+            kinds.insert(0, _in_turns(*uneven))
             kinds.insert(0, _decide_lanes(module, registers, n_jobs, padded[0][1]))
     # Without threads, the sums of one tile after the other stay in registers.
     n_tiled = _ALL_TILES if step_loops.is_serial(module) else n_jobs
-    kinds.append(_decide_tiles(spaces, registers, operands, n_tiled))
+    # Prefetches only pay off in some programs of a space; a search starts from these.
+    marked = prefetch.spaces_with_prefetch(module, spaces)
+    tiles = registers, operands, n_tiled
+    kinds.append(_in_turns(streamed_traces(marked, *tiles), tile_traces(spaces, *tiles)))
     for kind in kinds:
         best = next(kind, None)
         if best is not None:
             yield best
             yield from kind
             return
-
-
-def _decide_tiles(
-    spaces: Sequence[Schedule], registers: Registers, operands: list[Operand], n_jobs: int
-) -> Iterator[Trace]:
-    """Yield traces with prefetches and without in turns, where weights are large."""
-    plain = [space for space in spaces if not prefetch.is_marked(space)]
-    streamed = streamed_traces(spaces, registers, operands, n_jobs)
-    pairs = itertools.zip_longest(streamed, tile_traces(plain, registers, operands, n_jobs))
-    return (trace for pair in pairs for trace in pair if trace is not None)
 
 
 def _decide_lanes(
@@ -181,15 +171,24 @@ def _decide_lanes(
         yield trace
 
 
-def _decide_padded(
-    module: tvm.IRModule, tiles: Sequence[Sequence[int]], registers: Registers, n_jobs: int
+def _decide_uneven(
+    module: tvm.IRModule,
+    apply: Callable[..., None],
+    tiles: Sequence[tuple[Sequence[int], float]],
+    registers: Registers,
+    n_jobs: int,
 ) -> Iterator[Trace]:
-    for tile in tiles:
-        apply = partial(schedule_padded, tile=tile, lanes=registers.lanes, n_jobs=n_jobs)
-        trace = _attempt(module, apply)
+    for tile, _ in tiles:
+        trace = _attempt(module, partial(apply, tile=tile, lanes=registers.lanes, n_jobs=n_jobs))
         if trace is None:
             return
         yield trace
+
+
+def _in_turns(*kinds: Iterable[Trace]) -> Iterator[Trace]:
+    """Yield the traces of several kinds in turns."""
+    turns = itertools.zip_longest(*kinds)
+    return (trace for turn in turns for trace in turn if trace is not None)
 
 
 def _attempt(module: tvm.IRModule, apply: Callable[[Schedule], None]) -> Trace | None:

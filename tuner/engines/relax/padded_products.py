@@ -70,7 +70,7 @@ def schedule_padded(schedule: Schedule, tile: Sequence[int], lanes: int, n_jobs:
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     product = blocks[0]
     n_reduced = len(schedule.get_loops(product)) - len(tile)
-    if n_reduced < 1 or any(_is_reduction(schedule, block) for block in blocks[1:]):
+    if n_reduced < 1 or any(is_reduction(schedule, block) for block in blocks[1:]):
         raise ScheduleError("the workload is not one product")
     schedule.pad_einsum(product, [*tile, *[1] * n_reduced])
     for block in blocks[1:-1]:
@@ -112,5 +112,6 @@ def _tile(schedule: Schedule, product: SBlockRV, tile: Sequence[int], lanes: int
     return [*batch, outer_rows, outer_columns, reduced[0]]
 
 
-def _is_reduction(schedule: Schedule, block: SBlockRV) -> bool:
+def is_reduction(schedule: Schedule, block: SBlockRV) -> bool:
+    """Return whether a block adds up, or compares, what it reads."""
     return any(int(axis.iter_type) == _REDUCTION for axis in schedule.get(block).iter_vars)

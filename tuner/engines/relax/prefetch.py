@@ -65,13 +65,6 @@ def _has_large_weights(module: tvm.IRModule) -> bool:
     return n_bytes >= _MIN_BYTES and bool((module["main"].attrs or {}).get(LAYOUT_FREE))
 
 
-def is_marked(space: Schedule) -> bool:
-    """Return whether the product of a space prefetches its weights."""
-    return any(
-        each.kind.name == "Annotate" and str(each.attrs[0]) == MARK for each in space.trace.insts
-    )
-
-
 def insert_prefetches(function: PrimFunc) -> PrimFunc:
     """Insert the prefetches of a scheduled kernel whose product has the mark.
 

@@ -313,7 +313,7 @@ def _design_space(ir: bytes, spec: str) -> list[Schedule]:
     module = workloads.load(ir)
     if not cuda.is_cuda(target):
         generator = PostOrderApply(postprocs=_search_postprocs())
-        return default_schedule.design_spaces(module, target, generator)
+        return traces.design_spaces(module, target, generator)
     *tiled, others = tensor_cores.rules_for(module, target)
     generated = [
         space

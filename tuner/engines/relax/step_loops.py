@@ -192,7 +192,8 @@ class StepLoop:
             return step
         if lengths is None:
             return self.n_steps - 1 - step
-        length = lengths[sequence]
+        # A longer one would lead outside of the tensors.
+        length = T.min(lengths[sequence], tvm.tirx.const(self.n_steps, lengths.dtype))
         return T.if_then_else(step < length, length - 1 - step, step)
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import Trace
 
-from tuner.engines.relax import prefetch
 from tuner.engines.relax.operands import Operand
 from tuner.engines.relax.register_tiles import (
     Registers,
@@ -36,19 +35,18 @@ _UNROLL_CHOICE = 1
 def streamed_traces(
     spaces: Sequence[Schedule], registers: Registers, operands: list[Operand], n_jobs: int
 ) -> Iterator[Trace]:
-    """Yield traces in the spaces that prefetch weights, the likeliest first.
+    """Yield traces of a product that prefetches its weights, the likeliest first.
 
     Args:
-        spaces: Spaces with tiles.
+        spaces: Spaces of :func:`~tuner.engines.relax.prefetch.spaces_with_prefetch`.
         registers: Registers of the target.
         operands: Tensors that the reduction reads.
         n_jobs: Parallel jobs.
     """
-    marked = [space for space in spaces if prefetch.is_marked(space)]
-    if not marked:
+    if not spaces:
         return
     # The second space adds the epilogue to each panel.
-    space = marked[min(1, len(marked) - 1)]
+    space = spaces[min(1, len(spaces) - 1)]
     extents = [extent for _, extent in tiles_of(space, SPATIAL)]
     near = [Operand(each.axes, each.group, 0) for each in operands]
     tiles = [tile for tile in register_tiles(extents, near, registers) if tile[-1] in WHOLE_VECTORS]

@@ -52,6 +52,8 @@ _TANH = (
     -0.005704990410221897,
 )
 _MAX_TANH_POLYNOMIAL = 0.625
+# Times any number from there on, it is more than 1.
+_HUGE = 1e30
 # erf(x) = x p(x^2) / q(x^2), |x| <= 3.925, where erf is 1 in float32 beyond; 1.9e-8.
 _ERF_P = (
     1.1283791458750325,
@@ -167,12 +169,13 @@ def rsqrt(x: Any) -> Any:
 def tanh(x: Any) -> Any:
     """Return the hyperbolic tangent of x."""
     like = _constants(x)
-    magnitude = tirx.Select(x < like(0.0), -x, x)
+    magnitude = tirx.abs(x)
     z = x * x
     near = x + x * z * _polynomial(z, _TANH)
     clipped = _at_most(magnitude, _MAX_TANH)
     far = like(1.0) - like(2.0) / (_exp_in_range(clipped + clipped) + like(1.0))
-    far = tirx.Select(x < like(0.0), -far, far)
+    # Selections by the sign of x would grow with each function inside another.
+    far *= _at_least(_at_most(x * like(_HUGE), 1.0), -1.0)
     return tirx.Select(magnitude < like(_MAX_TANH_POLYNOMIAL), near, far)
 
 

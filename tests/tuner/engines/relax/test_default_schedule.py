@@ -90,6 +90,7 @@ CASES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
         lambda x, w, b: _OPS.nn.gelu(_OPS.add(_OPS.matmul(x, w), b)),
         [(197, 96), (96, 160), (160,)],
     ),
+    "products of 197 rows": (_OPS.matmul, [(2, 3, 197, 65), (2, 3, 65, 64)]),
     "products of 49 columns": (
         lambda x, y, b: _OPS.add(_OPS.matmul(x, y), b),
         [(8, 3, 49, 32), (8, 3, 32, 49), (1, 3, 49, 49)],
@@ -272,7 +273,7 @@ def test_a_few_rows_read_large_weights_once(target: TargetInfo) -> None:
     ("name", "is_padded"),
     [
         ("product of 197 tokens", True),
-        ("product of 197 rows and more", True),
+        ("product of 197 rows and more", False),
         ("products of 49 columns", True),
         ("product", False),
         ("product of one row", False),
@@ -284,6 +285,15 @@ def test_products_of_odd_shapes_are_padded(name: str, is_padded: bool, target: T
     trace = default_schedule.compute_trace(workload(name), make_target(target.spec))
 
     assert ("PadEinsum" in trace) == is_padded
+
+
+@pytest.mark.parametrize("name", ["product of 197 rows and more", "products of 197 rows"])
+def test_odd_rows_end_with_a_smaller_tile(name: str, target: TargetInfo) -> None:
+    """Nothing is copied where only the rows are odd."""
+    scheduled = by_rule(workload(name), target)
+
+    assert "pragma_loop_partition_hint" in scheduled.script()
+    assert "_pad" not in scheduled.script()
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def product(n_rows: int, n_terms: int, n_columns: int) -> tvm.IRModule:
 def marked_trace(module: tvm.IRModule, target: TargetInfo) -> str:
     """Return the first schedule by rule that prefetches."""
     made = make_target(target.spec)
-    spaces = default_schedule.design_spaces(module, made, PostOrderApply())
+    spaces = traces.design_spaces(module, made, PostOrderApply())
     ranked = map(traces.dump, default_schedule.ranked_traces(module, made, spaces))
     return next(trace for trace in islice(ranked, 4) if prefetch.MARK in trace)
 

@@ -13,7 +13,7 @@ from tvm.s_tir import Schedule
 from tests.tuner.engines.relax.conftest import draw
 from tests.tuner.engines.relax.networks import build_untuned, lower_proto
 from tests.tuner.engines.relax.operator_cases import RECURRENT, Case, combine, recurrent
-from tests.tuner.networks.models import run
+from tests.tuner.networks.models import model, run
 from tuner.engines.base import (
     BuildRequest,
     EvaluatorSettings,
@@ -100,6 +100,28 @@ def test_lengths_end_sequences(target: TargetInfo, tmp_path: Path) -> None:
     (case,) = (each for each in RECURRENT if each.name == "lstm_lengths")
 
     check([case], target, tmp_path)
+
+
+def test_lengths_beyond_the_sequence_stay_inside(target: TargetInfo, tmp_path: Path) -> None:
+    """A caller's length decides no address: it counts as that of the whole sequence."""
+    node = helper.make_node(
+        *("LSTM", ["data", "w", "r", "", "lengths"], ["y"]), hidden_size=8, direction="reverse"
+    )
+    weights = {"w": draw(1, 32, 5), "r": draw(1, 32, 8, seed=1)}
+    made = model([node], {"data": (4, 2, 5)}, {"y": (4, 1, 2, 8)}, weights)
+    made.graph.input.append(helper.make_tensor_value_info("lengths", onnx.TensorProto.INT32, [2]))
+    path = tmp_path / "model.onnx"
+    onnx.save(made, path)
+    loaded = load_model(str(path), {}, None, str(tmp_path / "models"))
+    library = build_untuned([loaded.file], target, tmp_path)
+    data = draw(4, 2, 5, seed=2)
+
+    whole, beyond = (
+        list(library(data=data, lengths=np.array([length, 2], np.int32)).values())
+        for length in (4, 2**30)
+    )
+
+    np.testing.assert_array_equal(beyond, whole)
 
 
 @pytest.mark.parametrize(

@@ -198,3 +198,19 @@ def test_nested_functions_are_compiled_in_a_moment(target: TargetInfo) -> None:
     expected = x * np.tanh(np.log1p(np.exp(x)))
     np.testing.assert_allclose(evaluate(kernel, x), expected, rtol=1e-5, atol=1e-6)
     assert compile_secs < 10.0
+
+
+def test_nested_tanh_is_compiled(target: TargetInfo) -> None:
+    """Selections by its argument would make the code of each level a multiple of the last."""
+    data = te.placeholder((64,), "float32", name="data")
+
+    def nested(x: Any) -> Any:
+        for _ in range(4):
+            x = tirx.tanh(x)
+        return x
+
+    kernel = _compile([data], te.compute((64,), lambda i: nested(data[i]), name="result"), target)
+
+    x = np.linspace(-9, 9, 64, dtype="float32")
+    expected = np.tanh(np.tanh(np.tanh(np.tanh(x))))
+    np.testing.assert_allclose(evaluate(kernel, x), expected, rtol=1e-5, atol=1e-6)

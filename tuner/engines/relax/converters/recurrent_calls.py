@@ -7,7 +7,7 @@ argument: it is one task, whose weight is the number of steps.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tvm import relax, te
+from tvm import relax, te, tirx
 
 from tuner.engines.relax.converters.recurrent_layers import Layer, project
 
@@ -99,7 +99,7 @@ def _cut(is_reverse: bool) -> Callable[[te.Tensor, te.Tensor], te.Tensor]:
 
     def cut(states: te.Tensor, lengths: te.Tensor) -> te.Tensor:
         def at(t: Any, b: Any, j: Any) -> Any:
-            length = lengths[b].astype("int64")
+            length = te.min(lengths[b].astype("int64"), tirx.const(int(states.shape[0]), "int64"))
             t = t.astype("int64")
             row = te.if_then_else(t < length, length - 1 - t, t) if is_reverse else t
             zero = states[t, b, j] * 0

@@ -82,7 +82,8 @@ class _Inputs:
             return self._projected[b, column]
         row = self._row[()]
         if self._lengths is not None and self._is_reverse:
-            length = self._lengths[b].astype("int64")
+            n_rows = tirx.const(int(self._projected.shape[0]), "int64")
+            length = te.min(self._lengths[b].astype("int64"), n_rows)
             row = te.if_then_else(row < length, length - 1 - row, row)
         return self._projected[row, b, column]
 
