@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import tarfile
 import threading
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from records import attempts, builds, jobs, submissions
 from records.models import Job, Network
 from tests.tuner.cli.commands.test_bench import text_model
 from tests.tuner.service.test_job_loader import kills, submit
+from tuner.client.downloads import unpack
 from tuner.context import Context
 from tuner.errors import WorkerLost
 from tuner.executors.local import LocalExecutor
@@ -79,8 +79,9 @@ def test_a_model_with_buckets_is_one_library(context: Context, workers: LocalExe
     assert (build.state, build.message) == ("done", None)
     assert name == "text@length=4 + text@length=8"
     archive = context.settings.data_dir / "archives" / str(build.archive)
-    with tarfile.open(archive) as packed:
-        packed.extractall(uploads / "lib", filter="data")
+    (uploads / "lib").mkdir()
+    with archive.open("rb") as packed:
+        unpack(packed, uploads / "lib")
     described = manifest.read(uploads / "lib")
     assert [program.inputs["ids"][0] for program in described.programs] == [(1, 4), (1, 8)]
     assert described.buckets is not None
