@@ -64,7 +64,7 @@ FOLDERS: dict[str, Folder] = {
     "relax.sqrt": lambda _, args: np.sqrt(args[0]),
     "relax.rsqrt": lambda _, args: 1 / np.sqrt(args[0]),
     "relax.exp": lambda _, args: np.exp(args[0]),
-    # The shape itself may be a literal, which is no operand here.
+    # The shape itself may be a literal, which is left out of the operands.
     "relax.shape_to_tensor": lambda call, _: np.array([int(n) for n in call.args[0].ty.values]),
     "relax.strided_slice": _slice,
     "relax.take": lambda call, args: _take(call, *args),
