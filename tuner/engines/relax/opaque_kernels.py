@@ -5,6 +5,8 @@ import tvm_ffi
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.tirx import For, ForKind, PrimFunc
 
+from tuner.engines.relax.loops import rebuilt
+
 _ROOT = "root"
 
 
@@ -33,10 +35,10 @@ def _with_serial_loops(loop: For) -> For:
     body = tvm_ffi.structural_map(loop.body, (For, _as_serial))
     if body.same_as(loop.body):
         return loop
-    return For(loop.loop_var, loop.min, loop.extent, loop.kind, body)
+    return rebuilt(loop, body)
 
 
 def _as_serial(loop: For) -> For:
     if loop.kind != ForKind.PARALLEL:
         return loop
-    return For(loop.loop_var, loop.min, loop.extent, ForKind.SERIAL, loop.body)
+    return rebuilt(loop, loop.body, ForKind.SERIAL)

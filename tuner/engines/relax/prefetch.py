@@ -17,6 +17,7 @@ from tvm.s_tir import SBlock, SBlockRealize, Schedule
 from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import Evaluate, For, ForKind, IndexMap, PrimFunc, SeqStmt
 
+from tuner.engines.relax.loops import rebuilt
 from tuner.engines.relax.operands import operands_of
 from tuner.engines.relax.packed_layouts import LAYOUT_FREE
 
@@ -74,7 +75,7 @@ def insert_prefetches(function: PrimFunc) -> PrimFunc:
     if MARK not in function.script():
         return function
     body, _ = _insert(function.body, [], list(function.params))
-    return PrimFunc(function.params, body, function.ret_type, function.attrs)
+    return function.with_body(body)
 
 
 @dataclass(frozen=True)
@@ -91,16 +92,7 @@ def _insert(statement: Any, loops: list[For], params: list[Any]) -> tuple[Any, _
         return SeqStmt([_insert(each, loops, params)[0] for each in statement.seq]), None
     if isinstance(statement, For):
         body, prefetch = _insert(statement.body, [*loops, statement], params)
-        changed = For(
-            statement.loop_var,
-            statement.min,
-            statement.extent,
-            statement.kind,
-            body,
-            statement.thread_binding,
-            statement.annotations,
-            statement.step,
-        )
+        changed = rebuilt(statement, body)
         if prefetch is not None and prefetch.loop.same_as(statement):
             return SeqStmt([prefetch.statement, changed]), None
         return changed, prefetch
