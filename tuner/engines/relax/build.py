@@ -15,6 +15,7 @@ from tuner.engines.relax import cpu_codegen, cuda, step_loops, traces, workloads
 from tuner.engines.relax.packed_layouts import LAYOUT_FREE
 from tuner.engines.relax.prefetch import insert_prefetches
 from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.vector_loops import split_vectors
 from tuner.errors import WorkError, error_text
 
 KERNEL = "kernel"
@@ -108,10 +109,11 @@ def split_packing(function: PrimFunc) -> tuple[dict[str, PrimFunc], list[dict[st
         every packed argument its index, shape and dtype after packing.
     """
     if not _packs(function):
-        kernel = insert_prefetches(function)
+        kernel = split_vectors(insert_prefetches(function))
         return {KERNEL: kernel.with_attr("global_symbol", KERNEL)}, []
     split = relax.transform.SplitLayoutRewritePreproc()(_caller_of(function))
-    kernel = insert_prefetches(split[f"{KERNEL}_prepacked"]).with_attr("global_symbol", KERNEL)
+    kernel = split_vectors(insert_prefetches(split[f"{KERNEL}_prepacked"]))
+    kernel = kernel.with_attr("global_symbol", KERNEL)
     pack = split[f"{KERNEL}_weight_prepack"].with_attr("global_symbol", PACK)
     packed = [
         {"index": index, **_describe(param)}

@@ -30,6 +30,7 @@ from tuner.engines.relax.rewrites.normalisations import find_normalisations
 from tuner.engines.relax.rewrites.parallel_products import merge_products
 from tuner.engines.relax.rewrites.powers import simplify_powers
 from tuner.engines.relax.rewrites.reshapes import sink_reshapes
+from tuner.engines.relax.rewrites.unreached_taps import drop_unreached_taps
 from tuner.engines.relax.slices import legalise_slice
 from tuner.engines.relax.transposed_convolutions import replace_transposed_convolutions
 from tuner.engines.relax.weight_products import pack_weights
@@ -96,7 +97,7 @@ def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
     if has_dot_products(target):
         module = find_integer_products(module)
     module = replace_transposed_convolutions(module)
-    module = find_normalisations(simplify_powers(module))
+    module = find_normalisations(simplify_powers(drop_unreached_taps(module)))
     module = fold_constants(assign_layouts(fold_affine(module)))
     module = merge_products(sink_reshapes(module))
     if is_cpu:

@@ -11,6 +11,9 @@ _MAX_SHARE = 0.75
 # Cycles that the copy of a vector takes, and those of a further kernel.
 _COPY_CYCLES, _CALL_CYCLES = 8, 2000
 _ELEMENT_BYTES = 4
+# Least step of widths, and the slow-downs of rows that end in a part of a vector, or in single
+# numbers.
+_MIN_STEP, _UNALIGNED, _ODD = 4, 1.5, 4.0
 
 
 def choose_width(shape: Sequence[int], n_terms: int, registers: Registers) -> int:
@@ -32,7 +35,11 @@ def choose_width(shape: Sequence[int], n_terms: int, registers: Registers) -> in
 
     def cycles(width: int) -> float:
         weights = Operand(frozenset({len(rows)}), 0, width * n_terms * _ELEMENT_BYTES)
-        return n_terms * product_cycles([*rows, width], [data, weights], registers)
+        n_cycles = n_terms * product_cycles([*rows, width], [data, weights], registers)
+        # Vectors cross the lines of rows that begin anywhere, here and in all that reads them.
+        if width % registers.lanes:
+            n_cycles *= _ODD if width % _MIN_STEP else _UNALIGNED
+        return n_cycles
 
     unpadded = cycles(n_channels)
 
@@ -41,7 +48,7 @@ def choose_width(shape: Sequence[int], n_terms: int, registers: Registers) -> in
         waste = width / n_channels - 1
         return (cycles(width) + copies) / unpadded + waste
 
-    steps = [step for step in (4, 8, 16) if step <= registers.lanes]
+    steps = [step for step in (_MIN_STEP, 8, 16) if step <= registers.lanes]
     widths = {math.ceil(n_channels / step) * step for step in steps} - {n_channels}
     best = min(widths, key=share, default=n_channels)
     return best if best == n_channels or share(best) <= _MAX_SHARE else n_channels

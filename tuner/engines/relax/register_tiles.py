@@ -9,6 +9,7 @@ import tvm
 from tvm.target import Target
 
 from tuner.engines.relax.operands import Operand
+from tuner.engines.relax.vector_loops import vector_sizes
 
 # Registers left for operands, of those that hold the sums of a tile.
 _N_OPERAND_REGISTERS = 8
@@ -21,6 +22,8 @@ FAR_CYCLES, L1_BYTES = 2.5, 2**15
 # Longest loop over an axis that no vector divides.
 _MAX_LOOP = 1024
 _MIN_VECTOR = 4
+# Longest loop that TVM's rules vectorise.
+_MAX_WIDTH = 64
 # Vectors of the last axis in a tile.
 _MAX_VECTORS = 12
 # Smallest group of a grouped convolution that fills a vector.
@@ -66,19 +69,38 @@ def register_tiles(
     tiles = [
         [*rows, width]
         for width in _widths(math.gcd(last, *groups), registers.lanes)
-        for rows in _rows(others, registers.n_sums // math.ceil(width / registers.lanes))
+        for rows in _rows(others, max_rows(len(vector_sizes(width, registers.lanes)), registers))
     ]
     return sorted(tiles, key=lambda tile: _speed(tile, operands, registers), reverse=True)
 
 
 def _widths(extent: int, lanes: int) -> list[int]:
-    """Return the powers of two, and whole numbers of vectors, that divide the last axis.
+    """Return the widths that divide the last axis: powers of two and whole vectors, or any.
 
-    An odd axis stays whole, so that LLVM makes vectors of its loop and handles the rest.
+    A long prime axis stays whole, so that LLVM makes vectors of its loop and handles the rest.
     """
-    vectors = {n * lanes for n in range(1, _MAX_VECTORS + 1)}
-    widths = sorted(width for width in {4, 8, 16, 32, 64} | vectors if extent % width == 0)
-    return widths or [largest_divisor(extent, _MAX_LOOP)]
+    whole = [n * lanes for n in range(1, _MAX_VECTORS + 1) if extent % (n * lanes) == 0]
+    if whole:
+        powers = [width for width in (4, 8, 16, 32, 64) if extent % width == 0]
+        return sorted({*whole, *powers})
+    # The rest of a vector is computed by shorter ones.
+    parts = [width for width in range(_MIN_VECTOR, _MAX_WIDTH + 1) if extent % width == 0]
+    return parts or [largest_divisor(extent, _MAX_LOOP)]
+
+
+def max_rows(n_vectors: int, registers: Registers) -> int:
+    """Return the most rows of a tile whose sums, and all operands of a step, fit the registers.
+
+    LLVM may load the numbers of all rows before the products; of one vector, it reads them from
+    memory with each product.
+    """
+    n_rows = registers.n_sums // n_vectors
+    return n_rows if n_vectors == 1 else min(n_rows, (registers.n - n_vectors) // (n_vectors + 1))
+
+
+def n_vector_steps(width: int, lanes: int) -> int:
+    """Return the number of vectors that a loop goes through; 1 if TVM takes the width at once."""
+    return width // lanes if width > _MAX_WIDTH and width % lanes == 0 else 1
 
 
 def _rows(extents: Sequence[int], n_rows: int) -> Iterator[list[int]]:
@@ -102,7 +124,7 @@ def _speed(
 
 def cycles_of(tile: Sequence[int], operands: Sequence[Operand], registers: Registers) -> float:
     """Estimate the cycles that a register tile takes for one step of the reduction."""
-    n_products = math.prod(tile[:-1]) * math.ceil(tile[-1] / registers.lanes)
+    n_products = math.prod(tile[:-1]) * len(vector_sizes(tile[-1], registers.lanes))
     n_loads = _n_loads(tile, operands, registers)
     last = len(tile) - 1
     far = [each for each in operands if last in each.axes and each.n_bytes > L1_BYTES]
@@ -116,12 +138,12 @@ def product_cycles(
     """Estimate the cycles of one term of every sum with the register tile that divides the sums."""
     tile = register_tile(extents, operands, registers)
     cycles = math.prod(extents) / math.prod(tile) * cycles_of(tile, operands, registers)
-    # LLVM makes scalars of other vectors.
-    return cycles * (registers.lanes if tile[-1] % _MIN_VECTOR else 1)
+    is_scalar = tile[-1] > _MAX_WIDTH and tile[-1] % registers.lanes != 0
+    return cycles * (registers.lanes if is_scalar else 1)
 
 
 def _n_loads(tile: Sequence[int], operands: Sequence[Operand], registers: Registers) -> int:
-    sizes = [*tile[:-1], math.ceil(tile[-1] / registers.lanes)]
+    sizes = [*tile[:-1], len(vector_sizes(tile[-1], registers.lanes))]
     return sum(math.prod(sizes[axis] for axis in operand.axes) for operand in operands)
 
 

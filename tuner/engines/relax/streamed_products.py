@@ -17,9 +17,10 @@ from tuner.engines.relax.register_tiles import (
     Registers,
     divisors,
     largest_divisor,
+    n_vector_steps,
     register_tiles,
 )
-from tuner.engines.relax.tiled_products import REDUCTION, SPATIAL, WHOLE_VECTORS, tiles_of
+from tuner.engines.relax.tiled_products import REDUCTION, SPATIAL, tiles_of
 
 # Most reduced elements of a block, the likeliest first, for sums that fit the first cache with it
 # and for others: the more elements, the less often sums are loaded and stored.
@@ -49,7 +50,11 @@ def streamed_traces(
     space = spaces[min(1, len(spaces) - 1)]
     extents = [extent for _, extent in tiles_of(space, SPATIAL)]
     near = [Operand(each.axes, each.group, 0) for each in operands]
-    tiles = [tile for tile in register_tiles(extents, near, registers) if tile[-1] in WHOLE_VECTORS]
+    tiles = [
+        tile
+        for tile in register_tiles(extents, near, registers)
+        if n_vector_steps(tile[-1], registers.lanes) == 1
+    ]
     n_rows = math.prod(extents[:-1])
     is_near = n_rows * tiles[0][-1] * _ELEMENT_BYTES <= _NEAR_BYTES if tiles else False
     blocks = _BLOCKS if is_near else _BLOCKS_OF_MANY_SUMS

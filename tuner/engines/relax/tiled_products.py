@@ -17,6 +17,7 @@ from tuner.engines.relax.register_tiles import (
     Registers,
     cycles_of,
     largest_divisor,
+    n_vector_steps,
     register_tiles,
 )
 
@@ -26,10 +27,11 @@ SPATIAL, REDUCTION = 4, 2
 _REDUCTION_TILES = (16, 4, 64, 2**30)
 # Indices among TVM's choices of 0, 16, 64 and 512 unrolled statements, likewise.
 _UNROLL_CHOICES = (2, 3, 1)
+# Among TVM's locations of padding: in the reduction, where each step would test the bounds, and in
+# front of the product.
+_INLINED, _AT_ROOT = -2, -1
 # Bytes of an operand that stay in the private cache of a core between two uses.
 _L2_BYTES = 2**19
-#: Widths of vectors that LLVM does not split into single numbers.
-WHOLE_VECTORS = (4, 8, 16, 32, 64)
 # Register tiles that are tried, and the slow-down that another choice than the first of a decision
 # is expected to bring.
 _MAX_TILES, _SLOW_DOWN = 10, 1.04
@@ -101,7 +103,7 @@ def _decide(
     left = [extent // size for (_, extent), size in zip(spatial, choice.inner, strict=True)]
     columns_first = _is_faster_by_columns(left, operands) is choice.by_traffic
     outer = _parallel_tile(left, n_jobs, columns_first=columns_first)
-    n_vectors = _n_vector_steps(choice.inner[-1], registers.lanes)
+    n_vectors = n_vector_steps(choice.inner[-1], registers.lanes)
     for (split, _), jobs, rest, size in zip(spatial, outer, left, choice.inner, strict=True):
         middle = n_vectors if split.same_as(spatial[-1][0]) else 1
         trace = trace.with_decision(split, [jobs, rest // jobs, middle, size // middle], True)
@@ -113,17 +115,9 @@ def _decide(
     for each in space.trace.insts:
         if each.kind.name == "SampleCategorical":
             trace = trace.with_decision(each, choice.unroll, True)
+        elif each.kind.name == "SampleComputeLocation" and int(trace.decisions[each]) == _INLINED:
+            trace = trace.with_decision(each, _AT_ROOT, True)
     return trace
-
-
-def _n_vector_steps(width: int, lanes: int) -> int:
-    """Return the number of vectors that a loop goes through; 1 if LLVM takes the width at once.
-
-    It splits vectors of 24 or 48 numbers into single ones.
-    """
-    if width % lanes or (width in WHOLE_VECTORS):
-        return 1
-    return width // lanes
 
 
 def _parallel_tile(extents: list[int], n_jobs: int, *, columns_first: bool) -> list[int]:

@@ -73,6 +73,7 @@ CASES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
     ),
     "depthwise": (lambda x, w: _conv(x, w, groups=72), [(1, 14, 14, 72), (72, 3, 3, 1)]),
     "grouped": (lambda x, w: _conv(x, w, groups=4), [(1, 7, 7, 64), (64, 3, 3, 16)]),
+    "grouped by 17": (lambda x, w: _conv(x, w, groups=4), [(1, 6, 6, 68), (68, 3, 3, 17)]),
     "conv of one channel": (_conv, [(1, 12, 10, 32), (1, 3, 3, 32)]),
     "conv of 400 channels": (
         lambda x, w: _OPS.nn.conv2d(x, w, data_layout="NHWC", kernel_layout="OHWI"),
@@ -216,8 +217,8 @@ def test_a_tile_fits_the_registers_of_its_target(spec: str) -> None:
     [
         # Four vectors of weights from the second cache for four rows take longer than the products.
         ([1, 64, 64, 64], 9 * 64 * 64 * 4, [1, 1, 8, 32]),
-        # One vector has as many loads as products.
-        ([1, 28, 28, 96], 9 * 96 * 96 * 4, [1, 2, 4, 48]),
+        # One vector has as many loads as products; eight rows of three leave no register.
+        ([1, 28, 28, 96], 9 * 96 * 96 * 4, [1, 1, 7, 48]),
         # No divisor of 13 fills the registers together with several vectors.
         ([1, 13, 13, 192], 9 * 192 * 192 * 4, [1, 1, 13, 16]),
     ],
@@ -239,6 +240,28 @@ def test_a_tile_lies_in_one_group_of_a_convolution() -> None:
 
     assert {operand.group for operand in operands} == {0, 16}
     assert width == 16
+
+
+@pytest.mark.parametrize("registers", [Registers(32, 16), Registers(16, 8), Registers(32, 4)])
+@pytest.mark.parametrize("columns", [48, 64, 96, 144, 208])
+def test_the_operands_of_a_step_fit_the_registers_with_the_sums(
+    columns: int, registers: Registers
+) -> None:
+    """LLVM would keep some sums in memory, which doubles the time."""
+    for tile in register_tiles.register_tiles([1, 56, 56, columns], _CONV_OPERANDS, registers):
+        n_rows, n_vectors = int(np.prod(tile[:-1])), -(-tile[-1] // registers.lanes)
+        # Vectors of one row, and numbers of one vector, are read with each product.
+        n_operands = n_rows + n_vectors if min(n_rows, n_vectors) > 1 else 1
+        assert n_rows * n_vectors + n_operands <= registers.n
+
+
+def test_groups_of_34_channels_are_multiplied_in_vectors() -> None:
+    """Two whole ones and a short one take far less than 34 single numbers."""
+    operands = [Operand(frozenset({0, 1, 2}), 34, 2**16), Operand(frozenset({3}), 0, 2**14)]
+
+    *_, width = register_tiles.register_tile([1, 28, 28, 136], operands, Registers(32, 16))
+
+    assert width == 34
 
 
 def test_rows_of_a_tile_share_the_vectors_that_they_load() -> None:

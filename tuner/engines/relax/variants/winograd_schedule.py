@@ -15,12 +15,10 @@ import tvm
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from tuner.engines.relax.register_tiles import Registers
+from tuner.engines.relax.register_tiles import Registers, max_rows
 
 # Loops over products of matrices, batch, rows and columns of tiles, and channels.
 _PRODUCT_LOOPS = 6
-# Registers left for operands, of those that hold the sums of a tile.
-_N_OPERAND_REGISTERS = 4
 # Cycles from a product to the next one that adds to the same sum, and products a cycle.
 _LATENCY, _PER_CYCLE = 4, 2
 # Bytes that a core reads in a cycle from its private cache and from the shared one.
@@ -67,7 +65,7 @@ def choices(sizes: Sizes, registers: Registers, n_cores: int) -> list[Choice]:
     for band, vectors in product(bands, _divisors(sizes.panel // registers.lanes)):
         n_rows, n_columns = band or (sizes.rows, sizes.columns)
         for rows, columns in product(_divisors(n_rows), _divisors(n_columns)):
-            if rows * columns * vectors <= registers.n - _N_OPERAND_REGISTERS:
+            if rows * columns <= max_rows(vectors, registers):
                 # Of tiles with as many sums, that with the fewest rows.
                 every.setdefault(
                     (band, vectors, rows * columns), Choice((rows, columns, vectors), band)
