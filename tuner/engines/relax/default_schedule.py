@@ -18,9 +18,13 @@ from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
 from tuner.engines.relax import prefetch, step_loops, traces, workloads
+from tuner.engines.relax.attention_schedule import (
+    attention_tiles,
+    find_attention,
+    schedule_attention,
+)
 from tuner.engines.relax.dot_products import has_dot_products
 from tuner.engines.relax.dot_schedule import (
-    DotTile,
     dot_tiles,
     find_dot_product,
     schedule_dots,
@@ -62,9 +66,9 @@ def compute_trace(
         target: Target for a CPU.
         spaces: Its design spaces, if they were generated before.
     """
-    packed = next(packed_traces(module, target), None)
-    if packed is not None:
-        return traces.dump(packed)
+    closed = next(closed_traces(module, target), None)
+    if closed is not None:
+        return traces.dump(closed)
     if spaces is None:
         try:
             spaces = traces.design_spaces(module, target, PostOrderApply())
@@ -87,21 +91,43 @@ def ranked_traces(
         return
 
 
-def packed_traces(module: tvm.IRModule, target: Target) -> Iterator[Trace]:
-    """Yield the traces of a product of packed weights, the likeliest first; none for others."""
+def closed_traces(module: tvm.IRModule, target: Target) -> Iterator[Trace]:
+    """Yield the traces of a workload that has no schedules but those by rule; none for others.
+
+    These are products of packed weights and attention; the likeliest comes first.
+    """
     schedule = Schedule(module)
     dots = find_dot_product(schedule) if has_dot_products(target) else None
     product = find_weight_product(schedule) if dots is None else None
-    apply: Callable[..., None] = schedule_weights
-    tiles: list[DotTile] = [] if product is None else weight_tiles(product)
+    rules: list[Callable[[Schedule], None]] = []
     if dots is not None:
-        apply, tiles = schedule_dots, dot_tiles(dots)
-    n_jobs = _n_jobs(module, target) if tiles else 1
-    for tile in tiles:
-        trace = _attempt(module, partial(apply, n_jobs=n_jobs, tile=tile))
+        n_jobs = _n_jobs(module, target)
+        rules = [partial(schedule_dots, n_jobs=n_jobs, tile=tile) for tile in dot_tiles(dots)]
+    elif product is not None:
+        n_jobs = _n_jobs(module, target)
+        tiles = weight_tiles(product)
+        rules = [partial(schedule_weights, n_jobs=n_jobs, tile=tile) for tile in tiles]
+    else:
+        rules = _attention_rules(module, target, schedule)
+    for rule in rules:
+        trace = _attempt(module, rule)
         if trace is None:
             return  # the structure does not fit, whatever the tile
         yield trace
+
+
+def _attention_rules(
+    module: tvm.IRModule, target: Target, schedule: Schedule
+) -> list[Callable[[Schedule], None]]:
+    attention = find_attention(schedule)
+    if attention is None:
+        return []
+    n_cores = max(_n_jobs(module, target) // _JOBS_PER_CORE, 1)
+    registers = registers_of(target)
+    return [
+        partial(schedule_attention, tile=tile, lanes=registers.lanes, n_cores=n_cores)
+        for tile in attention_tiles(attention, registers, n_cores)
+    ]
 
 
 def _n_jobs(module: tvm.IRModule, target: Target) -> int:

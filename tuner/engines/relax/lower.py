@@ -8,10 +8,13 @@ from typing import Any
 import tvm
 from tvm import relax
 from tvm.relax.backend.dispatch_sort_scan import DispatchSortScan
+from tvm.s_tir import Schedule
 from tvm.target import Target
 
 from tuner.engines.base import ModelFile
+from tuner.engines.relax import attention_schedule
 from tuner.engines.relax.affine import fold_affine
+from tuner.engines.relax.attention_schedule import is_worthwhile
 from tuner.engines.relax.comparisons import COMPARISONS
 from tuner.engines.relax.concat import split_concatenations
 from tuner.engines.relax.dot_products import has_dot_products, pack_integer_products
@@ -23,6 +26,7 @@ from tuner.engines.relax.opaque_kernels import normalise_kernels
 from tuner.engines.relax.padding import pad_channels
 from tuner.engines.relax.prefix_sums import legalise_cumsum
 from tuner.engines.relax.register_tiles import registers_of
+from tuner.engines.relax.rewrites.attention import ATTENTION, outline_attention, seal_regions
 from tuner.engines.relax.rewrites.definitions import LEGALIZATIONS
 from tuner.engines.relax.rewrites.half_precision import sum_in_float32
 from tuner.engines.relax.rewrites.integer_products import find_integer_products
@@ -103,6 +107,23 @@ def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
     if is_cpu:
         module = pad_channels(split_concatenations(module), registers_of(target))
         module = sum_in_float32(pack_weights(pack_integer_products(module)))
+        whole = _fuse(outline_attention(module, is_worthwhile), target)
+        # Without a schedule, one kernel is slower than several.
+        module = whole if _has_schedules(whole) else _fuse(module, target)
+        # The search chooses how weights are packed; the build packs them the same way.
+        with target:
+            module = transform.AttachAttrLayoutFreeBuffers()(module)
+    else:
+        module = _fuse(module, target)
+    module = normalise_kernels(module)
+    check_linkable(module)
+    return LoweredNetwork(module, ())
+
+
+def _fuse(module: tvm.IRModule, target: Target) -> tvm.IRModule:
+    """Lower operators to kernels, and fuse them."""
+    transform = relax.transform
+    is_cpu = str(target.kind.name) == "llvm"
     with target:
         module = _sequence(
             module,
@@ -119,15 +140,18 @@ def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
             DispatchSortScan(),
             transform.AnnotateTIROpPattern(),
             transform.FoldConstant(),
-            transform.FuseOps(),
-            transform.FuseTIR(),
         )
-        if is_cpu:
-            # The search chooses how weights are packed; the build packs them the same way.
-            module = transform.AttachAttrLayoutFreeBuffers()(module)
-    module = normalise_kernels(module)
-    check_linkable(module)
-    return LoweredNetwork(module, ())
+        return _sequence(seal_regions(module), transform.FuseOps(), transform.FuseTIR())
+
+
+def _has_schedules(module: tvm.IRModule) -> bool:
+    """Return whether every attention of a module can be scheduled."""
+    kernels = normalise_kernels(module)
+    return all(
+        attention_schedule.has_schedule(Schedule(kernels[variable]))
+        for variable in kernels.get_global_vars()
+        if variable.name_hint.startswith(ATTENTION)
+    )
 
 
 def _sequence(module: tvm.IRModule, *passes: tvm.transform.Pass) -> tvm.IRModule:

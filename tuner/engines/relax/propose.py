@@ -64,9 +64,9 @@ _SLOWEST_SECS = 1e6
 
 def propose(request: SearchRequest) -> list[Candidate]:
     """Search one task; see :class:`Engine`."""
-    of_packed = _of_packed(request)
-    if of_packed is not None:
-        return of_packed
+    by_rules = _by_rules(request)
+    if by_rules is not None:
+        return by_rules
     if request.n_candidates == 1 and not request.measured and not request.n_random:
         candidates = _propose_by_rule(request)
         if candidates:
@@ -110,20 +110,21 @@ def _propose_by_rule(request: SearchRequest) -> list[Candidate]:
     return _candidates(context, first, model)
 
 
-def _of_packed(request: SearchRequest) -> list[Candidate] | None:
-    """Return schedules by rule of a product of packed weights that are not known; None for others.
+def _by_rules(request: SearchRequest) -> list[Candidate] | None:
+    """Return schedules of a workload that has none but those by rule; None for others.
 
-    Most programs of TVM's space for the intrinsic do not compile, and its tiles leave the
-    registers. The first schedule is the likeliest; islands draw theirs from the next few.
+    Of products of packed weights, most programs of TVM's space do not compile, and its tiles leave
+    the registers; it has no program that keeps the scores of attention in the cache. The first
+    schedule is the likeliest; islands draw theirs from the next few.
     """
     target = make_target(request.target)
     module = workloads.load(request.ir)
-    packed = list(default_schedule.packed_traces(module, target))
-    if not packed:
+    closed = list(default_schedule.closed_traces(module, target))
+    if not closed:
         return None
     known = {measured.module_hash for measured in request.measured}
     context = _context(module, target, request)
-    replayed = (traces.replay(module, traces.dump(trace)).trace for trace in packed)
+    replayed = (traces.replay(module, traces.dump(trace)).trace for trace in closed)
     n = request.n_candidates + request.n_random
     drawn = local_search.draw_ranked(context, replayed, known, n, request.seed)
     model = _SearchModel(cost_models.load(request.cost_model))

@@ -22,6 +22,7 @@ from tvm.target import Target
 from tuner.engines.allowed_calls import check_annotations
 from tuner.engines.base import variant_of
 from tuner.engines.relax import (
+    attention_schedule,
     dot_schedule,
     intrinsics,
     ir_checks,
@@ -32,6 +33,8 @@ from tuner.engines.relax import (
 from tuner.engines.relax.variants import catalogue
 from tuner.errors import WorkError, summary
 
+# Marks of workloads that pack their operands, or got them packed when the network was lowered.
+_OWN_LAYOUTS = (dot_schedule.INTRINSIC, weight_schedule.MARK, attention_schedule.MARK)
 # Annotation of the root block: the most iterations that threads share.
 _PARALLEL = "meta_schedule.parallel"
 
@@ -78,8 +81,8 @@ def replay_and_postprocess(module: tvm.IRModule, trace: str, target: Target) -> 
     Raises:
         WorkError: If it cannot be replayed or a post-processor rejects it.
     """
-    if dot_schedule.INTRINSIC in trace or weight_schedule.MARK in trace:
-        module = packed_layouts.keep_layouts(module)  # packed when the network is lowered
+    if any(mark in trace for mark in _OWN_LAYOUTS):
+        module = packed_layouts.keep_layouts(module)
     schedule = _process(module, trace, target)
     if variant_of(trace):
         return schedule  # its layouts are its own

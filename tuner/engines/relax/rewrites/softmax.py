@@ -21,6 +21,26 @@ def softmax(x: te.Tensor) -> te.Tensor:
     )
 
 
+def softmax_or(x: te.Tensor, fill: float) -> te.Tensor:
+    """Define a softmax whose rows hold another number where they are not numbers.
+
+    All of a row is NaN, or nothing: where its sum is NaN, or 0 because all scores are minus
+    infinity.
+    """
+    exponentials, sums, _ = _parts(x)
+    zero, one = tirx.const(0, x.dtype), tirx.const(1, x.dtype)
+    factors = te.compute(sums.shape, lambda *row: one / sums(*row), name="factors")
+    return te.compute(
+        x.shape,
+        lambda *i: tirx.Select(
+            tirx.any(tirx.isnan(sums(*_row(i))), sums(*_row(i)) == zero),
+            tirx.const(fill, x.dtype),
+            exponentials(*i) * factors(*_row(i)),
+        ),
+        name="softmax",
+    )
+
+
 def log_softmax(x: te.Tensor) -> te.Tensor:
     """Define the logarithm of a softmax along the last axis."""
     _, sums, maxima = _parts(x)

@@ -1,0 +1,163 @@
+"""Attention is one kernel, with the outputs of its operators."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from tvm.s_tir import Schedule
+
+from benchmarks import _kernels
+from benchmarks.verification import Judge
+from tests.tuner.engines.relax.conftest import Array, Save, draw
+from tests.tuner.engines.relax.test_lowering import names_of, outputs_of
+from tests.tuner.networks.models import difference
+from tuner.engines.base import ExtractedTask, ModelFile, TargetInfo
+from tuner.engines.relax import default_schedule, workloads
+from tuner.engines.relax.attention_schedule import (
+    AttentionTile,
+    find_attention,
+    is_worthwhile,
+    schedule_attention,
+)
+from tuner.engines.relax.extract import extract
+from tuner.engines.relax.targets import make_target
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+
+def _attention(
+    save: Save, shape: tuple[int, int, int], *, masked: bool = False, filled: bool = False
+) -> ModelFile:
+    """Save attention over (tokens, heads, values of a head), after a product for each operand."""
+    n_tokens, n_heads, size = shape
+    width = n_heads * size
+    nodes = []
+    for name in "qkv":
+        order = [0, 2, 3, 1] if name == "k" else [0, 2, 1, 3]
+        nodes += [
+            helper.make_node("MatMul", ["data", f"w{name}"], [f"p{name}"]),
+            helper.make_node("Reshape", [f"p{name}", "heads"], [f"h{name}"]),
+            helper.make_node("Transpose", [f"h{name}"], [name], perm=order),
+        ]
+    nodes += [
+        helper.make_node("MatMul", ["q", "k"], ["products"]),
+        helper.make_node("Mul", ["products", "scale"], ["scaled"]),
+        helper.make_node("Add", ["scaled", "mask"], ["scores"]),
+        helper.make_node("Softmax", ["scores" if masked else "scaled"], ["softmax"], axis=-1),
+        helper.make_node("IsNaN", ["softmax"], ["is_nan"]),
+        helper.make_node("Where", ["is_nan", "zero", "softmax"], ["weights"]),
+        helper.make_node("MatMul", ["weights" if filled else "softmax", "v"], ["heads_out"]),
+        helper.make_node("Transpose", ["heads_out"], ["rows"], perm=[0, 2, 1, 3]),
+        helper.make_node("Reshape", ["rows", "merged"], ["y"]),
+    ]
+    weights: dict[str, Array] = {
+        f"w{name}": draw(width, width, seed=i) / 4 for i, name in enumerate("qkv")
+    }
+    weights |= {
+        "heads": np.array([1, n_tokens, n_heads, size]),
+        "merged": np.array([1, n_tokens, width]),
+        "scale": np.array(size**-0.5, np.float32),
+        "zero": np.array(0, np.float32),
+        "mask": np.triu(np.full((n_tokens, n_tokens), -np.inf, np.float32), 1),
+    }
+    if filled:
+        weights["mask"][3] = -np.inf
+    return save(nodes, (1, n_tokens, width), weights)
+
+
+@pytest.mark.parametrize(
+    ("shape", "masked", "filled"),
+    [((19, 3, 24), False, False), ((37, 2, 16), True, False), ((32, 4, 8), True, True)],
+    ids=["odd", "causal", "empty-row"],
+)
+def test_attention_is_one_kernel(
+    save: Save,
+    target: TargetInfo,
+    tmp_path: Path,
+    shape: tuple[int, int, int],
+    masked: bool,
+    filled: bool,
+) -> None:
+    """Rows that no tile divides, masks, and rows without any key."""
+    model = _attention(save, shape, masked=masked, filled=filled)
+
+    actual, expected = outputs_of(model, target, tmp_path / "out")
+
+    names = names_of(model, target)
+    assert [name.partition("[")[0] for name in names].count("attention") == 1
+    assert not any("softmax" in name or "transpose" in name for name in names)
+    assert difference(actual, expected) < 1e-5
+
+
+def test_scores_that_are_read_again_are_written(save: Save, target: TargetInfo) -> None:
+    """A network that returns its weights of attention keeps the softmax apart."""
+    path = Path(_attention(save, (19, 3, 24)).path)
+    model = onnx.load(path)
+    model.graph.output.append(helper.make_tensor_value_info("softmax", TensorProto.FLOAT, None))
+    onnx.save(model, path)
+
+    names = names_of(ModelFile(str(path), "onnx", {"data": ((1, 19, 72), "float32")}), target)
+
+    assert not any("attention" in name for name in names)
+    assert any("softmax" in name for name in names)
+
+
+def test_a_few_rows_and_large_keys_stay_apart() -> None:
+    """A token of a decoder, keys that leave the private cache, too many scores to verify."""
+    assert is_worthwhile([12, 197, 197], 64)
+    assert not is_worthwhile([12, 1, 197], 64)
+    assert not is_worthwhile([1, 1024, 4096], 64)
+    assert not is_worthwhile([12, 1024, 1024], 64)
+
+
+def test_a_lost_key_and_a_lost_row_are_found(
+    save: Save, target: TargetInfo, tmp_path: Path
+) -> None:
+    """Verification refuses a kernel that adds one value less, or leaves its last row out."""
+    task = _task(_attention(save, (19, 3, 24)), target)
+    text = workloads.load(task.ir)["main"].script()
+    judge = Judge(workloads.load(task.ir)["main"], tmp_path, seed=1)
+
+    assert judge.verdict(task.ir, "").error_text == ""
+    for mutate in (_lost_key, _lost_row):
+        wrong = mutate(text)
+        assert wrong != text
+        ir = workloads.dump(workloads.as_workload(_kernels.parse(wrong)))
+        assert judge.verdict(ir, "").error_kind == "wrong_result"
+
+
+def _lost_key(text: str) -> str:
+    """Leave out the last key of the second product."""
+    values = "T.grid(T.int64(1), T.int64(3), T.int64(19), T.int64(24), "
+    return text.replace(f"{values}T.int64(19))", f"{values}T.int64(18))")
+
+
+def _lost_row(text: str) -> str:
+    """Leave out the last row of the result, which is written last."""
+    before, grid, behind = text.rpartition("T.grid(")
+    return before + grid + behind.replace("T.int64(19)", "T.int64(18)", 1)
+
+
+def _task(model: ModelFile, target: TargetInfo) -> ExtractedTask:
+    """Return the task that is attention."""
+    tasks = extract(model, target.spec).tasks
+    (task,) = [each for each in tasks if each.name.startswith("attention")]
+    return task
+
+
+def test_every_schedule_is_a_trace_of_its_own(save: Save, target: TargetInfo) -> None:
+    """The search measures other tiles; heads that do not divide over the cores are cut."""
+    task = _task(_attention(save, (37, 3, 16), masked=True), target)
+    module = workloads.load(task.ir)
+
+    ranked = list(default_schedule.closed_traces(module, make_target(target.spec)))
+
+    assert len({str(trace) for trace in ranked}) == len(ranked) > 4
+    schedule = Schedule(module)
+    attention = find_attention(schedule)
+    assert attention is not None
+    assert attention.n_heads == 3
+    schedule_attention(schedule, AttentionTile(4, 2, 1), lanes=4, n_cores=2)
+    assert "T.parallel(T.int64(6))" in schedule.mod.script()

@@ -1,0 +1,298 @@
+"""Attention as one subgraph: a product, a softmax of it and the product with that.
+
+Apart, the kernels write all scores to memory and read them again, and copy queries, keys and values
+into the order that each product needs. In one kernel a few rows of scores stay in the cache.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax, te
+from tvm.ir import GenericConst
+from tvm.relax.expr_functor import mutator
+
+from tuner.engines.relax.rewrites.softmax import softmax_or
+from tuner.engines.relax.rewrites.visitor import CallVisitor, dtype_of, name_of
+from tuner.engines.relax.tensor_types import is_fixed, shape_of
+
+#: Attribute of the functions that become one kernel each.
+REGION = "tuner.region"
+#: Name of the kernels.
+ATTENTION = "attention"
+
+_VIEWS = {"permute_dims", "strided_slice", "split", "broadcast_to"}
+_RESHAPES = {"reshape", "expand_dims", "squeeze"}
+_UNARY = {"abs", "clip", "exp", "isnan", "logical_not", "negative", "tanh", "sigmoid"}
+_BINARY = {"add", "subtract", "multiply", "divide", "maximum", "minimum", "where"}
+_INSIDE = _UNARY | _BINARY | _RESHAPES | {"nn.softmax"}
+_MATRIX = 2
+
+Fits = Callable[[Sequence[int], int], bool]
+
+
+@dataclass(frozen=True)
+class _Region:
+    """Bindings that become one function.
+
+    Attributes:
+        variables: Variables that it binds, in their order; the last one is the result.
+    """
+
+    variables: tuple[relax.Var, ...]
+
+
+def outline_attention(module: tvm.IRModule, fits: Fits) -> tvm.IRModule:
+    """Give every attention a function of its own, with attribute :data:`REGION`.
+
+    Args:
+        module: Module with operators of Relax.
+        fits: Returns whether one kernel is faster, by the shape of the scores (heads, rows,
+            keys) and the terms of each.
+    """
+    return _Outliner(module, fits).run(module)
+
+
+def seal_regions(module: tvm.IRModule) -> tvm.IRModule:
+    """Have TVM fuse each region as a whole, and nothing else with it."""
+    functions = {
+        variable: function.without_attr(REGION).with_attr("Primitive", True)
+        if isinstance(function, relax.Function) and REGION in (function.attrs or {})
+        else function
+        for variable, function in module.functions_items()
+    }
+    return tvm.IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
+
+
+@mutator
+class _Outliner(CallVisitor):
+    """Mutator that calls a new function where a region has its result."""
+
+    def __init__(self, module: tvm.IRModule, fits: Fits) -> None:
+        super().__init__(module)
+        self._fits = fits
+        self._bound: dict[relax.Var, relax.Expr] = {}
+        self._order: dict[relax.Var, int] = {}
+        self._users: dict[relax.Var, list[relax.Var]] = {}
+        self._outputs: set[relax.Var] = set()
+        self._regions: dict[relax.Call, _Region] = {}
+
+    def prepare(self, function: relax.Function) -> None:
+        """Find the regions of a function."""
+        super().prepare(function)
+        self._read(function)
+        self._regions = {}
+        for variable, bound in self._bound.items():
+            region = self._region(variable) if name_of(bound) == "matmul" else None
+            if region is not None:
+                self._regions[self._bound[region.variables[-1]]] = region
+
+    def rewrite(self, original: relax.Call, call: relax.Call) -> relax.Expr:
+        """Replace the result of a region by a call of its function."""
+        region = self._regions.get(original)
+        if region is None:
+            return call
+        function, arguments = self._outlined(region)
+        name = self.builder_.add_func(function, ATTENTION)
+        return relax.Call(name, [self.visit_expr(each) for each in arguments])
+
+    def _read(self, function: relax.Function) -> None:
+        self._bound, self._users, self._order = {}, {}, {}
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                self._order[binding.var] = len(self._order)
+                self._bound[binding.var] = binding.value
+                for used in relax.analysis.free_vars(binding.value):
+                    self._users.setdefault(used, []).append(binding.var)
+        self._outputs = set(relax.analysis.free_vars(function.body.body))
+
+    def _region(self, product: relax.Var) -> _Region | None:
+        """Return the region whose second product a variable holds; None if it is not attention."""
+        weights, values = self._bound[product].args
+        inside: set[relax.Var] = set()
+        if not self._collect(weights, inside):
+            return None
+        names = [name_of(self._bound[each]) for each in inside]
+        (scores,) = [each for each in inside if name_of(self._bound[each]) == "matmul"]
+        if names.count("nn.softmax") != 1 or not self._is_plain(product, scores, inside):
+            return None
+        inside.add(product)
+        if any(not inside.issuperset(self._users[each]) for each in inside - {product}):
+            return None
+        for operand in (*self._bound[scores].args, values):
+            inside.update(self._views(operand))
+        results = self._behind(product)
+        return _Region((*sorted(inside | set(results), key=self._order.__getitem__),))
+
+    def _is_plain(self, product: relax.Var, scores: relax.Var, inside: set[relax.Var]) -> bool:
+        queries, keys = self._bound[scores].args
+        kinds = {dtype_of(each) for each in (product, scores, queries, keys)}
+        kinds |= {dtype_of(each) for each in self._bound[product].args}
+        if kinds != {"float32"} or not all(is_fixed(each.ty) for each in inside):
+            return False
+        softmax = next(each for each in inside if name_of(self._bound[each]) == "nn.softmax")
+        shape = shape_of(scores)
+        if (
+            int(self._bound[softmax].attrs.axis) % len(shape_of(softmax))
+            != len(shape_of(softmax)) - 1
+        ):
+            return False
+        n_heads = math.prod(shape[:-_MATRIX])
+        if any(shape_of(each)[-_MATRIX:] != shape[-_MATRIX:] for each in inside):
+            return False
+        if any(math.prod(shape_of(each)[:-_MATRIX]) != n_heads for each in inside):
+            return False
+        return self._fits([n_heads, *shape[-_MATRIX:]], shape_of(queries)[-1])
+
+    def _collect(self, expr: relax.Expr, inside: set[relax.Var]) -> bool:
+        """Add what follows from one product up to a variable; return whether anything does."""
+        if not isinstance(expr, relax.Var) or expr not in self._bound:
+            return False
+        if expr in inside:
+            return True
+        call = self._bound[expr]
+        if name_of(call) == "matmul":
+            is_first = all(name_of(self._bound[each]) != "matmul" for each in inside)
+        else:
+            # All operands are looked at.
+            follows = [self._collect(each, inside) for each in _operands(call)]
+            is_first = any(follows)
+        if is_first:
+            inside.add(expr)
+        return is_first
+
+    def _views(self, expr: relax.Expr) -> Iterator[relax.Var]:
+        """Yield the variables that move an operand, up to the last one that is not only a view."""
+        chain: list[relax.Var] = []
+        n_kept = 0
+        while isinstance(expr, relax.Var) and expr in self._bound:
+            bound = self._bound[expr]
+            if isinstance(bound, relax.TupleGetItem):
+                bound = self._bound.get(bound.tuple_value)
+            name = name_of(bound)
+            if name not in _VIEWS | _RESHAPES and not self._is_scaled(bound):
+                break
+            chain.append(expr)
+            if name in _VIEWS:
+                n_kept = len(chain)
+            expr = bound.args[0]
+        yield from chain[:n_kept]
+
+    def _is_scaled(self, call: relax.Expr) -> bool:
+        return name_of(call) == "multiply" and isinstance(call.args[1], GenericConst)
+
+    def _behind(self, variable: relax.Var) -> list[relax.Var]:
+        """Return the variables that move a result, up to the last one that is not only a view."""
+        chain: list[relax.Var] = []
+        n_kept = 0
+        while variable not in self._outputs and len(self._users.get(variable, [])) == 1:
+            (variable,) = self._users[variable]
+            name = name_of(self._bound[variable])
+            if name not in {"permute_dims"} | _RESHAPES:
+                break
+            chain.append(variable)
+            if name == "permute_dims":
+                n_kept = len(chain)
+        return chain[:n_kept]
+
+    def _outlined(self, region: _Region) -> tuple[relax.Function, list[relax.Expr]]:
+        """Return a function of a region, and the arguments of its call."""
+        held: dict[relax.Expr, relax.Var] = {}
+        arguments: list[relax.Expr] = []
+
+        def inner(expr: relax.Expr, *, is_literal: bool) -> relax.Expr:
+            is_constant = isinstance(expr, GenericConst)
+            if not (is_constant and not is_literal) and not isinstance(expr, relax.Var):
+                return expr
+            if expr not in held:
+                held[expr] = relax.Var(f"p{len(arguments)}", expr.ty)
+                arguments.append(expr)
+            return held[expr]
+
+        builder = relax.BlockBuilder()
+        calls = [(each, self._call_of(each)) for each in region.variables]
+        inside = set(region.variables)
+        for _, call in calls:
+            for arg in call.args:
+                if arg not in inside:
+                    inner(arg, is_literal=_is_literal(call, arg))
+        parameters = list(held.values())
+        with builder.function(ATTENTION, parameters):
+            with builder.dataflow():
+                for variable, call in calls:
+                    args = [inner(arg, is_literal=_is_literal(call, arg)) for arg in call.args]
+                    filled = self._filled_softmax(call)
+                    if filled is not None:
+                        source, fill = filled
+                        held[variable] = builder.emit(self._softmax_or(held[source], fill))
+                        continue
+                    again = relax.Call(call.op, args, call.attrs, call.ty_args)
+                    held[variable] = builder.emit(_without_units(builder, call, again))
+                result = builder.emit_output(held[region.variables[-1]])
+            builder.emit_func_output(result)
+        function = builder.get()[ATTENTION].without_attr("global_symbol")
+        return function.with_attr(REGION, True), arguments
+
+    def _softmax_or(self, scores: relax.Expr, fill: float) -> relax.Call:
+        operand = te.placeholder(shape_of(scores), dtype_of(scores))
+        function = te.create_prim_func(
+            [operand, softmax_or(operand, fill)], index_dtype_override="int64"
+        )
+        name = self.builder_.add_func(function.without_attr("global_symbol"), "softmax")
+        return relax.call_tir(name, (scores,), scores.ty)
+
+    def _filled_softmax(self, call: relax.Call) -> tuple[relax.Expr, float] | None:
+        """Return the operand of a softmax whose NaN a call replaces by a number, and that."""
+        if name_of(call) != "where" or not isinstance(call.args[1], GenericConst):
+            return None
+        condition, fill, source = call.args
+        test, softmax = (self._bound.get(each) for each in (condition, source))
+        value = fill.value.numpy()
+        if test is None or softmax is None or value.size != 1:
+            return None
+        if name_of(test) != "isnan" or not test.args[0].same_as(source):
+            return None
+        return (softmax.args[0], float(value)) if name_of(softmax) == "nn.softmax" else None
+
+    def _call_of(self, variable: relax.Var) -> relax.Call:
+        """Return the call that computes a variable; a slice for a part of a split."""
+        bound = self._bound[variable]
+        if not isinstance(bound, relax.TupleGetItem):
+            return bound
+        split = self._bound[bound.tuple_value]
+        parts = [shape_of_type(field) for field in bound.tuple_value.ty.fields]
+        axis = int(split.attrs.axis) % len(parts[0])
+        begin = sum(part[axis] for part in parts[: bound.index])
+        end = begin + parts[bound.index][axis]
+        return relax.op.strided_slice(split.args[0], axes=[axis], begin=[begin], end=[end])
+
+
+def _without_units(
+    builder: relax.BlockBuilder, original: relax.Call, call: relax.Call
+) -> relax.Expr:
+    """Return a reshape that only adds or drops axes of one element as such; others as they are."""
+    if name_of(call) != "reshape":
+        return call
+    source, shape = shape_of(original.args[0]), shape_of(original)
+    if [each for each in source if each > 1] != [each for each in shape if each > 1]:
+        return call
+    value = call.args[0]
+    if 1 in source:
+        value = builder.emit(relax.op.squeeze(value, [n for n, x in enumerate(source) if x == 1]))
+    return relax.op.expand_dims(value, [n for n, each in enumerate(shape) if each == 1])
+
+
+def _operands(call: relax.Expr) -> list[relax.Expr]:
+    """Return the operands of an operator that may lie between the products; none of others."""
+    return list(call.args) if name_of(call) in _INSIDE else []
+
+
+def shape_of_type(kind: relax.TensorType) -> tuple[int, ...]:
+    """Return the shape of a type of tensors with fixed extents."""
+    return tuple(int(extent) for extent in kind.shape)
+
+
+def _is_literal(call: relax.Call, arg: relax.Expr) -> bool:
+    """Return whether an operator takes a constant as a number, not as a tensor."""
+    return isinstance(arg, GenericConst) and not arg.ty.shape.values and name_of(call) != "where"
