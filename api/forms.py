@@ -29,7 +29,9 @@ class TuneForm(TuneSpec):
     input: Annotated[
         _Lines,
         Field(
-            [], description="`NAME=1,3,224,224`: shape of a dynamic input; again for another set."
+            [],
+            description="`NAME=1,3,224,224`: shape of a dynamic input; again for another set. "
+            "`NAME=16000`: value of an input of one element.",
         ),
     ]
     bucket: Annotated[

@@ -37,8 +37,9 @@ InputOption = Annotated[
         "--input",
         "-i",
         metavar="NAME=1,3,224,224",
-        help="Shape of an input with dynamic dimensions; repeat for each input. Repeat an input "
-        "name to add another shape configuration.",
+        help="Shape of an input with dynamic dimensions, or the value of an input of one element "
+        "(sr=16000), which becomes a constant; repeat for each input. Repeat an input name to add "
+        "another shape configuration.",
         show_default=False,
         rich_help_panel=MODEL_PANEL,
     ),

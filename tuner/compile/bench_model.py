@@ -66,6 +66,7 @@ def load_bench_model(
         seed = source.random_weights
     zoo = reference.startswith("zoo:")
     shapes = {name: shape for name, (shape, _) in program.inputs.items()}
+    shapes |= {name: (value,) for name, value in program.values.items()}
     query = ModelQuery(reference, {} if zoo else shapes, seed)
     with fresh_worker(settings, access=_access(reference, folder)) as worker:
         loaded = _load(settings, worker, query, described)
@@ -77,6 +78,7 @@ def load_bench_model(
             dict(program.inputs),
             seed,
             str(folder),
+            dict(program.values),
             timeout_secs=_TIMEOUT_SECS,
             returns=Original,
         )

@@ -158,8 +158,7 @@ def build_into_cache(
     _store(context, networks, made.entry, manifest)
     return CachedLibrary(
         entry=made.entry,
-        # Another file may have been cleaned to the same network.
-        manifest=replace(_with_records(manifest, best), source=networks[0].model.source),
+        manifest=_with_models(_with_records(manifest, best), networks),
         cached=made.hit,
         steps=files.steps,
         compile_secs=float(made.entry.info["secs"]),
@@ -184,6 +183,15 @@ def _with_records(
         for entry in manifest.subgraphs
     )
     return replace(manifest, subgraphs=subgraphs)
+
+
+def _with_models(manifest: manifests.Manifest, networks: Sequence[Prepared]) -> manifests.Manifest:
+    """Replace the origin: another file, or other values, may have been cleaned to the same."""
+    programs = tuple(
+        replace(program, values=dict(network.model.values))
+        for program, network in zip(manifest.programs, networks, strict=True)
+    )
+    return replace(manifest, source=networks[0].model.source, programs=programs)
 
 
 def _store(

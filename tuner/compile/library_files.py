@@ -137,6 +137,7 @@ class LibraryFiles:
                     inputs=dict(network.model.file.inputs),
                     weights=program.weights,
                     calls=dict(program.calls),
+                    values=dict(network.model.values),
                 )
                 for network, program in zip(self.networks, result.programs, strict=True)
             ),

@@ -81,6 +81,7 @@ def _find(cache: Cache, key: Key) -> LoadedModel | None:
         outputs=tuple(info["outputs"]),
         notes=tuple(info["notes"]),
         source=Source(**info["source"]) if info["source"] else None,
+        values=info["values"],
     )
 
 
@@ -96,6 +97,7 @@ def _add(cache: Cache, key: Key, loaded: LoadedModel) -> None:
         "outputs": list(loaded.outputs),
         "notes": list(loaded.notes),
         "source": vars(loaded.source) if loaded.source else None,
+        "values": dict(loaded.values),
     }
     cache.remember(key, info)
 

@@ -127,7 +127,7 @@ def parse_input(text: str) -> tuple[str, tuple[int, ...]]:
     """Read one input shape, such as ``NAME=1,3,224,224``; a name may itself hold ``=``.
 
     Raises:
-        ModelError: If the text has another form, or a dimension is below 1.
+        ModelError: If the text has another form, or one of several dimensions is below 1.
     """
     name, equals, sizes = text.rpartition("=")
     try:
@@ -138,7 +138,8 @@ def parse_input(text: str) -> tuple[str, tuple[int, ...]]:
         raise ModelError(
             f"cannot read {text!r}: expected NAME=1,3,224,224", field="input", code="input-shape"
         )
-    if min(shape) < 1:
+    # A single number may be the value of a scalar.
+    if len(shape) > 1 and min(shape) < 1:
         raise ModelError(
             f"every dimension must be at least 1, got {text!r}", field="input", code="input-shape"
         )

@@ -87,6 +87,7 @@ class Program:
         inputs: Shape and dtype by input name.
         weights: Indices of the weights that the function takes after the inputs.
         calls: Kernel calls by workload.
+        values: Values of the model's inputs that are constants of the program, by name.
     """
 
     entry: str
@@ -94,6 +95,7 @@ class Program:
     inputs: Inputs
     weights: tuple[int, ...]
     calls: Mapping[str, int]
+    values: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

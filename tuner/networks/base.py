@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,6 +36,7 @@ class Network:
         inputs: Inputs by name, in the order of the model.
         outputs: Outputs by name, in the order of the model.
         notes: Changes made to the model and advice for the user, one sentence each.
+        values: Values of the inputs that became constants, by name.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Network:
     inputs: dict[str, TensorSpec]
     outputs: dict[str, TensorSpec]
     notes: tuple[str, ...]
+    values: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class LoadedModel:
         outputs: Names of the outputs, in order.
         notes: Changes made to the model.
         source: The model before it was cleaned; None if there is none, as in tests.
+        values: Values of the inputs that became constants, by name.
     """
 
     name: str
@@ -66,6 +69,7 @@ class LoadedModel:
     outputs: tuple[str, ...]
     notes: tuple[str, ...]
     source: Source | None = None
+    values: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,22 @@
 """Replacement of operators that ONNX Runtime's optimiser writes by those of the standard."""
 
 from collections.abc import Callable
+from math import pi, sqrt
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper
 
-from tuner.networks.graph import nodes_within
-from tuner.networks.node_builder import Replacement, UnknownValueError
+from tuner.networks.fused_attention import (
+    replace_attention,
+    replace_embed_layer_norm,
+    replace_grouped_attention,
+    replace_multi_head_attention,
+    replace_rotary_embedding,
+)
+from tuner.networks.graph import Array, nodes_within
+from tuner.networks.node_builder import Replacement, UnknownValueError, opset_of
 
 DOMAIN = "com.microsoft"
 
@@ -72,6 +80,76 @@ def _simplified_layer_norm(b: Replacement) -> None:
     _norm(b, b.as_float(b.input(0), dtype), b.input(1), dtype, 1e-5)
 
 
+def _embed_layer_norm(b: Replacement) -> None:
+    total = replace_embed_layer_norm(b)
+    dtype = b.dtype(b.input(5))
+    if any(b.node.output[2:]):
+        b.add("Identity", total, output=b.node.output[2])
+    value = b.as_float(total, dtype)
+    _norm(b, value, b.input(5), dtype, 1e-12, is_centred=True, shift=b.input(6))
+
+
+def _gelu(b: Replacement) -> None:
+    """Replace Gelu and BiasGelu."""
+    data = b.add("Add", b.input(0), b.input(1)) if b.input(1) else b.input(0)
+    dtype = b.dtype(b.input(0), b.input(1))
+    half, one, root = (b.constant(np.array(each, dtype)) for each in (0.5, 1, sqrt(2)))
+    grown = b.add("Add", b.add("Erf", b.add("Div", data, root)), one)
+    b.add("Mul", b.add("Mul", data, half), grown, output=b.node.output[0])
+
+
+def _fast_gelu(b: Replacement) -> None:
+    data = b.add("Add", b.input(0), b.input(1)) if b.input(1) else b.input(0)
+    dtype = b.dtype(b.input(0), b.input(1))
+    half, one, factor, cubic = (
+        b.constant(np.array(each, dtype)) for each in (0.5, 1, sqrt(2 / pi), 0.044715)
+    )
+    cube = b.add("Mul", b.add("Mul", data, data), data)
+    inner = b.add("Mul", b.add("Add", data, b.add("Mul", cube, cubic)), factor)
+    grown = b.add("Add", b.add("Tanh", inner), one)
+    b.add("Mul", b.add("Mul", data, half), grown, output=b.node.output[0])
+
+
+def _gather_blocks(b: Replacement) -> None:
+    """Replace a Gather of rows whose blocks have a scale each; the table stays quantised."""
+    codes, zeros = b.array(0), b.array(3)
+    scales = b.shape(b.input(2))
+    bits, block = int(b.attribute("bits", 4)), int(b.attribute("block_size", 128))
+    if codes is None or b.attribute("gather_axis", 0) or len(scales) != 2:
+        raise UnknownValueError
+    if b.attribute("quantize_axis", 1) not in (1, -1):
+        raise UnknownValueError
+    is_packed = codes.dtype == np.uint8 and bits < 8
+    if is_packed:
+        codes = _unpacked(codes, bits)
+        zeros = None if zeros is None else _unpacked(zeros, bits)[:, : scales[1]]
+    if zeros is None:
+        middle = 1 << (bits - 1) if b.dtype(b.input(0)) == np.uint8 else 0
+        zeros = np.full(scales, middle)
+    if codes.shape[1] != scales[1] * block:
+        raise UnknownValueError
+    kind = np.uint8 if codes.min(initial=0) >= 0 else np.int8
+    rows, shifts, factors = (
+        b.add("Gather", each, b.input(1), axis=0)
+        for each in (b.constant(codes.astype(kind)), b.constant(zeros.astype(kind)), b.input(2))
+    )
+    number = helper.np_dtype_to_tensor_dtype(b.dtype(b.input(2)))
+    shape = b.shape(b.input(1))
+    last = b.constant(np.array([-1]))
+    blocks = b.reshape(b.add("Cast", rows, to=number), *shape, scales[1], block)
+    shift = b.add("Unsqueeze", b.add("Cast", shifts, to=number), last)
+    factor = b.add("Unsqueeze", factors, last)
+    scaled = b.add("Mul", b.add("Sub", blocks, shift), factor)
+    b.reshape(scaled, *shape, codes.shape[1], output=b.node.output[0])
+
+
+def _unpacked(packed: Array, bits: int) -> Array:
+    """Return the numbers in the bytes of each row, the low bits first."""
+    shifts = np.arange(0, 8, bits)
+    parts = (packed[..., None] >> shifts) & ((1 << bits) - 1)
+    return parts.reshape(*packed.shape[:-1], -1)
+
+
 def _quick_gelu(b: Replacement) -> None:
     data = b.input(0)
     scaled = b.add("Mul", data, _scalar(b, data, b.attribute("alpha", 1.702)))
@@ -132,24 +210,51 @@ _ACTIVATIONS = {
 }
 
 CONTRIBUTED: dict[str, Callable[[Replacement], None]] = {
+    "Attention": replace_attention,
+    "BiasGelu": _gelu,
+    "EmbedLayerNormalization": _embed_layer_norm,
+    "FastGelu": _fast_gelu,
     "FusedConv": _with_activation("Conv", 3),
     "FusedGemm": _with_activation("Gemm", 3),
     "FusedMatMul": _fused_matmul,
+    "GatherBlockQuantized": _gather_blocks,
+    "Gelu": _gelu,
+    "GroupQueryAttention": replace_grouped_attention,
+    "MultiHeadAttention": replace_multi_head_attention,
     "QuickGelu": _quick_gelu,
+    "RotaryEmbedding": replace_rotary_embedding,
     "SimplifiedLayerNormalization": _simplified_layer_norm,
     "SkipLayerNormalization": _skip_layer_norm,
     "SkipSimplifiedLayerNormalization": _skip_simplified_layer_norm,
+    "TransposeMatMul": _fused_matmul,
 }
+# Operators that the standard has since the version.
+_STANDARDISED = {
+    "DequantizeLinear": 13,
+    "Pad": 11,
+    "QuantizeLinear": 13,
+    "Range": 11,
+    "Trilu": 14,
+}
+#: Domains whose operators are replaced, with the version that files may leave out.
+_DOMAINS = {DOMAIN: 1, "ai.onnx.ml": 3}
 
 
 def correct_domains(model: onnx.ModelProto) -> None:
-    """Name the domain of operators that ONNX Runtime's optimiser writes without it, in place."""
-    nodes = [
-        node
-        for node in nodes_within(model.graph)
-        if node.op_type in CONTRIBUTED and node.domain in ("", "ai.onnx")
-    ]
-    for node in nodes:
-        node.domain = DOMAIN
-    if nodes and all(each.domain != DOMAIN for each in model.opset_import):
-        model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    """Correct the domains of operators as ONNX Runtime reads them, in place.
+
+    Its optimiser writes operators of its own without their domain, and files without the version
+    of a domain; some operators of its own have become those of the standard.
+    """
+    opset = opset_of(model)
+    schemas = {each.name for each in onnx.defs.get_all_schemas()}
+    for node in nodes_within(model.graph):
+        is_standard = node.domain in ("", "ai.onnx")
+        if is_standard and node.op_type in CONTRIBUTED and node.op_type not in schemas:
+            node.domain = DOMAIN
+        if node.domain == DOMAIN and opset >= _STANDARDISED.get(node.op_type, opset + 1):
+            node.domain = ""
+    used = {node.domain for node in nodes_within(model.graph)}
+    named = {each.domain for each in model.opset_import}
+    for domain in (used & set(_DOMAINS)) - named:
+        model.opset_import.append(helper.make_opsetid(domain, _DOMAINS[domain]))

@@ -6,6 +6,7 @@ from math import prod
 import numpy as np
 import onnx
 
+from tuner.networks import classical
 from tuner.networks.contributed import CONTRIBUTED, DOMAIN
 from tuner.networks.fourier import replace_dft, replace_stft
 from tuner.networks.graph import Array
@@ -255,4 +256,5 @@ _STANDARD: dict[str, Callable[[Replacement], bool | None]] = {
 _REPLACEMENTS = {
     **{(domain, name): each for name, each in _STANDARD.items() for domain in ("", "ai.onnx")},
     **{(DOMAIN, name): each for name, each in CONTRIBUTED.items()},
+    **{(classical.DOMAIN, name): each for name, each in classical.CLASSICAL.items()},
 }

@@ -14,6 +14,7 @@ from tuner.networks.base import Network, TensorSpec, network_hash
 from tuner.networks.branches import inline_constant_branches
 from tuner.networks.contributed import correct_domains
 from tuner.networks.expansions import expand_operators
+from tuner.networks.fixed_values import fix_values, split_values
 from tuner.networks.folding import fold_affine
 from tuner.networks.functions import inline_functions
 from tuner.networks.graph import drop_unused_constants, nodes_within
@@ -21,6 +22,7 @@ from tuner.networks.loops import check_loops, refuse_loops, unroll_loops
 from tuner.networks.node_builder import Tables
 from tuner.networks.onnx_file import check_size
 from tuner.networks.quantised import replace_quantised
+from tuner.networks.random_draws import refuse_random
 from tuner.networks.shapes import Dims, fix_shapes
 from tuner.networks.simplifying import simplify
 from tuner.networks.subgraphs import separate_names
@@ -44,7 +46,8 @@ def clean(
 
     Args:
         model: Model, which is not changed.
-        inputs: Shapes for inputs with dynamic dimensions.
+        inputs: Shapes for inputs with dynamic dimensions; values of inputs with one element, see
+            :mod:`tuner.networks.fixed_values`.
         name: Display name, not part of the hash.
         notes: Notes on earlier changes; those of this function are appended.
         sizes: Sizes of dynamic dimensions by name.
@@ -58,19 +61,23 @@ def clean(
             would pass the 2 GB protobuf limit.
     """
     model = _prepare(model)
+    requested, values = split_values(declared_inputs(model), inputs or {})
+    fix_values(model, values)
     declared = declared_inputs(model)
-    shapes = fix_shapes(declared, inputs or {}, sizes or {})
+    shapes = fix_shapes(declared, requested, sizes or {})
     _set_input_shapes(model, shapes)
     correct_domains(model)
     _check(model)
     check_loops(model)
     fixed = [key for key in shapes if declared[key] != shapes[key]]
     notes += tuple(f"fixed {key} to {'x'.join(map(str, shapes[key]))}" for key in fixed)
-    declared_outputs = {} if fixed else _copy_outputs(model)
+    notes += tuple(f"fixed {key} to the value {value}" for key, value in values.items())
+    declared_outputs = {} if fixed or values else _copy_outputs(model)
     _clear_output_shapes(model)
     before = _count_operators(model)
     model = inline_functions(model)
     separate_names(model.graph)
+    refuse_random(model)
     n_quantised = replace_quantised(model).total()
     n_sums = replace_sums(model)
     model, problem = simplify(model)
@@ -91,7 +98,7 @@ def clean(
     specs = {info.name: _spec(info) for info in model.graph.input}
     outputs = {info.name: _spec(info) for info in model.graph.output}
     data = _serialise(model)
-    return Network(name, "onnx", data, network_hash(data, specs), specs, outputs, notes)
+    return Network(name, "onnx", data, network_hash(data, specs), specs, outputs, notes, values)
 
 
 def declared_inputs(model: onnx.ModelProto) -> dict[str, Dims]:

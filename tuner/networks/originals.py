@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # Key under which ONNX names an external file; without it, all weights are in the model's file.
 _EXTERNAL_KEY = b"location"
+_NO_VALUES: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ def write_original(
     inputs: Inputs,
     random_weights: int | None,
     folder: str,
+    values: Mapping[str, int] = _NO_VALUES,
 ) -> Original:
     """Return the file of a model without cleaning it; a generated or changed one is written.
 
@@ -76,24 +78,29 @@ def write_original(
         inputs: Shape and dtype by name of the inputs that are left after cleaning.
         random_weights: Seed of random weights; None keeps those of the model.
         folder: Folder for a file that is written.
+        values: Values of inputs that become constants of the file, by name.
 
     Raises:
         ModelError: If the model cannot be read.
     """
     if Path(reference).suffix.lower() == ".pt2":
         return Original(reference, "pt2", Path(reference).name, inputs, {})
+    from tuner.networks.fixed_values import fix_values
+
     zoo = reference.startswith("zoo:")
     model = _generate(reference) if zoo else _read(Path(reference))
+    fix_values(model, values)
     symbols = _symbols(model, inputs)
     inputs = {**_all_inputs(model, symbols), **inputs}
     path, description = reference, reference if zoo else Path(reference).name
-    if zoo or random_weights is not None:
+    if zoo or values or random_weights is not None:
         description += ", as generated" if zoo else ", not cleaned"
         if random_weights is not None:
             from tuner.networks.weights import randomise_weights
 
             model = randomise_weights(model, random_weights)
             description += f", random weights of seed {random_weights}"
+        description += "".join(f", {name}={value}" for name, value in values.items())
         path = str(Path(folder) / "original.onnx")
         Path(path).write_bytes(model.SerializeToString())
     return Original(path, "onnx", description, inputs, symbols)

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 import onnx
 
 from tuner.errors import ModelError
-from tuner.networks.graph import nodes_within
+from tuner.networks.foreign import is_foreign
+from tuner.networks.foreign import refusal as refuse_operators
+from tuner.networks.graph import constant_readers, nodes_within
 
 _MAX_NAMED = 3
 
@@ -20,25 +22,50 @@ def refusal(model: onnx.ModelProto, output: str) -> ModelError:
     lost = _first_unknown(model, output)
     branches = [node for node in lost if node.op_type == "If"]
     if branches:
-        names = _inputs_behind(model.graph, branches[0].input[0])
-        return ModelError(
-            f"output {output!r} comes from a branch (If) that the model chooses by "
-            f"{_named('its input', names)}: make the choice a constant of the model, or export "
-            "the branch alone",
-            code="data-dependent-shape",
-        )
-    custom = sorted({f"{n.domain}.{n.op_type}" for n in lost if n.domain not in ("", "ai.onnx")})
-    described = custom or [_describe(model.graph, node) for node in lost[:_MAX_NAMED]]
+        return _branch_refusal(model.graph, output, branches[0])
+    foreign = [node for node in lost if is_foreign(node)]
+    if foreign:
+        return refuse_operators(model, foreign)
+    described = [_describe(model.graph, node) for node in lost[:_MAX_NAMED]]
     return ModelError(
         f"the shape of output {output!r} cannot be inferred from the inputs; operators without a "
-        f"known shape: {', '.join(described) or 'none'}; "
-        + (
-            "replace them in the model"
-            if custom
-            else "make what their shapes depend on a constant, or export the model up to them"
-        ),
+        f"known shape: {', '.join(described) or 'none'}; make what their shapes depend on a "
+        "constant, or export the model up to them",
         code="data-dependent-shape",
     )
+
+
+def _branch_refusal(graph: onnx.GraphProto, output: str, branch: onnx.NodeProto) -> ModelError:
+    """Return the error for an If whose branch is unknown; it suggests values of scalar inputs."""
+    names = _inputs_behind(graph, branch.input[0])
+    declared = {info.name: info for info in graph.input}
+    are_scalars = bool(names) and all(
+        all(dim.dim_value == 1 for dim in declared[name].type.tensor_type.shape.dim)
+        for name in names
+    )
+    examples = " ".join(f"{name}={_compared_with(graph, name)}" for name in names)
+    remedy = (
+        f"fix it among the input shapes, for example {examples}"
+        if are_scalars
+        else "make the choice a constant of the model"
+    )
+    return ModelError(
+        f"output {output!r} comes from a branch (If) that the model chooses by "
+        f"{_named('its input', names)}: {remedy}, or export the branch alone",
+        field="input" if are_scalars else None,
+        code="data-dependent-shape",
+    )
+
+
+def _compared_with(graph: onnx.GraphProto, name: str) -> str:
+    """Return a number that an input is compared with; ``NUMBER`` if there is none."""
+    constants = constant_readers(graph)
+    for node in graph.node:
+        if node.op_type == "Equal" and name in node.input:
+            for other in node.input:
+                if other in constants:
+                    return str(int(constants[other]().reshape(-1)[0]))
+    return "NUMBER"
 
 
 def _first_unknown(model: onnx.ModelProto, output: str) -> list[onnx.NodeProto]:

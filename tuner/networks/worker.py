@@ -36,6 +36,7 @@ def load_model(
         outputs=tuple(network.outputs),
         notes=network.notes,
         source=source_of(reference, random_weights),
+        values=network.values,
     )
 
 

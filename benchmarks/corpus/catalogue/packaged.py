@@ -84,21 +84,18 @@ _WHEELS = (
 )
 
 
-def _silero(name: str, file: str, *, has_rate: bool) -> Entry:
-    return Entry(
-        name,
-        "speech",
-        Packaged(_SILERO, f"silero_vad/data/{file}.onnx"),
-        {"input": (1, 576), "state": (2, 1, 128)},
-        {"sr": 16000} if has_rate else {},
-    )
+def _silero(name: str, file: str) -> Entry:
+    shapes: dict[str, tuple[int, ...]] = {"input": (1, 576), "state": (2, 1, 128)}
+    # A scalar takes its value in the place of a shape.
+    rate = {} if name == "silero-vad-half" else {"sr": (16000,)}
+    return Entry(name, "speech", Packaged(_SILERO, f"silero_vad/data/{file}.onnx"), shapes | rate)
 
 
 _SPEECH = (
-    _silero("silero-vad", "silero_vad", has_rate=True),
-    _silero("silero-vad-16k", "silero_vad_16k_op15", has_rate=True),
-    _silero("silero-vad-half", "silero_vad_half", has_rate=False),
-    _silero("silero-vad-ifless", "silero_vad_op18_ifless", has_rate=True),
+    _silero("silero-vad", "silero_vad"),
+    _silero("silero-vad-16k", "silero_vad_16k_op15"),
+    _silero("silero-vad-half", "silero_vad_half"),
+    _silero("silero-vad-ifless", "silero_vad_op18_ifless"),
     Entry(
         "silero-vad-fixed",
         "speech",

@@ -10,6 +10,7 @@ def test_parse_input_reads_name_and_shape() -> None:
     """The last equals sign ends the name."""
     assert parse_input("data=1,3,224,224") == ("data", (1, 3, 224, 224))
     assert parse_input("a=b=7") == ("a=b", (7,))
+    assert parse_input("scalar=0") == ("scalar", (0,))
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,6 @@ def test_a_branch_of_another_shape_is_refused_with_its_input() -> None:
     inputs: dict[str, tuple[int | str, ...]] = {"data": (3,), "rate": (1,)}
     proto = model(nodes, inputs, {"y": ("k",)}, {"limit": np.array([1.0], "float32")})
 
-    with pytest.raises(ModelError, match=r"branch \(If\).*its input 'rate'") as caught:
+    with pytest.raises(ModelError, match=r"branch \(If\).*rate=NUMBER") as caught:
         clean(proto)
     assert caught.value.code == "data-dependent-shape"

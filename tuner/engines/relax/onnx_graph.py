@@ -11,6 +11,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from tuner.engines.relax.converters import CONVERTERS
 from tuner.engines.relax.linkable import describe
 from tuner.errors import ModelError, described
+from tuner.networks.foreign import is_foreign, refusal
 
 
 def import_graph(model: onnx.ModelProto) -> tvm.IRModule:
@@ -19,6 +20,7 @@ def import_graph(model: onnx.ModelProto) -> tvm.IRModule:
     Raises:
         ModelError: If an operator has no converter, or its converter fails on it.
     """
+    _refuse_unknown(model)
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
     importer = _Importer(None, "float32")
     with described(lambda kind: _refusal("the graph", kind)):
@@ -29,14 +31,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
     """Importer that prefers own converters, and names the operator that it cannot convert."""
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
-        known = {*onnx_frontend._get_convert_map(), *CONVERTERS, "If", "Constant"}
-        unknown = sorted({_full_name(node) for node in graph.node if node.op_type not in known})
-        if unknown:
-            raise ModelError(
-                f"the model has operators without a converter: {', '.join(unknown)}; replace them "
-                "in the model, or export the model without them",
-                code="unsupported-operator",
-            )
+        """Leave the check to :func:`import_graph`, which knows the shapes."""
 
     def _convert_operator(
         self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int
@@ -48,6 +43,18 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             if op_name in CONVERTERS:
                 return self.bb.normalize(CONVERTERS[op_name](self.bb, inputs, attrs, opset))
             return super()._convert_operator(op_name, inputs, attrs, opset)
+
+
+def _refuse_unknown(model: onnx.ModelProto) -> None:
+    """Refuse operators without a converter, and those of other domains with a known name.
+
+    Raises:
+        ModelError: If there is one.
+    """
+    known = {*onnx_frontend._get_convert_map(), *CONVERTERS, "If", "Constant"}
+    unknown = [node for node in model.graph.node if is_foreign(node) or node.op_type not in known]
+    if unknown:
+        raise refusal(model, unknown)
 
 
 def _add_bounds(inputs: Any, attrs: dict[str, Any]) -> None:
@@ -63,7 +70,3 @@ def _refusal(subject: str, kind: str) -> ModelError:
         "export the model with constant shapes and axes, or without this operator",
         code="unsupported-operator",
     )
-
-
-def _full_name(node: onnx.NodeProto) -> str:
-    return f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)

@@ -1,0 +1,172 @@
+"""Operators of classical machine learning compute what ONNX Runtime computes."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.tuner.networks.models import Array
+from tests.tuner.networks.single_nodes import both, node_model
+from tuner.errors import ModelError
+from tuner.networks.onnx import clean
+
+_RNG = np.random.default_rng(0)
+_DATA = _RNG.standard_normal((20, 4)).astype("float32")
+_GAPS = np.where(_DATA > 0, np.nan, _DATA).astype("float32")
+_ROWS = np.vstack([_DATA[:3], np.zeros((1, 4)), -np.ones((1, 4))]).astype("float32")
+_TRANSFORMS = ["NONE", "LOGISTIC", "SOFTMAX"]
+
+
+def check(op: str, *operands: Array, n_outputs: int = 1, **attributes: Any) -> None:
+    """Compare the outputs of a model with those of its cleaned form."""
+    feeds = {f"x{index}": each for index, each in enumerate(operands)}
+    proto = node_model(f"ai.onnx.ml:{op}", feeds, [*feeds], n_outputs=n_outputs, **attributes)
+    for actual, expected in zip(*both(proto, feeds), strict=True):
+        assert actual.dtype == expected.dtype
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "attributes"),
+    [
+        ("Scaler", [_DATA], {"offset": [1.0, 2.0, 3.0, 4.0], "scale": [2.0, 1.0, 1.0, 0.5]}),
+        ("Scaler", [np.arange(8).reshape(2, 4)], {"offset": [1.0], "scale": [2.0]}),
+        ("Normalizer", [_ROWS], {"norm": "MAX"}),
+        ("Normalizer", [_ROWS], {"norm": "L1"}),
+        ("Normalizer", [_ROWS], {"norm": "L2"}),
+        ("Binarizer", [_DATA], {"threshold": 0.3}),
+        (
+            "Imputer",
+            [_GAPS],
+            {"imputed_value_floats": [1.0, 2.0, 3.0, 4.0], "replaced_value_float": float("nan")},
+        ),
+        ("ArrayFeatureExtractor", [_DATA, np.array([2, 0])], {}),
+        ("ArrayFeatureExtractor", [_DATA[0], np.array([2, 0])], {}),
+        ("FeatureVectorizer", [_DATA, _DATA[:, :2]], {"inputdimensions": [4, 2]}),
+        ("OneHotEncoder", [np.array([[1, 3], [2, 9]])], {"cats_int64s": [1, 2, 3]}),
+        (
+            "LabelEncoder",
+            [np.array([1, 3, 7])],
+            {"keys_int64s": [1, 3], "values_floats": [0.5, 0.7], "default_float": 9.0},
+        ),
+        (
+            "LabelEncoder",
+            [np.array([[1, 3, 7]])],
+            {"keys_int64s": [1, 3], "values_int64s": [5, 7]},
+        ),
+    ],
+)
+def test_features(op: str, operands: list[Array], attributes: dict[str, Any]) -> None:
+    """Rows of zeros, unknown keys and single rows included."""
+    check(op, *operands, **attributes)
+
+
+@pytest.mark.parametrize("transform", _TRANSFORMS)
+def test_linear_models(transform: str) -> None:
+    """Several targets and classes have a score each."""
+    scores: dict[str, Any] = {
+        "coefficients": [float(each) for each in _RNG.standard_normal(12)],
+        "intercepts": [0.1, 0.2, 0.3],
+        "post_transform": transform,
+    }
+    check("LinearRegressor", _DATA, targets=3, **scores)
+    check("LinearClassifier", _DATA, n_outputs=2, classlabels_ints=[3, 5, 9], **scores)
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC"])
+def test_a_linear_model_of_two_classes(transform: str) -> None:
+    """One score is that of the second class."""
+    coefficients = [float(each) for each in _RNG.standard_normal(4)]
+    check(
+        "LinearClassifier",
+        _DATA,
+        n_outputs=2,
+        classlabels_ints=[3, 5],
+        coefficients=coefficients,
+        intercepts=[0.1],
+        post_transform=transform,
+    )
+
+
+def forest(kind: str, ids: list[int], low: float, mode: str = "BRANCH_LEQ") -> dict[str, Any]:
+    """Return the attributes of five random trees, unbalanced and up to four levels deep.
+
+    Args:
+        kind: ``target`` or ``class``.
+        ids: Targets or classes that each leaf has a weight for.
+        low: Least weight; the largest is 1.
+        mode: Comparison of all decisions.
+    """
+    nodes: list[dict[str, Any]] = []
+    leaves: list[dict[str, Any]] = []
+
+    def grow(tree: int, level: int) -> int:
+        number = sum(each["treeids"] == tree for each in nodes)
+        node = {"treeids": tree, "nodeids": number, "modes": "LEAF", "featureids": 0}
+        node |= {"values": 0.0, "truenodeids": 0, "falsenodeids": 0}
+        nodes.append(node)
+        if level < 4 and (level == 0 or _RNG.random() < 0.8):
+            node["modes"], node["featureids"] = mode, int(_RNG.integers(0, 4))
+            node["values"] = float(_RNG.standard_normal())
+            node["truenodeids"] = grow(tree, level + 1)
+            node["falsenodeids"] = grow(tree, level + 1)
+            return int(number)
+        for each in ids:
+            weight = float(_RNG.uniform(low, 1))
+            leaves.append({"treeids": tree, "nodeids": number, "ids": each, "weights": weight})
+        return int(number)
+
+    for tree in range(5):
+        grow(tree, 0)
+    columns = {f"nodes_{key}": [each[key] for each in nodes] for key in nodes[0]}
+    return columns | {f"{kind}_{key}": [each[key] for each in leaves] for key in leaves[0]}
+
+
+@pytest.mark.parametrize("transform", _TRANSFORMS)
+def test_forests(transform: str) -> None:
+    """Several targets and classes have a score each."""
+    trees = forest("target", [0, 1], -1)
+    check("TreeEnsembleRegressor", _DATA, n_targets=2, post_transform=transform, **trees)
+    trees = forest("class", [0, 1, 2], -1)
+    labels: dict[str, Any] = {"n_outputs": 2, "classlabels_int64s": [3, 5, 9]}
+    check("TreeEnsembleClassifier", _DATA, post_transform=transform, **labels, **trees)
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC"])
+def test_an_average_of_trees(transform: str) -> None:
+    """A single target is not transformed."""
+    trees = forest("target", [0], -1, "BRANCH_LT")
+    how: dict[str, Any] = {
+        "aggregate_function": "AVERAGE",
+        "base_values": [0.5],
+        "post_transform": transform,
+    }
+    check("TreeEnsembleRegressor", _DATA, n_targets=1, **how, **trees)
+
+
+@pytest.mark.parametrize("low", [-1, 0])
+@pytest.mark.parametrize("ids", [[0], [0, 1]])
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC"])
+def test_forests_of_two_classes(low: float, ids: list[int], transform: str) -> None:
+    """Weights are those of one class or both; without one below 0 they are probabilities."""
+    trees = forest("class", ids, low)
+    labels: dict[str, Any] = {"n_outputs": 2, "classlabels_int64s": [0, 1]}
+    check("TreeEnsembleClassifier", _DATA, post_transform=transform, **labels, **trees)
+
+
+def test_what_has_no_replacement_is_named_with_its_shapes() -> None:
+    """The code is that of operators, though no shape behind it is known."""
+    proto = node_model(
+        "ai.onnx.ml:SVMRegressor",
+        {"data": _DATA},
+        ["data"],
+        kernel_type="LINEAR",
+        kernel_params=[0.0, 0.0, 0.0],
+        coefficients=[1.0, 2.0, 3.0, 4.0],
+        rho=[0.0],
+    )
+
+    with pytest.raises(ModelError, match=r"SVMRegressor of \(20, 4\); convert") as caught:
+        clean(proto)
+
+    assert caught.value.code == "unsupported-operator"

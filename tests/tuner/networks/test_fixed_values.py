@@ -1,0 +1,92 @@
+"""Inputs of one element can be fixed to a value, which chooses branches."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.tuner.networks.models import Array, run
+from tuner.errors import ModelError
+from tuner.networks.onnx import clean
+from tuner.networks.originals import write_original
+
+_DATA = np.array([1.0, 2.0], "float32")
+
+
+def rated(shape: tuple[int, ...], kind: int = TensorProto.INT64) -> onnx.ModelProto:
+    """Return a model that doubles its data at the rate 16 and reduces them otherwise."""
+    output = [helper.make_tensor_value_info("value", TensorProto.FLOAT, None)]
+    branches = {
+        "then_branch": helper.make_graph(
+            [helper.make_node("Add", ["data", "data"], ["value"])], "then", [], output
+        ),
+        "else_branch": helper.make_graph(
+            [helper.make_node("ReduceMax", ["data"], ["value"], keepdims=1)], "else", [], output
+        ),
+    }
+    nodes = [
+        helper.make_node("Cast", ["rate"], ["whole"], to=TensorProto.INT64),
+        helper.make_node("Equal", ["whole", "limit"], ["taken"]),
+        helper.make_node("If", ["taken"], ["y"], **branches),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        [
+            helper.make_tensor_value_info("data", TensorProto.FLOAT, (2,)),
+            helper.make_tensor_value_info("rate", kind, shape),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ("k",))],
+        [numpy_helper.from_array(np.array(16), "limit")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def output_at(rate: int, shape: tuple[int, ...]) -> Array:
+    """Return the output of a model whose rate is fixed."""
+    network = clean(rated(shape), {"rate": (rate,)})
+    assert [*network.inputs] == ["data"]
+    assert network.values == {"rate": rate}
+    assert f"fixed rate to the value {rate}" in network.notes
+    return run(network.model, {"data": _DATA})[0]
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_a_value_chooses_the_branch(shape: tuple[int, ...]) -> None:
+    """The input is a constant of the network."""
+    np.testing.assert_array_equal(output_at(16, shape), [2.0, 4.0])
+    np.testing.assert_array_equal(output_at(8, shape), 2.0)
+    np.testing.assert_array_equal(output_at(0, shape), 2.0)
+
+
+def test_the_refusal_says_what_to_give() -> None:
+    """The number is one that the model compares with; a shape is not a value."""
+    for given in ({}, {"rate": (1,)}):
+        with pytest.raises(ModelError, match=r"its input 'rate'.* for example rate=16,") as caught:
+            clean(rated((1,)), given)
+        assert caught.value.code == "data-dependent-shape"
+
+
+def test_a_value_must_be_of_the_type() -> None:
+    """A number that the type cannot hold is refused."""
+    with pytest.raises(ModelError, match="bool, which does not have the value 16") as caught:
+        clean(rated((), TensorProto.BOOL), {"rate": (16,)})
+
+    assert caught.value.code == "input-shape"
+
+
+def test_peers_run_the_model_with_the_value(tmp_path: Path) -> None:
+    """Their file has the constant, and the name of the model says so."""
+    path = tmp_path / "rated.onnx"
+    onnx.save(rated(()), path)
+
+    original = write_original(
+        str(path), {"data": ((2,), "float32")}, None, str(tmp_path), {"rate": 16}
+    )
+
+    assert original.description == "rated.onnx, not cleaned, rate=16"
+    assert [*original.inputs] == ["data"]
+    outputs = run(Path(original.path).read_bytes(), {"data": _DATA})
+    np.testing.assert_array_equal(outputs[0], [2.0, 4.0])

@@ -1,0 +1,233 @@
+"""Replacement of the operators of classical machine learning (ai.onnx.ml) by tensor operators.
+
+Strings, and tables of trees above the limit of all tables, stay.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from tuner.networks.graph import Array
+from tuner.networks.node_builder import Replacement, UnknownValueError
+from tuner.networks.trees import classifier_scores, regressor_scores
+
+DOMAIN = "ai.onnx.ml"
+
+
+def _floats(b: Replacement, index: int = 0) -> str:
+    """Return an input as float32."""
+    return b.add("Cast", b.input(index), to=TensorProto.FLOAT)
+
+
+def _array(b: Replacement, name: str) -> Array:
+    return np.array(b.attribute(name, []), np.float32)
+
+
+def _number(b: Replacement, number: float) -> str:
+    return b.constant(np.array(number, np.float32))
+
+
+def _scaler(b: Replacement) -> None:
+    value = _floats(b)
+    offset, scale = _array(b, "offset"), _array(b, "scale")
+    if offset.size:
+        value = b.add("Sub", value, b.constant(offset))
+    factor = b.constant(scale if scale.size else np.ones(1, np.float32))
+    b.add("Mul", value, factor, output=b.node.output[0])
+
+
+def _normalizer(b: Replacement) -> None:
+    """Replace by a quotient; rows of zeros stay as they are."""
+    value, norm = _floats(b), b.attribute("norm", b"MAX").decode()
+    if norm == "MAX":
+        total = b.reduce("ReduceMax", value, -1)
+    elif norm == "L1":
+        total = b.reduce("ReduceSum", b.add("Abs", value), -1)
+    else:
+        total = b.add("Sqrt", b.reduce("ReduceSum", b.add("Mul", value, value), -1))
+    is_zero = b.add("Equal", total, _number(b, 0))
+    divisor = b.add("Where", is_zero, _number(b, 1), total)
+    b.add("Div", value, divisor, output=b.node.output[0])
+
+
+def _binarizer(b: Replacement) -> None:
+    dtype = b.dtype(b.input(0))
+    threshold = b.constant(np.array(b.attribute("threshold", 0.0), dtype))
+    is_above = b.add("Greater", b.input(0), threshold)
+    kind = helper.np_dtype_to_tensor_dtype(dtype)
+    b.add("Cast", is_above, to=kind, output=b.node.output[0])
+
+
+def _imputer(b: Replacement) -> None:
+    dtype = b.dtype(b.input(0))
+    kind = "float" if dtype.kind == "f" else "int64"
+    values = np.array(b.attribute(f"imputed_value_{kind}s"), dtype)
+    replaced = b.attribute(f"replaced_value_{kind}", 0)
+    if dtype.kind == "f" and np.isnan(replaced):
+        is_missing = b.add("IsNaN", b.input(0))
+    else:
+        is_missing = b.add("Equal", b.input(0), b.constant(np.array(replaced, dtype)))
+    b.add("Where", is_missing, b.constant(values), b.input(0), output=b.node.output[0])
+
+
+def _array_feature_extractor(b: Replacement) -> None:
+    value = b.input(0)
+    if len(b.shape(value)) == 1:
+        value = b.reshape(value, 1, -1)
+    b.add("Gather", value, b.reshape(b.input(1), -1), axis=-1, output=b.node.output[0])
+
+
+def _feature_vectorizer(b: Replacement) -> None:
+    columns = []
+    for index, width in enumerate(b.attribute("inputdimensions")):
+        shape = b.shape(b.input(index))
+        if shape[-1] != width:
+            raise UnknownValueError
+        columns.append(b.reshape(_floats(b, index), shape[0] if len(shape) > 1 else 1, -1))
+    b.add("Concat", *columns, axis=1, output=b.node.output[0])
+
+
+def _one_hot_encoder(b: Replacement) -> None:
+    categories = b.attribute("cats_int64s")
+    if not categories or not b.attribute("zeros", 1):
+        raise UnknownValueError
+    whole = b.add("Cast", b.input(0), to=TensorProto.INT64)
+    places = b.reshape(whole, *b.shape(b.input(0)), 1)
+    is_hot = b.add("Equal", places, b.constant(np.array(categories)))
+    b.add("Cast", is_hot, to=TensorProto.FLOAT, output=b.node.output[0])
+
+
+def _label_encoder(b: Replacement) -> None:
+    """Replace by a look-up at the place of the key, or of the default behind them all."""
+    keys = b.attribute("keys_int64s") or b.attribute("keys_floats")
+    for kind, dtype, default in (("int64", np.int64, -1), ("float", np.float32, -0.0)):
+        values = b.attribute(f"values_{kind}s")
+        if keys and values:
+            table = np.array([*values, b.attribute(f"default_{kind}", default)], dtype)
+            break
+    else:
+        raise UnknownValueError
+    shape = b.shape(b.input(0))
+    given = b.constant(np.array(keys, b.dtype(b.input(0))))
+    is_key = b.add("Equal", b.reshape(b.input(0), *shape, 1), given)
+    found = b.add("Cast", is_key, to=TensorProto.FLOAT)
+    rest = b.constant(np.full((*shape, 1), 0.5, np.float32))
+    place = b.add("ArgMax", b.add("Concat", found, rest, axis=-1), axis=-1, keepdims=0)
+    b.add("Gather", b.constant(table), place, output=b.node.output[0])
+
+
+def _linear(b: Replacement, n_targets: int) -> str:
+    """Return the products with the coefficients plus the intercepts, (rows, targets)."""
+    weights = _array(b, "coefficients").reshape(n_targets, -1)
+    value = b.reshape(_floats(b), -1, weights.shape[1])
+    product = b.add("MatMul", value, b.constant(np.ascontiguousarray(weights.T)))
+    shift = _array(b, "intercepts")
+    return b.add("Add", product, b.constant(shift)) if shift.size else product
+
+
+def _linear_regressor(b: Replacement) -> None:
+    scores = _linear(b, int(b.attribute("targets", 1)))
+    _transformed(b, scores, b.node.output[0])
+
+
+def _linear_classifier(b: Replacement) -> None:
+    labels = b.attribute("classlabels_ints", [])
+    n_scores = len(_array(b, "intercepts")) or len(labels)
+    scores = _linear(b, n_scores)
+    if n_scores == 1 and len(labels) == 2:
+        _binary(b, scores, labels)
+    else:
+        _classify(b, scores, labels)
+
+
+def _binary(b: Replacement, score: str, labels: list[int]) -> None:
+    """Append the label and both scores of one score, (rows, 1), of the second class."""
+    kind = b.attribute("post_transform", b"NONE").decode()
+    if kind == "LOGISTIC":
+        score = b.add("Sigmoid", score)
+    elif kind != "NONE":
+        raise UnknownValueError
+    other = b.add("Sub", _number(b, 1), score)
+    limit = _number(b, 0.5 if kind == "LOGISTIC" else 0)
+    is_second = b.reshape(b.add("Greater", score, limit), -1)
+    first, second = (b.constant(np.array(label, np.int64)) for label in labels)
+    b.add("Where", is_second, second, first, output=b.node.output[0])
+    b.add("Concat", other, score, axis=1, output=b.node.output[1])
+
+
+def _classify(b: Replacement, scores: str, labels: list[int]) -> None:
+    """Append the label of the largest of the scores, (rows, classes), and all of them."""
+    if not labels:
+        raise UnknownValueError
+    place = b.add("ArgMax", scores, axis=1, keepdims=0)
+    b.add("Gather", b.constant(np.array(labels, np.int64)), place, output=b.node.output[0])
+    _transformed(b, scores, b.node.output[1])
+
+
+def _transformed(b: Replacement, scores: str, output: str) -> None:
+    kind = b.attribute("post_transform", b"NONE").decode()
+    operators = {"NONE": "Identity", "LOGISTIC": "Sigmoid", "SOFTMAX": "Softmax"}
+    if kind not in operators:
+        raise UnknownValueError
+    attributes = {"axis": 1} if kind == "SOFTMAX" else {}
+    b.add(operators[kind], scores, output=output, **attributes)
+
+
+def _tree_regressor(b: Replacement) -> None:
+    scores = regressor_scores(b)
+    # ONNX Runtime transforms the score of a single target by none of these functions.
+    is_single = b.attribute("n_targets", 1) == 1
+    if is_single and b.attribute("post_transform", b"NONE") != b"PROBIT":
+        b.add("Identity", scores, output=b.node.output[0])
+    else:
+        _transformed(b, scores, b.node.output[0])
+
+
+def _tree_classifier(b: Replacement) -> None:
+    labels, ids = b.attribute("classlabels_int64s", []), set(b.attribute("class_ids", []))
+    if len(labels) > 2:
+        _classify(b, classifier_scores(b, len(labels)), labels)
+        return
+    # Of two classes, the second has the label in ONNX Runtime if its own score is high enough.
+    is_positive = bool((_array(b, "class_weights") >= 0).all())
+    if len(labels) == 2 and ids == {0}:
+        score = classifier_scores(b, 1)
+        scores = _both_scores(b, score, is_positive=is_positive)
+    elif labels == [0, 1] and ids == {0, 1}:
+        scores = classifier_scores(b, 2)
+        score = b.add("Gather", scores, b.constant(np.array([1])), axis=1)
+    else:
+        raise UnknownValueError
+    is_second = b.add("Greater", score, _number(b, 0.5 if is_positive else 0))
+    first, second = (b.constant(np.array(label, np.int64)) for label in labels)
+    b.add("Where", b.reshape(is_second, -1), second, first, output=b.node.output[0])
+    _transformed(b, scores, b.node.output[1])
+
+
+def _both_scores(b: Replacement, score: str, *, is_positive: bool) -> str:
+    """Return the scores of two classes from that of the second, which may be a probability."""
+    kind = b.attribute("post_transform", b"NONE")
+    if kind == b"NONE" and is_positive:
+        other = b.add("Sub", _number(b, 1), score)
+    elif kind in (b"NONE", b"LOGISTIC"):
+        other = b.add("Neg", score)
+    else:
+        raise UnknownValueError
+    return b.add("Concat", other, score, axis=1)
+
+
+CLASSICAL: dict[str, Callable[[Replacement], None]] = {
+    "ArrayFeatureExtractor": _array_feature_extractor,
+    "Binarizer": _binarizer,
+    "FeatureVectorizer": _feature_vectorizer,
+    "Imputer": _imputer,
+    "LabelEncoder": _label_encoder,
+    "LinearClassifier": _linear_classifier,
+    "LinearRegressor": _linear_regressor,
+    "Normalizer": _normalizer,
+    "OneHotEncoder": _one_hot_encoder,
+    "Scaler": _scaler,
+    "TreeEnsembleClassifier": _tree_classifier,
+    "TreeEnsembleRegressor": _tree_regressor,
+}
