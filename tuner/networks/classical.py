@@ -111,9 +111,9 @@ def _label_encoder(b: Replacement) -> None:
     shape = b.shape(b.input(0))
     given = b.constant(np.array(keys, b.dtype(b.input(0))))
     is_key = b.add("Equal", b.reshape(b.input(0), *shape, 1), given)
-    found = b.add("Cast", is_key, to=TensorProto.FLOAT)
+    flags = b.add("Cast", is_key, to=TensorProto.FLOAT)
     rest = b.constant(np.full((*shape, 1), 0.5, np.float32))
-    place = b.add("ArgMax", b.add("Concat", found, rest, axis=-1), axis=-1, keepdims=0)
+    place = b.add("ArgMax", b.add("Concat", flags, rest, axis=-1), axis=-1, keepdims=0)
     b.add("Gather", b.constant(table), place, output=b.node.output[0])
 
 

@@ -237,7 +237,7 @@ _STANDARDISED = {
     "Trilu": 14,
 }
 #: Domains whose operators are replaced, with the version that files may leave out.
-_DOMAINS = {DOMAIN: 1, "ai.onnx.ml": 3}
+_DOMAINS = {DOMAIN: 1, "com.microsoft.nchwc": 1, "ai.onnx.ml": 3}
 
 
 def correct_domains(model: onnx.ModelProto) -> None:

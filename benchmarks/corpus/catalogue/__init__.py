@@ -1,6 +1,6 @@
 """The list of the corpus."""
 
-from benchmarks.corpus.catalogue import audio, own, packaged, quantised, text, vision
+from benchmarks.corpus.catalogue import audio, own, packaged, quantised, text, unusual, vision
 from benchmarks.corpus.entries import Entry
 
 ENTRIES: tuple[Entry, ...] = (
@@ -8,6 +8,7 @@ ENTRIES: tuple[Entry, ...] = (
     *vision.ENTRIES,
     *text.ENTRIES,
     *audio.ENTRIES,
+    *unusual.ENTRIES,
     *own.ENTRIES,
     *quantised.ENTRIES,
 )
