@@ -42,4 +42,8 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
         onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
         for tensor in inferred.graph.initializer
     )
+    # It looks up the type of an operand that is left out, by its empty name, as well.
+    inferred.graph.value_info.append(
+        onnx.helper.make_tensor_value_info("", onnx.TensorProto.FLOAT, None)
+    )
     return onnx.inliner.inline_selected_functions(inferred, named, inline_schema_functions=True)

@@ -13,6 +13,7 @@ from tuner.networks import unknown_shapes
 from tuner.networks.base import Network, TensorSpec, network_hash
 from tuner.networks.branches import inline_constant_branches
 from tuner.networks.contributed import correct_domains
+from tuner.networks.empty_operands import drop_empty_operands
 from tuner.networks.expansions import expand_operators
 from tuner.networks.fixed_values import fix_values, split_values
 from tuner.networks.folding import fold_affine
@@ -83,7 +84,12 @@ def clean(
     model, problem = simplify(model)
     # What one of them leaves may be what another one needs.
     tables = Tables()
-    while inline_constant_branches(model) + unroll_loops(model) + expand_operators(model, tables):
+    while (
+        inline_constant_branches(model)
+        + unroll_loops(model)
+        + expand_operators(model, tables)
+        + drop_empty_operands(model)
+    ):
         check_loops(model)
         model, more = simplify(model)
         problem = tuple(dict.fromkeys((*problem, *more)))

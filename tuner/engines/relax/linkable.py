@@ -51,6 +51,13 @@ def _name(call: relax.Call) -> str:
 
 
 def _without_kernel(name: str, call: relax.Call) -> ModelError:
+    if isinstance(call.ty, relax.ShapeType):
+        return ModelError(
+            "the model computes a shape from its data, as that behind NonZero, Compress, Unique "
+            "and NonMaxSuppression: export it without these operators, and apply them to the "
+            "outputs of the library",
+            code="data-dependent-shape",
+        )
     known_as = f" ({_KNOWN_AS[name]} in ONNX)" if name in _KNOWN_AS else ""
     if not is_fixed(call.ty):
         return _depends_on_data(f"the output of operator {name}{known_as}", call)

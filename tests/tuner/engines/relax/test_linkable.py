@@ -52,6 +52,25 @@ def test_a_shape_that_depends_on_data_is_refused(
     assert len(str(caught.value).splitlines()) == 1
 
 
+def test_an_operator_between_shapes_is_refused_as_data(save: Save, target: TargetInfo) -> None:
+    """The importer computes the declared shape of NonMaxSuppression from its result."""
+    nodes = [
+        helper.make_node("Reshape", ["data", "flat"], ["scores"]),
+        helper.make_node("NonMaxSuppression", ["boxes", "scores", "n"], ["places"]),
+        helper.make_node("Cast", ["places"], ["y"], to=1),
+    ]
+    weights = {
+        "flat": np.array([1, 1, 6]),
+        "boxes": np.zeros((1, 6, 4), "float32"),
+        "n": np.array([3]),
+    }
+
+    with pytest.raises(ModelError, match="NonMaxSuppression") as caught:
+        worker.extract(save(nodes, (6,), weights), target.spec)
+
+    assert caught.value.code == "data-dependent-shape"
+
+
 def test_text_of_the_compiler_goes_to_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     """An unexpected error is replaced; errors of this package and of memory pass."""
     with (

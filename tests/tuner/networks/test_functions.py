@@ -1,0 +1,54 @@
+"""Operators with a standard body are inlined, whatever they leave out."""
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.tuner.networks.models import run
+from tuner.networks.onnx import clean
+
+
+def test_attention_with_a_past_and_without_a_mask() -> None:
+    """The mask lies between operands that are given."""
+    rng = np.random.default_rng(0)
+    shapes = {"q": (1, 4, 3, 8), "k": (1, 2, 3, 8), "v": (1, 2, 3, 8)}
+    shapes |= {"past_k": (1, 2, 5, 8), "past_v": (1, 2, 5, 8)}
+    feeds = {name: rng.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
+    slots = ["q", "k", "v", "", "past_k", "past_v"]
+    outputs = {"y": (1, 4, 3, 8), "keys": (1, 2, 8, 8), "values": (1, 2, 8, 8)}
+    graph = helper.make_graph(
+        [helper.make_node("Attention", slots, [*outputs], is_causal=1)],
+        "test",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in outputs.items()],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
+
+    actual = run(clean(proto).model, feeds)
+
+    for one, other in zip(actual, run(proto.SerializeToString(), feeds), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_a_rotation_of_whole_heads_leaves_no_empty_value() -> None:
+    """The rest of a head, which its body concatenates, has no elements."""
+    tables = {name: np.ones((4, 4), "float32") for name in ("cos", "sin")}
+    data = np.arange(64, dtype="float32").reshape(1, 2, 4, 8)
+    places = np.array([[0, 1, 2, 3]])
+    graph = helper.make_graph(
+        [helper.make_node("RotaryEmbedding", ["data", *tables, "places"], ["y"])],
+        "test",
+        [helper.make_tensor_value_info("data", TensorProto.FLOAT, data.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, data.shape)],
+        [numpy_helper.from_array(each, name) for name, each in tables.items()]
+        + [numpy_helper.from_array(places, "places")],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
+
+    network = clean(proto)
+
+    cleaned = onnx.shape_inference.infer_shapes(onnx.load_from_string(network.model))
+    shapes = [info.type.tensor_type.shape.dim for info in cleaned.graph.value_info]
+    assert all(dim.dim_value for dims in shapes for dim in dims)
+    expected = run(proto.SerializeToString(), {"data": data})[0]
+    np.testing.assert_allclose(run(network.model, {"data": data})[0], expected)
