@@ -8,6 +8,7 @@ is a nest of its own.
 """
 
 import math
+import sys
 
 import tvm
 from tvm.s_tir import Schedule, ScheduleError
@@ -113,7 +114,12 @@ def _compute_at(schedule: Schedule, block: SBlockRV, loop: LoopRV) -> bool:
 
 
 def _n_iterations(schedule: Schedule, block: SBlockRV) -> int:
-    return math.prod(int(schedule.get(loop).extent) for loop in schedule.get_loops(block))
+    """Return how often a block runs; more than any number where it is not constant."""
+    extents = [schedule.get(loop).extent for loop in schedule.get_loops(block)]
+    # Of a loop moved into others, the extent may depend on theirs.
+    if not all(isinstance(extent, tvm.tirx.IntImm) for extent in extents):
+        return sys.maxsize
+    return math.prod(int(extent) for extent in extents)
 
 
 def _inline(schedule: Schedule, block: SBlockRV) -> bool:
