@@ -23,6 +23,7 @@ from tuner.engines.relax.attention_schedule import (
     find_attention,
     schedule_attention,
 )
+from tuner.engines.relax.direct_products import direct_tiles, schedule_direct
 from tuner.engines.relax.dot_products import has_dot_products
 from tuner.engines.relax.dot_schedule import (
     dot_tiles,
@@ -30,7 +31,7 @@ from tuner.engines.relax.dot_schedule import (
     schedule_dots,
 )
 from tuner.engines.relax.lane_products import find_lane_product, lane_tiles, schedule_lanes
-from tuner.engines.relax.operands import operands_of
+from tuner.engines.relax.operands import Operand, operands_of
 from tuner.engines.relax.padded_products import padded_tiles, schedule_padded
 from tuner.engines.relax.ragged_products import ragged_tiles, schedule_ragged
 from tuner.engines.relax.register_tiles import Registers, product_cycles, registers_of
@@ -174,7 +175,9 @@ def _decide_products(
     # Prefetches only pay off in some programs of a space; a search starts from these.
     marked = prefetch.spaces_with_prefetch(module, spaces)
     tiles = registers, operands, n_tiled
-    kinds.append(_in_turns(streamed_traces(marked, *tiles), tile_traces(spaces, *tiles)))
+    streamed = streamed_traces(marked, *tiles)
+    direct = _decide_direct(module, extents, operands, registers, n_jobs)
+    kinds.append(_in_turns(streamed, direct, tile_traces(spaces, *tiles)))
     for kind in kinds:
         best = next(kind, None)
         if best is not None:
@@ -192,6 +195,27 @@ def _decide_lanes(
         if cycles > _MAX_LANES * max_cycles:
             return
         trace = _attempt(module, partial(schedule_lanes, tile=tile, n_jobs=n_jobs))
+        if trace is None:
+            return
+        yield trace
+
+
+def _decide_direct(
+    module: tvm.IRModule,
+    extents: Sequence[int],
+    operands: Sequence[Operand],
+    registers: Registers,
+    n_jobs: int,
+) -> Iterator[Trace]:
+    """Yield traces with register tiles of rows by vectors, for numbers that whole vectors share."""
+    columns = len(extents) - 1
+    are_shared = not any(each.group for each in operands) and not all(
+        columns in each.axes for each in operands
+    )
+    if step_loops.is_serial(module) or not are_shared:
+        return
+    for tile in direct_tiles(extents, operands, registers, n_jobs):
+        trace = _attempt(module, partial(schedule_direct, tile=tile))
         if trace is None:
             return
         yield trace

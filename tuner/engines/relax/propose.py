@@ -241,7 +241,10 @@ def _near(
         context, fastest, seen, n_mutants, request.seed, share=share
     )
     if not mutants:
-        return by_rule
+        # Schedules by rule without decisions of TVM's have no mutants, but neighbours.
+        n_more = n_mutants if fastest else 0
+        more = local_search.draw_ranked(context, ranked, seen, n_more, request.seed)
+        return [*by_rule, *more]
     order = np.argsort(-model.predict(context, mutants), kind="stable")
     return [*by_rule, *(mutants[index] for index in order[:n_mutants])]
 

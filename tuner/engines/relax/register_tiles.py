@@ -122,14 +122,19 @@ def _speed(
     return useful / cycles_of(tile, operands, registers), useful / max(n_loads, 1)
 
 
-def cycles_of(tile: Sequence[int], operands: Sequence[Operand], registers: Registers) -> float:
+def cycles_of(
+    tile: Sequence[int],
+    operands: Sequence[Operand],
+    registers: Registers,
+    loads_per_cycle: float = LOADS_PER_CYCLE,
+) -> float:
     """Estimate the cycles that a register tile takes for one step of the reduction."""
     n_products = math.prod(tile[:-1]) * len(vector_sizes(tile[-1], registers.lanes))
     n_loads = _n_loads(tile, operands, registers)
     last = len(tile) - 1
     far = [each for each in operands if last in each.axes and each.n_bytes > L1_BYTES]
     far_cycles = _n_loads(tile, far, registers) * FAR_CYCLES
-    return max(n_products / PRODUCTS_PER_CYCLE, n_loads / LOADS_PER_CYCLE, far_cycles, LATENCY)
+    return max(n_products / PRODUCTS_PER_CYCLE, n_loads / loads_per_cycle, far_cycles, LATENCY)
 
 
 def product_cycles(

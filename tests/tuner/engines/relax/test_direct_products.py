@@ -1,0 +1,89 @@
+"""Register tiles of products and convolutions: they fit the registers, and share the vectors."""
+
+import math
+
+import numpy as np
+import pytest
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV
+
+from tests.tuner.engines.relax.test_default_schedule import call, workload
+from tuner.engines.base import TargetInfo
+from tuner.engines.relax import traces
+from tuner.engines.relax.direct_products import direct_tiles, schedule_direct
+from tuner.engines.relax.operands import Operand, operands_of
+from tuner.engines.relax.register_tiles import Registers
+from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.vector_loops import vector_sizes
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+_AVX512, _AVX2, _NEON = Registers(32, 16), Registers(16, 8), Registers(32, 4)
+
+
+def _operands(weight_bytes: int = 2**16) -> list[Operand]:
+    return [Operand(frozenset({0, 1, 2}), 0, 2**18), Operand(frozenset({3}), 0, weight_bytes)]
+
+
+@pytest.mark.parametrize("registers", [_AVX512, _AVX2, _NEON])
+@pytest.mark.parametrize("columns", [24, 48, 80, 96, 232])
+def test_the_sums_and_operands_of_a_tile_fit_the_registers(
+    columns: int, registers: Registers
+) -> None:
+    """LLVM would keep some sums in memory, which doubles the time."""
+    tiles = direct_tiles([1, 56, 56, columns], _operands(), registers, 8)
+
+    assert tiles
+    for tile in tiles:
+        n_rows = math.prod(tile.inner[:-1])
+        n_vectors = len(vector_sizes(tile.inner[-1], registers.lanes))
+        n_numbers = n_rows if n_vectors > 1 else 1
+        assert n_rows * n_vectors + n_vectors + n_numbers <= registers.n
+
+
+def test_a_tile_divides_the_result_and_its_jobs_the_tiles() -> None:
+    """No iteration needs a condition."""
+    extents = [1, 14, 14, 240]
+
+    for tile in direct_tiles(extents, _operands(), _AVX512, 8):
+        for extent, jobs, size in zip(extents, tile.jobs, tile.inner, strict=True):
+            assert extent % (jobs * size) == 0
+
+
+def test_one_row_has_no_tile() -> None:
+    """The sums of one row of 32 numbers would wait for each other."""
+    assert direct_tiles([1, 32], [Operand(frozenset({1}), 0, 2**16)], _AVX512, 8) == []
+
+
+def test_large_weights_are_shared_out_by_columns() -> None:
+    """Jobs by rows would read all of them."""
+    small, large = (
+        direct_tiles([1, 14, 14, 512], _operands(n_bytes), _AVX512, 8)[0].jobs
+        for n_bytes in (2**16, 2**22)
+    )
+
+    assert small[-1] == 1
+    assert math.prod(large) == large[-1] >= 8
+
+
+@pytest.mark.parametrize("name", ["conv", "conv of 40 channels", "product", "conv of 400 channels"])
+def test_no_tile_changes_an_output(name: str, target: TargetInfo) -> None:
+    """Padding is read in place, odd columns end with shorter vectors, what follows is included."""
+    module, made = workload(name), make_target(target.spec)
+    schedule = Schedule(module)
+    extents = [int(schedule.get(loop).extent) for loop in _spatial(schedule)]
+    tiles = direct_tiles(extents, operands_of(module), _AVX512, 4)
+    expected = call(module, target)
+
+    for tile in (tiles[0], tiles[len(tiles) // 2], tiles[-1]):
+        schedule = Schedule(module)
+        schedule_direct(schedule, tile)
+        scheduled = traces.schedule_module(module, traces.dump(schedule.trace), made)
+        np.testing.assert_allclose(call(scheduled, target), expected, rtol=2e-4, atol=2e-5)
+
+
+def _spatial(schedule: Schedule) -> list[LoopRV]:
+    """Return the loops of the result of a workload."""
+    (last,) = schedule.get_output_blocks(schedule.get_sblock("root"))
+    n_axes = sum(int(axis.iter_type) == 0 for axis in schedule.get(last).iter_vars)
+    return list(schedule.get_loops(last)[:n_axes])

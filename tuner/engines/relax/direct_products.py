@@ -1,0 +1,195 @@
+"""Schedules by rule for products and convolutions whose weights fit the private caches.
+
+A job takes some rows of the result. Panel by panel of columns, register tiles of rows by vectors
+hold the sums while the whole reduction runs inside them. The vectors of a panel are loaded once for
+all rows of a tile, and each number of the data once for all vectors: a loop over vectors outside of
+the rows would have LLVM keep the numbers of all rows, which leaves too few registers for the sums.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tvm.s_tir import Schedule, ScheduleError
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from tuner.engines.relax import movement
+from tuner.engines.relax.operands import Operand
+from tuner.engines.relax.register_tiles import (
+    Registers,
+    cycles_of,
+    divisors,
+    largest_divisor,
+    max_rows,
+)
+from tuner.engines.relax.vector_loops import vector_sizes
+
+_REDUCTION = 2
+# Numbers of the longest row of a tile, and vectors of the smallest tile.
+_MAX_WIDTH, _MIN_SUMS = 96, 8
+# Rows whose addresses fit the other registers, and loads a cycle where each is part of a product.
+_MAX_ROWS, _LOADS_PER_CYCLE = 16, 2
+# Factor of the jobs that a search also tries, and the tiles that it tries before.
+_MORE_JOBS, _MORE_JOBS_LATER = 4, 2
+# Bytes of weights that stay in the private cache of a core.
+_L2_BYTES = 2**19
+# Bytes of the data of a job, at most: its padded copy and its rows stay in the private cache.
+_JOB_BYTES = 2**18
+
+
+@dataclass(frozen=True)
+class DirectTile:
+    """A register tile, and the parallel jobs of each axis.
+
+    Attributes:
+        inner: Extents of the tile, one an axis of the result.
+        jobs: Jobs that share each axis.
+    """
+
+    inner: tuple[int, ...]
+    jobs: tuple[int, ...]
+
+
+def direct_tiles(
+    extents: Sequence[int], operands: Sequence[Operand], registers: Registers, n_jobs: int
+) -> list[DirectTile]:
+    """Return tiles that divide the result, the one estimated to be fastest first.
+
+    Args:
+        extents: Extents of the result; the last is the columns.
+        operands: Tensors that are multiplied.
+        registers: Registers of the target.
+        n_jobs: Parallel jobs.
+
+    Returns:
+        None without tiles of enough sums: these would wait for each other.
+    """
+    *rows, n_columns = extents
+    data, weights = (
+        max((each.n_bytes for each in operands if (len(rows) in each.axes) is columns), default=0)
+        for columns in (False, True)
+    )
+    n_jobs = max(n_jobs, data // _JOB_BYTES)
+    # Weights that no private cache holds are read once, all rows after each other.
+    columns_first = weights > max(data, _L2_BYTES)
+    tiles: list[tuple[int, ...]] = []
+    for width in divisors(n_columns, _MAX_WIDTH):
+        n_vectors = len(vector_sizes(width, registers.lanes))
+        n_rows = min(max_rows(n_vectors, registers), _MAX_ROWS)
+        for inner in _rows(rows, n_rows) if n_rows > 0 else ():
+            tiles += [(*inner, width)] * (math.prod(inner) * n_vectors >= _MIN_SUMS)
+    tiles.sort(
+        key=lambda tile: cycles_of(tile, operands, registers, _LOADS_PER_CYCLE) / math.prod(tile)
+    )
+    ranked = [
+        (place + later, DirectTile(tile, _jobs(extents, tile, n, columns_first=columns_first)))
+        for place, tile in enumerate(tiles)
+        for n, later in ((n_jobs, 0), (_MORE_JOBS * n_jobs, _MORE_JOBS_LATER))
+    ]
+    return list(dict.fromkeys(tile for _, tile in sorted(ranked, key=lambda each: each[0])))
+
+
+def _rows(extents: Sequence[int], n_rows: int) -> Iterator[tuple[int, ...]]:
+    """Yield divisors of the extents with a product up to a limit; large ones of the last first."""
+    if not extents:
+        yield ()
+        return
+    *others, last = extents
+    for size in divisors(last, n_rows):
+        yield from ((*rows, size) for rows in _rows(others, n_rows // size))
+
+
+def _jobs(
+    extents: Sequence[int], tile: Sequence[int], n_jobs: int, *, columns_first: bool
+) -> tuple[int, ...]:
+    """Return the jobs of each axis: of the first axes as many as wanted, then of the next."""
+    n_tiles = [extent // size for extent, size in zip(extents, tile, strict=True)]
+    jobs = [1] * len(n_tiles)
+    for axis in sorted(range(len(n_tiles)), key=lambda n: columns_first and n < len(n_tiles) - 1):
+        jobs[axis] = next(
+            (d for d in range(n_jobs, n_tiles[axis]) if n_tiles[axis] % d == 0), n_tiles[axis]
+        )
+        n_jobs = math.ceil(n_jobs / jobs[axis])
+    return tuple(jobs)
+
+
+def schedule_direct(schedule: Schedule, tile: DirectTile) -> None:
+    """Schedule a product or convolution and what surrounds it in place.
+
+    Args:
+        schedule: Schedule of an unscheduled workload.
+        tile: Register tile and jobs.
+
+    Raises:
+        ScheduleError: If the workload is not one product; the schedule is then half done.
+    """
+    product, producers, last = _blocks(schedule)
+    loops = schedule.get_loops(last)
+    if len(loops) != len(tile.inner):
+        raise ScheduleError("the result has another shape than the product")
+    splits = [
+        schedule.split(loop, [jobs, None, size])
+        for loop, jobs, size in zip(loops, tile.jobs, tile.inner, strict=True)
+    ]
+    jobs, outer, inner = (list(each) for each in zip(*splits, strict=True))
+    *outer_rows, panels = outer
+    schedule.reorder(*jobs, panels, *outer_rows, *inner)
+    _unroll(schedule, inner)
+    schedule.compute_at(product, outer_rows[-1], preserve_unit_loops=True)
+    n_outer = len(jobs) + len(outer)
+    own = schedule.get_loops(product)[n_outer:]
+    rows, reduced = own[: len(tile.inner)], own[len(tile.inner) :]
+    schedule.reorder(*reduced, *rows)
+    _unroll(schedule, rows)
+    job = schedule.fuse(*jobs)
+    for block in producers:
+        schedule.compute_at(block, job)
+        _vectorise_last(schedule, block)
+    if math.prod(tile.jobs) > 1:
+        schedule.parallel(job)
+    schedule.decompose_reduction(product, reduced[0])
+
+
+def _blocks(schedule: Schedule) -> tuple[SBlockRV, list[SBlockRV], SBlockRV]:
+    """Return the product, what is computed before it, and the last block; inline the others."""
+    root = schedule.get_sblock("root")
+    blocks = schedule.get_child_blocks(root)
+    products = [block for block in blocks if _is_reduction(schedule, block)]
+    if len(products) != 1:
+        raise ScheduleError("the workload is not one product")
+    (product,) = products
+    position = [_name(schedule, block) for block in blocks].index(_name(schedule, product))
+    producers = []
+    for block in blocks[:position]:
+        if movement.is_movement(schedule.get(block)):
+            schedule.compute_inline(block)
+        else:
+            producers.append(block)
+    others = blocks[position + 1 :]
+    for block in others[:-1]:
+        schedule.compute_inline(block)
+    last = others[-1] if others else schedule.cache_write(product, 0, "global")
+    return product, producers, last
+
+
+def _unroll(schedule: Schedule, loops: Sequence[LoopRV]) -> None:
+    """Unroll loops but the last, which becomes a vector."""
+    *outer, vector = loops
+    for loop in outer:
+        schedule.unroll(loop)
+    schedule.vectorize(vector)
+
+
+def _vectorise_last(schedule: Schedule, block: SBlockRV) -> None:
+    last = schedule.get_loops(block)[-1]
+    n = largest_divisor(int(schedule.get(last).extent), _MAX_WIDTH)
+    _, vector = schedule.split(last, [None, n])
+    schedule.vectorize(vector)
+
+
+def _is_reduction(schedule: Schedule, block: SBlockRV) -> bool:
+    return any(int(axis.iter_type) == _REDUCTION for axis in schedule.get(block).iter_vars)
+
+
+def _name(schedule: Schedule, block: SBlockRV) -> str:
+    return str(schedule.get(block).name_hint)
