@@ -34,6 +34,7 @@ from tuner.engines.relax.rewrites.normalisations import find_normalisations
 from tuner.engines.relax.rewrites.parallel_products import merge_products
 from tuner.engines.relax.rewrites.powers import simplify_powers
 from tuner.engines.relax.rewrites.reshapes import sink_reshapes
+from tuner.engines.relax.rewrites.scaled_products import fold_factors
 from tuner.engines.relax.rewrites.unreached_taps import drop_unreached_taps
 from tuner.engines.relax.slices import legalise_slice
 from tuner.engines.relax.transposed_convolutions import replace_transposed_convolutions
@@ -103,7 +104,7 @@ def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
     module = replace_transposed_convolutions(module)
     module = find_normalisations(simplify_powers(drop_unreached_taps(module)))
     module = fold_constants(assign_layouts(fold_affine(module)))
-    module = merge_products(sink_reshapes(module))
+    module = merge_products(fold_factors(sink_reshapes(module)))
     if is_cpu:
         module = pad_channels(split_concatenations(module), registers_of(target))
         module = sum_in_float32(pack_weights(pack_integer_products(module)))
