@@ -25,25 +25,17 @@ _MAX_MUTATIONS = 3
 _MAX_SEED = 2**30
 
 
-def draw_ranked(
-    context: TuneContext, ranked: Iterator[Trace], known: set[str], n: int, seed: int
+def draw_first(
+    candidates: Iterable[MeasureCandidate], known: set[str], n: int, seed: int
 ) -> list[MeasureCandidate]:
-    """Return programs of ranked traces that are not known: the first, and draws of the next few.
+    """Return candidates that are not known: the first, and draws of the next few.
 
     Args:
-        context: Initialised context, whose post-processors decide which programs are valid.
-        ranked: Traces, the likeliest first.
+        candidates: Candidates, the likeliest first.
         known: Hashes of the programs that are not to be drawn.
         n: Number of programs.
         seed: Seed of the draws.
     """
-    return draw_first(_applied(context, ranked), known, n, seed)
-
-
-def draw_first(
-    candidates: Iterable[MeasureCandidate], known: set[str], n: int, seed: int
-) -> list[MeasureCandidate]:
-    """Return candidates that are not known: the first, and draws of the next few."""
     window = fresh(candidates, known, _WINDOW * n)
     first, others = window[:1], window[1:]
     Random(seed).shuffle(others)
@@ -73,7 +65,7 @@ def draw_mutants(
         return []
     n_attempts = math.ceil(n * _MUTANTS_EACH * _ATTEMPTS_EACH * share)
     drawn = mutants(context, fastest, n_attempts, seed)
-    return fresh(_applied(context, drawn), known, n * _MUTANTS_EACH)
+    return fresh(applied(context, drawn), known, n * _MUTANTS_EACH)
 
 
 def mutants(context: TuneContext, parents: Sequence[Trace], n: int, seed: int) -> Iterator[Trace]:
@@ -92,7 +84,7 @@ def mutants(context: TuneContext, parents: Sequence[Trace], n: int, seed: int) -
 
 def programs(context: TuneContext, traces: Iterable[Trace]) -> list[MeasureCandidate]:
     """Return the different programs of those traces that are valid."""
-    return fresh(_applied(context, traces), set(), sys.maxsize)
+    return fresh(applied(context, traces), set(), sys.maxsize)
 
 
 def fresh(
@@ -111,7 +103,7 @@ def fresh(
     return picked
 
 
-def _applied(context: TuneContext, traces: Iterable[Trace]) -> Iterator[MeasureCandidate]:
+def applied(context: TuneContext, traces: Iterable[Trace]) -> Iterator[MeasureCandidate]:
     """Yield the programs of those traces that are valid; of equal traces, that of the first."""
     arguments = ArgInfo.from_entry_func(context.mod)
     texts: set[str] = set()

@@ -17,7 +17,7 @@ import numpy as np
 import tvm
 from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule
-from tvm.s_tir.meta_schedule import TuneContext, postproc
+from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
@@ -33,11 +33,11 @@ from tuner.cost_models import features as feature_blobs
 from tuner.engines.base import Candidate, MeasuredTrace, SearchRequest, variant_of
 from tuner.engines.relax import (
     cuda,
-    default_schedule,
     gpu_sampling,
     intrinsics,
     local_search,
     program_features,
+    programs_by_rule,
     random_candidates,
     search_effort,
     tensor_cores,
@@ -102,12 +102,9 @@ def _propose_by_rule(request: SearchRequest) -> list[Candidate]:
     if variant:
         space = variant_search.spaces_of(request.ir, request.target)[variant]
         return _of_variant(space, space.fresh(set(), 1, request.seed), model)
+    ranked = programs_by_rule.ranked(request.ir, request.target)
     context = _context(module, target, request)
-    ranked = default_schedule.ranked_traces(
-        module, target, _design_space(request.ir, request.target)
-    )
-    first = local_search.draw_ranked(context, itertools.islice(ranked, 1), set(), 1, request.seed)
-    return _candidates(context, first, model)
+    return _candidates(context, list(itertools.islice(ranked, 1)), model)
 
 
 def _by_rules(request: SearchRequest) -> list[Candidate] | None:
@@ -117,16 +114,12 @@ def _by_rules(request: SearchRequest) -> list[Candidate] | None:
     the registers; it has no program that keeps the scores of attention in the cache. The first
     schedule is the likeliest; islands draw theirs from the next few.
     """
-    target = make_target(request.target)
-    module = workloads.load(request.ir)
-    closed = list(default_schedule.closed_traces(module, target))
-    if not closed:
+    context, programs = programs_by_rule.closed(request.ir, request.target)
+    if next(iter(programs), None) is None:
         return None
     known = {measured.module_hash for measured in request.measured}
-    context = _context(module, target, request)
-    replayed = (traces.replay(module, traces.dump(trace)).trace for trace in closed)
     n = request.n_candidates + request.n_random
-    drawn = local_search.draw_ranked(context, replayed, known, n, request.seed)
+    drawn = local_search.draw_first(programs, known, n, request.seed)
     model = _SearchModel(cost_models.load(request.cost_model))
     return _candidates(context, drawn, model)
 
@@ -172,7 +165,7 @@ def _search(request: SearchRequest, known: set[str]) -> list[Candidate]:
         database=_database(module, target, request, seeds),
         cost_model=model,
     )
-    near = _near(context, spaces, request, known, model, share)
+    near = _near(context, request, known, model, share)
     picked: list[MeasureCandidate] = []
     if request.population >= _MIN_POPULATION:
         picked = context.generate_measure_candidates() or []
@@ -195,27 +188,14 @@ def _search(request: SearchRequest, known: set[str]) -> list[Candidate]:
 
 def _of_closed(request: SearchRequest, known: set[str]) -> list[Candidate]:
     """Return programs of closed spaces that are not known; islands draw theirs from the next."""
-    context, programs = _closed_programs(request.ir, request.target)
+    context, programs = programs_by_rule.of_closed_spaces(request.ir, request.target)
     n = request.n_candidates + request.n_random
     drawn = local_search.draw_first(programs, known, n, request.seed)
     return _candidates(context, drawn, _SearchModel(cost_models.load(request.cost_model)))
 
 
-@lru_cache(maxsize=64)
-def _closed_programs(ir: bytes, spec: str) -> tuple[TuneContext, list[MeasureCandidate]]:
-    context = TuneContext(
-        mod=workloads.load(ir),
-        target=make_target(spec),
-        space_generator=PostOrderApply(postprocs=_search_postprocs()),
-        num_threads=1,
-        rand_state=1,
-    )
-    return context, search_effort.closed_programs(context, _design_space(ir, spec))
-
-
 def _near(
     context: TuneContext,
-    spaces: list[Schedule],
     request: SearchRequest,
     known: set[str],
     model: "_SearchModel",
@@ -232,8 +212,8 @@ def _near(
     share = _NEAR_AT_FIRST if len(request.measured) < _N_AT_FIRST else _NEAR
     n = int(request.n_candidates * share + (request.seed % 2) / 2)
     n = max(n, 0 if request.measured else 1)
-    ranked = default_schedule.ranked_traces(context.mod, target, spaces)
-    by_rule = local_search.draw_ranked(context, ranked, known, -(-n // 2), request.seed)
+    ranked = programs_by_rule.ranked(request.ir, request.target)
+    by_rule = local_search.draw_first(ranked, known, -(-n // 2), request.seed)
     seen = known | {workloads.hash_of(candidate.sch.mod) for candidate in by_rule}
     fastest = _traces_of(_fastest(request.measured, _N_PARENTS), context.mod)
     n_mutants = n - len(by_rule)
@@ -243,7 +223,7 @@ def _near(
     if not mutants:
         # Schedules by rule without decisions of TVM's have no mutants, but neighbours.
         n_more = n_mutants if fastest else 0
-        more = local_search.draw_ranked(context, ranked, seen, n_more, request.seed)
+        more = local_search.draw_first(ranked, seen, n_more, request.seed)
         return [*by_rule, *more]
     order = np.argsort(-model.predict(context, mutants), kind="stable")
     return [*by_rule, *(mutants[index] for index in order[:n_mutants])]
@@ -272,7 +252,7 @@ def _n_first(request: SearchRequest) -> int:
 
 
 def _context(module: tvm.IRModule, target: Target, request: SearchRequest) -> TuneContext:
-    generator = PostOrderApply(postprocs=_search_postprocs())
+    generator = PostOrderApply(postprocs=programs_by_rule.postprocessors())
     # Seeds reach TVM as records of the database, all of which it takes.
     ratio, n_drawn = _MEASURED_RATIO, _n_first(request)
     if cuda.is_cuda(target):
@@ -301,23 +281,12 @@ def _gpu_generator(rules: list[ScheduleRule], mutators: dict[Mutator, float]) ->
     )
 
 
-def _search_postprocs() -> list[postproc.Postproc]:
-    """Return the post-processors without weight packing, a third of the search."""
-    return [
-        postproc.DisallowDynamicLoop(),
-        postproc.RewriteParallelVectorizeUnroll(),
-        postproc.RewriteReductionBlock(),
-        postproc.RewriteTensorize(),
-    ]
-
-
 @lru_cache(maxsize=64)
 def _design_space(ir: bytes, spec: str) -> list[Schedule]:
     target = make_target(spec)
-    module = workloads.load(ir)
     if not cuda.is_cuda(target):
-        generator = PostOrderApply(postprocs=_search_postprocs())
-        return traces.design_spaces(module, target, generator)
+        return programs_by_rule.design_spaces(ir, spec)
+    module = workloads.load(ir)
     *tiled, others = tensor_cores.rules_for(module, target)
     generated = [
         space
