@@ -45,9 +45,10 @@ class _Folder(CallVisitor):
 
     def _fold(self, scaled: relax.Expr, factor: Array) -> relax.Expr | None:
         """Return a product with a factor in its weights; None if it is no such product."""
-        width = shape_of(scaled)[-1]
-        if not _is_of_columns(factor, width):
+        shape = shape_of(scaled)
+        if len(shape) != _MATRIX or not _is_of_columns(factor, shape[-1]):
             return None
+        width = shape[-1]
         product, bias = self._split(scaled, width)
         weight = None if product is None else self.constant(product.args[1])
         if product is None or weight is None or weight.ndim != _MATRIX:
