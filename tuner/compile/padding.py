@@ -94,6 +94,7 @@ def _key(model: BucketedModel) -> Key:
         "inputs": {name: list(shape) for name, shape in request.inputs.items()},
         "sizes": {dimension.name: list(dimension.sizes) for dimension in model.described()},
         "masks": dict(request.masks),
+        "values": dict(model.largest.model.values),
         "code": [code_of("tuner.compile"), code_of("tuner.networks"), code_of("tuner.peers")],
         "packages": versions_of(*_PACKAGES),
     }
@@ -120,6 +121,7 @@ def _check(
             dict(file.inputs),
             request.random_weights,
             str(folder.path),
+            dict(model.largest.model.values),
             limits=limits,
             subject=f"reading {request.reference}",
             returns=Original,

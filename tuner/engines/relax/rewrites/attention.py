@@ -126,7 +126,10 @@ class _Outliner(CallVisitor):
         return _Region((*sorted(inside | set(results), key=self._order.__getitem__),))
 
     def _is_plain(self, product: relax.Var, scores: relax.Var, inside: set[relax.Var]) -> bool:
-        queries, keys = self._bound[scores].args
+        (queries, keys), values = self._bound[scores].args, self._bound[product].args[1]
+        n_values = math.prod(shape_of(values)[:-_MATRIX])
+        if values.same_as(queries) or n_values > math.prod(shape_of(scores)[:-_MATRIX]):
+            return False  # it has no schedule
         kinds = {dtype_of(each) for each in (product, scores, queries, keys)}
         kinds |= {dtype_of(each) for each in self._bound[product].args}
         if kinds != {"float32"} or not all(is_fixed(each.ty) for each in inside):
@@ -253,7 +256,9 @@ class _Outliner(CallVisitor):
             return None
         if name_of(test) != "isnan" or not test.args[0].same_as(source):
             return None
-        return (softmax.args[0], float(value)) if name_of(softmax) == "nn.softmax" else None
+        if name_of(softmax) != "nn.softmax" or shape_of(call) != shape_of(softmax):
+            return None
+        return softmax.args[0], float(value.item())
 
     def _call_of(self, variable: relax.Var) -> relax.Call:
         """Return the call that computes a variable; a slice for a part of a split."""

@@ -38,6 +38,8 @@ class _Folder(CallVisitor):
             with np.errstate(divide="ignore"):
                 exact = factor.astype(np.float64)
                 exact = 1 / exact if name == "divide" else exact
+            if shape_of(call) != shape_of(call.args[place]):
+                continue  # the factor adds an axis
             folded = self._fold(call.args[place], exact)
             if folded is not None:
                 return folded

@@ -91,6 +91,50 @@ def test_attention_is_one_kernel(
     assert difference(actual, expected) < 1e-5
 
 
+@pytest.mark.parametrize("shape", [(1,), (1, 1, 1, 1)])
+def test_a_fill_may_have_axes(
+    save: Save, target: TargetInfo, tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    """It is one number all the same."""
+    path = Path(_attention(save, (32, 4, 8), masked=True, filled=True).path)
+    model = onnx.load(path)
+    (zero,) = [each for each in model.graph.initializer if each.name == "zero"]
+    zero.CopyFrom(onnx.numpy_helper.from_array(np.zeros(shape, np.float32), "zero"))
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    onnx.save(model, path)
+
+    file = ModelFile(str(path), "onnx", {"data": ((1, 32, 32), "float32")})
+    actual, expected = outputs_of(file, target, tmp_path / "out")
+
+    assert difference(actual, expected) < 1e-5
+
+
+def test_values_that_are_the_queries_leave_other_attention_alone(
+    save: Save, target: TargetInfo
+) -> None:
+    """There is no schedule for one buffer in both products, but there is for the next layer."""
+    path = Path(_attention(save, (32, 4, 8)).path)
+    model = onnx.load(path)
+    second = onnx.ModelProto()
+    second.CopyFrom(model)
+    (product,) = [node for node in model.graph.node if node.output[0] == "heads_out"]
+    product.input[1] = "q"
+    constants = {each.name for each in model.graph.initializer}
+    for node in second.graph.node:
+        for names in (node.input, node.output):
+            for place, name in enumerate(names):
+                if name not in constants:
+                    names[place] = "y" if name == "data" else f"second_{name}"
+    model.graph.node.extend(second.graph.node)
+    model.graph.output[0].name = "second_y"
+    onnx.save(model, path)
+
+    names = names_of(ModelFile(str(path), "onnx", {"data": ((1, 32, 32), "float32")}), target)
+
+    assert sum("attention" in name for name in names) == 1
+    assert sum("softmax" in name for name in names) == 1
+
+
 def test_scores_that_are_read_again_are_written(save: Save, target: TargetInfo) -> None:
     """A network that returns its weights of attention keeps the softmax apart."""
     path = Path(_attention(save, (19, 3, 24)).path)
