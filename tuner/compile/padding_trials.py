@@ -28,6 +28,8 @@ from tuner.workers.pool import CallTimeout, Pool
 
 # Seeds of the inputs: with masks that mark nothing, with others, and of what fills the padding.
 _PLAIN, _MASKED, _PADDING = 0, 1, 2
+# Magnitude of the padding that inputs do not reach.
+_FAR = 10.0
 _OUTPUTS = "outputs.npz"
 # All outputs of a run, which this process reads.
 _MAX_OUTPUT_BYTES = 2 << 30
@@ -231,8 +233,11 @@ class PaddingTrials:
             inputs = self._draw(unpadded, seed)
             expected = self._run(inputs)
             zeros = self.buckets.pad(inputs, padded)
-            drawn = self._over(self._draw(padded, _PADDING), inputs, zeros)
-            for content, arrays in (("zeros", zeros), ("other values", drawn)):
+            others = (
+                (f"{word} values", self._over(self._far(padded, sign), inputs, zeros))
+                for word, sign in (("large", 1), ("small", -1))
+            )
+            for content, arrays in (("zeros", zeros), *others):
                 outputs = dict(zip(self.largest.outputs, self._run(arrays), strict=True))
                 problem = self._difference(
                     Buckets(tuple(dimensions)).cut(outputs, unpadded), expected
@@ -279,6 +284,14 @@ class PaddingTrials:
                 # All but the first of a row, so that no row is masked as a whole.
                 kept[..., 1:][rng.random(kept[..., 1:].shape) < 0.5] = value
             arrays[name] = kept
+        return arrays
+
+    def _far(self, sizes: Mapping[str, int], sign: int) -> dict[str, Array]:
+        """Draw values beyond those of inputs, which would be the largest or the smallest."""
+        arrays = self._draw(sizes, _PADDING)
+        for name, array in arrays.items():
+            if array.dtype.kind == "f" and name not in self.facts.ranges:
+                arrays[name] = (sign * (_FAR + np.abs(array))).astype(array.dtype)
         return arrays
 
     def _run(self, arrays: Mapping[str, Array]) -> list[Array]:

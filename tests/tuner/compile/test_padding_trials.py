@@ -103,7 +103,7 @@ def test_rows_that_do_not_mix_are_padded(tmp_path: Path) -> None:
     [
         # Zeros change the mean at once; a maximum only where the padding is larger.
         (helper.make_node("ReduceMean", ["data"], ["y"], axes=[0]), "with zeros as padding, n=1"),
-        (helper.make_node("ReduceMax", ["data"], ["y"], axes=[0]), "with other values as padding"),
+        (helper.make_node("ReduceMax", ["data"], ["y"], axes=[0]), "with large values as padding"),
         (helper.make_node("Reshape", ["data", "flat"], ["y"]), "does not grow with it alone"),
         (helper.make_node("Concat", ["data", "data"], ["y"], axis=0), "does not grow with it"),
         (helper.make_node("Softmax", ["data"], ["y"], axis=0), "with zeros as padding"),

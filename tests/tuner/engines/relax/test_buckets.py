@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tuner
 from tests.tuner.networks.models import run
+from tests.tuner.networks.test_fixed_values import rated
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -67,3 +68,22 @@ def test_every_size_agrees_with_the_model(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="'length' is 9"):
         network(ids=np.zeros((1, 9), np.int64), mask=np.ones((1, 9), np.int64))
+
+
+@pytest.mark.parametrize("rate", [16, 8])
+def test_a_fixed_value_holds_where_padding_is_tried(tmp_path: Path, rate: int) -> None:
+    """The outputs are those of the branch that the value chooses, cut where it has a length."""
+    model = rated(())
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    onnx.save(model, tmp_path / "rated.onnx")
+    options = {"inputs": {"rate": (rate,)}, "buckets": {"n": [2, 4]}}
+    tuner.build(tmp_path / "rated.onnx", tmp_path / "lib", data_dir=tmp_path, **options)
+    data = np.array([3, 1, 2], np.float32)
+
+    network = tuner.load(tmp_path / "lib")
+
+    if rate == 16:
+        np.testing.assert_array_equal(network(data=data)["y"], 2 * data)
+    else:  # zeros behind the data could be the largest
+        with pytest.raises(ValueError, match="3"):
+            network(data=data)
