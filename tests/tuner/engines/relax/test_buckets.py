@@ -76,8 +76,13 @@ def test_a_fixed_value_holds_where_padding_is_tried(tmp_path: Path, rate: int) -
     model = rated(())
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
     onnx.save(model, tmp_path / "rated.onnx")
-    options = {"inputs": {"rate": (rate,)}, "buckets": {"n": [2, 4]}}
-    tuner.build(tmp_path / "rated.onnx", tmp_path / "lib", data_dir=tmp_path, **options)
+    tuner.build(
+        tmp_path / "rated.onnx",
+        tmp_path / "lib",
+        inputs={"rate": (rate,)},
+        buckets={"n": [2, 4]},
+        data_dir=tmp_path,
+    )
     data = np.array([3, 1, 2], np.float32)
 
     network = tuner.load(tmp_path / "lib")
