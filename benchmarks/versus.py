@@ -192,13 +192,14 @@ def _build(context: Context, request: ModelRequest, out: Path) -> BuiltLibrary:
 
 def _times(comparison: Comparison, peers: dict[str, PeerResult]) -> dict[str, Any]:
     fastest = min(peers.values(), key=lambda peer: peer.median_secs)
-    estimate = comparison.estimated_secs
+    error = comparison.estimate_error
     return {
         "library_ms": round(comparison.library_secs * 1e3, 4),
         **{f"{name}_ms": round(peer.median_secs * 1e3, 4) for name, peer in peers.items()},
         "ratio": round(fastest.ratio, 3),
         "fastest_peer": fastest.name,
-        "estimate_off": estimate and round(estimate / comparison.library_secs - 1, 3),
+        "estimate_off": None if error is None else round(error, 3),
+        "clock": round(comparison.clock, 3),
         "disturbed": comparison.is_disturbed,
         "agrees": comparison.agrees,
         "worst_error": max(peer.worst for peer in peers.values()),

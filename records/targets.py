@@ -69,6 +69,11 @@ def clock_reference(session: Session, target_id: int, secs: float) -> float:
     return session.scalar(select(Target.clock_secs).where(Target.id == target_id)) or secs
 
 
+def clock_secs(session: Session, target_id: int) -> float | None:
+    """Return the time of the clock kernel that factors refer to; None if it was never timed."""
+    return session.scalar(select(Target.clock_secs).where(Target.id == target_id))
+
+
 def peaks_of(session: Session, target_id: int) -> dict[str, Any] | None:
     """Return the measured peaks of a target's device; None if they are unknown."""
     return session.get_one(Target, target_id).peaks

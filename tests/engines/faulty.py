@@ -21,6 +21,7 @@ from tuner.engines.relax import run as run_module
 from tuner.engines.relax import worker as real
 from tuner.engines.relax.worker import (
     calibration_kernel,
+    clock_secs,
     compile_subgraph,
     describe_target,
     extract,
@@ -32,6 +33,7 @@ from tuner.engines.relax.worker import (
 __all__ = [
     "build",
     "calibration_kernel",
+    "clock_secs",
     "compile_subgraph",
     "describe_target",
     "extract",

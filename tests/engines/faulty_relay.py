@@ -10,6 +10,7 @@ from tuner.engines.base import BuildRequest, BuildResult, RunRequest, RunResult
 from tuner.engines.relay import worker as real
 from tuner.engines.relay.worker import (
     calibration_kernel,
+    clock_secs,
     compile_subgraph,
     describe_target,
     extract,
@@ -24,6 +25,7 @@ from tuner.engines.relay.worker import (
 __all__ = [
     "build",
     "calibration_kernel",
+    "clock_secs",
     "compile_subgraph",
     "describe_target",
     "extract",

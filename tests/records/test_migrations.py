@@ -245,6 +245,20 @@ def test_downgrade_drops_clock_factors(engine: Engine) -> None:
         assert targets.clock_reference(session, make.target(session), 0.2) == 0.2
 
 
+def test_the_clock_reference_of_another_kernel_is_forgotten(engine: Engine) -> None:
+    """Revision 0010 has the times of the product of 384 columns; latencies stay."""
+    with database.sessions(engine).begin() as session:
+        targets.clock_reference(session, make.target(session), 0.1)
+        new = make.timed(make.task(session), "t", 1.0, clock_factor=0.5)
+        measure_records.add_record(session, new)
+    migrations.downgrade(engine, "0010")
+    migrations.migrate(engine, "again")
+
+    with database.sessions(engine)() as session:
+        assert session.scalars(select(MeasureRecord)).one().latency == 0.5
+        assert targets.clock_reference(session, make.target(session), 0.2) == 0.2
+
+
 def test_downgrade_drops_conditions_and_devices(engine: Engine) -> None:
     """Revision 0003 has neither conditions nor devices; records and picks stay."""
     with database.sessions(engine).begin() as session:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Protocol
@@ -45,12 +45,19 @@ class Runs(Protocol):
 
 @dataclass(frozen=True)
 class LibraryRuns:
-    """A library that runs."""
+    """A library that runs.
+
+    Attributes:
+        clock_target: CPU target whose clock kernel is timed after each turn; empty for none.
+        clocks: Those times, seconds.
+    """
 
     worker: Pool
     engine: str
     folder: Path
     inputs: Path
+    clock_target: str = ""
+    clocks: list[float] = field(default_factory=list)
 
     def __call__(self, n_runs: int, outputs: str = "") -> Samples:
         """Run the library; see :class:`Runs`."""
@@ -58,7 +65,20 @@ class LibraryRuns:
         secs: Samples = self.worker.call(
             self.engine, "run_network", request, timeout_secs=_TIMEOUT_SECS
         )
+        if n_runs and self.clock_target:
+            self._read_clock()
         return secs
+
+    def _read_clock(self) -> None:
+        secs: float | None = self.worker.call(
+            self.engine,
+            "clock_secs",
+            self.clock_target,
+            timeout_secs=_TIMEOUT_SECS,
+            returns=float | None,
+        )
+        if secs is not None:
+            self.clocks.append(secs)
 
 
 @dataclass(frozen=True)

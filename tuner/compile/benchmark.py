@@ -97,7 +97,8 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
         write_arrays(file, inputs)
         write_arrays(padded_file, padded(described, inputs))
         peers, skipped = _open_peers(settings, request, model, file, stack, device)
-        library = LibraryRuns(worker, settings.engine, folder.absolute(), padded_file)
+        clock_target = described.target if device == "cpu" and described.clock_secs else ""
+        library = LibraryRuns(worker, settings.engine, folder.absolute(), padded_file, clock_target)
         outputs = run_once(library, Path(scratch) / "library.npz") if peers else ()
         outputs = _cut(described, called, outputs)
         checks = [_check_outputs(described, outputs, peer, model) for peer in peers]
@@ -105,6 +106,7 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
     return Comparison(
         library_samples=library_samples,
         estimated_secs=described.estimate(program),
+        clock=_clock(described, library.clocks),
         n_threads=n_cores(),
         device=device,
         inputs=used,
@@ -116,6 +118,13 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
         ),
         skipped=tuple(skipped),
     )
+
+
+def _clock(described: manifest.Manifest, clocks: Sequence[float]) -> float:
+    """Return the speed of the device now, relative to that which the records refer to."""
+    if described.clock_secs is None or not clocks:
+        return 1.0
+    return described.clock_secs / median(clocks)
 
 
 def _open_peers(

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from records import bests, libraries
+from records import bests, libraries, targets
 from records.bests import BestTrace
 from records.tasks import WeightedTask
 from tuner.build_cache.entries import Entry
@@ -158,7 +158,9 @@ def build_into_cache(
     _store(context, networks, made.entry, manifest)
     return CachedLibrary(
         entry=made.entry,
-        manifest=_with_models(_with_records(manifest, best), networks),
+        manifest=_with_models(
+            _with_records(manifest, best, _clock_secs(context, networks[0].target_id)), networks
+        ),
         cached=made.hit,
         steps=files.steps,
         compile_secs=float(made.entry.info["secs"]),
@@ -172,8 +174,13 @@ def _best_records(context: Context, tasks: Sequence[WeightedTask]) -> dict[str, 
     return {task.workload_hash: records[task.task_id] for task in tasks if task.task_id in records}
 
 
+def _clock_secs(context: Context, target_id: int) -> float | None:
+    with context.readers() as session:
+        return targets.clock_secs(session, target_id)
+
+
 def _with_records(
-    manifest: manifests.Manifest, best: Mapping[str, BestTrace]
+    manifest: manifests.Manifest, best: Mapping[str, BestTrace], clock_secs: float | None
 ) -> manifests.Manifest:
     """Replace the records by the current ones: a cached library may be older than they are."""
     subgraphs = tuple(
@@ -182,7 +189,7 @@ def _with_records(
         else entry
         for entry in manifest.subgraphs
     )
-    return replace(manifest, subgraphs=subgraphs)
+    return replace(manifest, subgraphs=subgraphs, clock_secs=clock_secs)
 
 
 def _with_models(manifest: manifests.Manifest, networks: Sequence[Prepared]) -> manifests.Manifest:

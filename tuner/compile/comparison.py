@@ -81,7 +81,8 @@ class Comparison:
 
     Attributes:
         library_samples: Samples of the library, seconds.
-        estimated_secs: Latency according to the records; None if one is missing.
+        estimated_secs: Latency according to the records, at the clock that they refer to; None if
+            one is missing.
         n_threads: Threads of every runtime.
         device: ``"cpu"`` or ``"cuda"``, on which the library ran.
         inputs: Inputs by name.
@@ -89,6 +90,7 @@ class Comparison:
         precision: Coarsest precision that the network computes in; empty without peers.
         peers: The result of each peer.
         skipped: Peers that could have been compared with and were not.
+        clock: Speed of the device's clock, relative to the one that the records refer to.
     """
 
     library_samples: Samples
@@ -100,6 +102,14 @@ class Comparison:
     precision: str = ""
     peers: tuple[PeerResult, ...] = ()
     skipped: tuple[SkippedPeer, ...] = ()
+    clock: float = 1.0
+
+    @property
+    def estimate_error(self) -> float | None:
+        """Error of the estimate at the clock of the comparison, relative to the measured median."""
+        if self.estimated_secs is None:
+            return None
+        return self.estimated_secs / self.clock / self.library_secs - 1
 
     @property
     def library_secs(self) -> float:
@@ -162,6 +172,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
                 "agrees",
                 "degenerate",
                 "is_disturbed",
+                "estimate_error",
             )
         },
         "inputs": {name: vars(given) for name, given in comparison.inputs.items()},

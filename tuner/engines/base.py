@@ -626,3 +626,6 @@ class Engine(Protocol):
 
     def run_network(self, request: NetworkRun) -> tuple[float, ...]:
         """Run a library and return its samples, seconds."""
+
+    def clock_secs(self, target: str) -> float | None:
+        """Time the engine's clock kernel on a CPU, seconds; None where there is none."""

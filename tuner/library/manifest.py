@@ -126,6 +126,8 @@ class Manifest:
         files: The sha256 of every file by name.
         engine: Module that built it; manifests without one are those of the first engine.
         buckets: Dynamic dimensions whose sizes the programs are; None for fixed shapes.
+        clock_secs: Time of the engine's clock kernel to which the latencies of the records refer;
+            None where there is none.
     """
 
     model_name: str
@@ -143,6 +145,7 @@ class Manifest:
     kernel_calls: tuple[KernelCall, ...] = ()
     pipeline: str = ""
     buckets: Buckets | None = None
+    clock_secs: float | None = None
 
     @property
     def inputs(self) -> Inputs:

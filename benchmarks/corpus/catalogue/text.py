@@ -45,6 +45,12 @@ def _language_model(name: str, architecture: str, **arguments: Any) -> Entry:
 _ENCODERS = (
     _encoder("bert", "BertModel/Bert"),
     _entry(
+        "bert-base",
+        "text encoder",
+        "BertModel/Bert",
+        {"input_ids": _TOKENS, "attention_mask": _MASK},
+    ),
+    _entry(
         "distilbert",
         "text encoder",
         "DistilBertForSequenceClassification/DistilBert",

@@ -87,6 +87,7 @@ _TORCHVISION = (
     _torchvision("resnext50_32x4d"),
     _torchvision("convnext_tiny"),
     _torchvision("vit_b_32"),
+    _torchvision("vit_b_16"),
     _torchvision("swin_t"),
     _torchvision("swin_v2_t"),
     _torchvision("maxvit_t"),

@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 import tuner
 from records import bests, other_targets
-from records.models import BestRecord
+from records.models import BestRecord, Target
 from tests.cli import ROOT, Answer, Cli
 from tests.engines.toy_network import open_sessions
 from tests.tuner.networks.models import LIGHT, difference, run
@@ -69,6 +69,21 @@ def test_coverage_names_the_record_of_every_subgraph(tuned: Cli) -> None:
     assert built["estimated_secs"] == pytest.approx(
         sum(best[entry["record"]] * entry["n_calls"] for entry in built["subgraphs"])
     )
+
+
+def test_bench_reads_the_clock_of_the_records(tuned: Cli) -> None:
+    """The library names the clock that its latencies refer to, and bench times it again."""
+    described = manifest.read(tuned.folder / "mlp.lib")
+    with open_sessions(tuned.url)() as session:
+        reference = session.scalars(select(Target.clock_secs)).one()
+
+    benched = tuned("bench", "mlp.lib", "--turns", "2", "--json").json
+
+    assert described.clock_secs == reference
+    assert 0.1 < benched["clock"] < 10
+    assert benched["clock"] != 1.0
+    estimate = benched["estimated_secs"] / benched["clock"]
+    assert benched["estimate_error"] == pytest.approx(estimate / benched["library_secs"] - 1)
 
 
 def test_loaded_library_computes_what_the_model_does(tuned: Cli) -> None:

@@ -55,10 +55,10 @@ def _agreement(peer: PeerResult) -> str:
 
 
 def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    if comparison.estimated_secs:
-        error = comparison.estimated_secs / comparison.library_secs - 1
-        estimate = milliseconds(comparison.estimated_secs)
-        yield "estimate", f"{estimate} ms by the records ({error:+.1%})"
+    if comparison.estimated_secs and comparison.estimate_error is not None:
+        estimate = milliseconds(comparison.estimated_secs / comparison.clock)
+        at = "" if comparison.clock == 1.0 else f", at {comparison.clock:.0%} of their clock"
+        yield "estimate", f"{estimate} ms by the records{at} ({comparison.estimate_error:+.1%})"
     yield "threads", f"{comparison.n_threads} for each runtime, in turns"
     if comparison.model:
         yield "model", comparison.model

@@ -88,7 +88,7 @@ class LocalDevice:
 
     def clock_secs(self, target: str) -> float | None:
         """Time the clock kernel of a CPU; a GPU reports its clocks."""
-        return None if is_gpu(target) else clock.read(target)
+        return None if is_gpu(target) else clock.clock_secs(target)
 
     def check_after(self, target: str, error: Exception) -> None:
         """Refuse further calls if the GPU context is broken, which lasts until the process ends.

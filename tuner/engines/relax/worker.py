@@ -6,6 +6,7 @@ from tuner.engines.relax import without_torch  # noqa: F401  before anything imp
 # isort: on
 from tuner.engines.relax.build import build
 from tuner.engines.relax.calibration import calibration_kernel
+from tuner.engines.relax.clock import clock_secs
 from tuner.engines.relax.extract import extract
 from tuner.engines.relax.link import link_network
 from tuner.engines.relax.logs import (
@@ -32,6 +33,7 @@ __all__ = [
     "calibration_kernel",
     "call_remotely",
     "canonical",
+    "clock_secs",
     "compile_subgraph",
     "define",
     "describe_target",

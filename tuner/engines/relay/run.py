@@ -63,7 +63,7 @@ class Kernel:
 def run(request: RunRequest) -> RunResult:
     """Compare and time one artifact; see :class:`Engine`."""
     try:
-        clock_secs = clock.read(request.target) if request.time_clock else None
+        clock_secs = clock.clock_secs(request.target) if request.time_clock else None
         return replace(_run(request), clock_secs=clock_secs)
     except (OSError, RequestError):
         raise  # an unreadable artifact is not a failure of the candidate
@@ -85,7 +85,9 @@ def _run(request: RunRequest) -> RunResult:
 
 def run_interleaved(requests: list[RunRequest], n_turns: int) -> list[RunResult]:
     """Time artifacts in turns; see :class:`Engine`."""
-    clocks = [clock.read(request.target) if request.time_clock else None for request in requests]
+    clocks = [
+        clock.clock_secs(request.target) if request.time_clock else None for request in requests
+    ]
     kernels = [load_kernel(request.artifact) for request in requests]
     samples: list[list[float]] = [[] for _ in kernels]
     conditions: list[dict[str, Any]] = [{} for _ in kernels]

@@ -6,6 +6,7 @@ from tuner.engines.relay import tvm_compat  # noqa: F401  before anything import
 # isort: on
 from tuner.engines.relay.build import build
 from tuner.engines.relay.calibration import calibration_kernel
+from tuner.engines.relay.clock import clock_secs
 from tuner.engines.relay.extract import extract
 from tuner.engines.relay.link import link_network
 from tuner.engines.relay.logs import (
@@ -29,6 +30,7 @@ __all__ = [
     "build",
     "calibration_kernel",
     "canonical",
+    "clock_secs",
     "compile_subgraph",
     "define",
     "describe_target",

@@ -41,6 +41,18 @@ def test_missing_peer_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "openvino: not installed: pip install -e '.[openvino]'" in text
 
 
+def test_the_estimate_is_that_at_the_clock_of_the_comparison(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A device at half of its speed takes twice as long as its records, which counts as agreement."""
+    slow = Comparison((2e-3,), 0.9e-3, 2, "cpu", {}, clock=0.5)
+
+    assert slow.estimate_error == pytest.approx(-0.1)
+    text = " ".join(shown(capsys, slow).split())
+    assert "estimate 1.8000 ms by the records, at 50% of their clock (-10.0%)" in text
+    assert "clock" not in shown(capsys, Comparison((2e-3,), 0.9e-3, 2, "cpu", {}))
+
+
 def test_busy_machine_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
     """Outliers alone are not, since medians do not follow them."""
     outlier = Comparison((1e-3,) * 9 + (5e-3,), None, 2, "cpu", {})
