@@ -127,8 +127,16 @@ def _linear(b: Replacement, n_targets: int) -> str:
 
 
 def _linear_regressor(b: Replacement) -> None:
-    scores = _linear(b, int(b.attribute("targets", 1)))
-    _transformed(b, scores, b.node.output[0])
+    n_targets = int(b.attribute("targets", 1))
+    _regression(b, _linear(b, n_targets), n_targets)
+
+
+def _regression(b: Replacement, scores: str, n_targets: int) -> None:
+    # ONNX Runtime transforms the score of a single target by none of these functions.
+    if n_targets == 1 and b.attribute("post_transform", b"NONE") != b"PROBIT":
+        b.add("Identity", scores, output=b.node.output[0])
+    else:
+        _transformed(b, scores, b.node.output[0])
 
 
 def _linear_classifier(b: Replacement) -> None:
@@ -175,31 +183,28 @@ def _transformed(b: Replacement, scores: str, output: str) -> None:
 
 
 def _tree_regressor(b: Replacement) -> None:
-    scores = regressor_scores(b)
-    # ONNX Runtime transforms the score of a single target by none of these functions.
-    is_single = b.attribute("n_targets", 1) == 1
-    if is_single and b.attribute("post_transform", b"NONE") != b"PROBIT":
-        b.add("Identity", scores, output=b.node.output[0])
-    else:
-        _transformed(b, scores, b.node.output[0])
+    n_targets = int(b.attribute("n_targets", 1))
+    _regression(b, regressor_scores(b, n_targets), n_targets)
 
 
 def _tree_classifier(b: Replacement) -> None:
     labels, ids = b.attribute("classlabels_int64s", []), set(b.attribute("class_ids", []))
     if len(labels) > 2:
-        _classify(b, classifier_scores(b, len(labels)), labels)
+        _classify(b, classifier_scores(b, range(len(labels))), labels)
         return
-    # Of two classes, the second has the label in ONNX Runtime if its own score is high enough.
-    is_positive = bool((_array(b, "class_weights") >= 0).all())
+    # Of two classes, the second has the label in ONNX Runtime if its own score is high enough:
+    # above a half where the trees give its probability alone.
     if len(labels) == 2 and ids == {0}:
-        score = classifier_scores(b, 1)
+        is_positive = bool((_array(b, "class_weights") >= 0).all())
+        score = classifier_scores(b, range(1))
         scores = _both_scores(b, score, is_positive=is_positive)
-    elif labels == [0, 1] and ids == {0, 1}:
-        scores = classifier_scores(b, 2)
-        score = b.add("Gather", scores, b.constant(np.array([1])), axis=1)
+        limit = 0.5 if is_positive else 0
+    elif labels == [0, 1] and ids == {0, 1} and not b.attribute("base_values"):
+        scores = classifier_scores(b, range(2))
+        score, limit = b.add("Gather", scores, b.constant(np.array([1])), axis=1), 0
     else:
         raise UnknownValueError
-    is_second = b.add("Greater", score, _number(b, 0.5 if is_positive else 0))
+    is_second = b.add("Greater", score, _number(b, limit))
     first, second = (b.constant(np.array(label, np.int64)) for label in labels)
     b.add("Where", b.reshape(is_second, -1), second, first, output=b.node.output[0])
     _transformed(b, scores, b.node.output[1])

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from tuner.networks import classical
 from tuner.networks.fused_attention import (
     replace_attention,
     replace_embed_layer_norm,
@@ -237,7 +238,7 @@ _STANDARDISED = {
     "Trilu": 14,
 }
 #: Domains whose operators are replaced, with the version that files may leave out.
-_DOMAINS = {DOMAIN: 1, "com.microsoft.nchwc": 1, "ai.onnx.ml": 3}
+_DOMAINS = {DOMAIN: 1, "com.microsoft.nchwc": 1, classical.DOMAIN: 3}
 
 
 def correct_domains(model: onnx.ModelProto) -> None:

@@ -2,14 +2,18 @@
 
 A level reads the feature and the threshold of the current node of each tree from tables, and
 chooses the next node. Leaves lead to themselves, so that trees of any depth end together.
+
+Where the standard leaves something open, the sums are those of ONNX Runtime.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
+from tuner.errors import ModelError
 from tuner.networks.graph import Array
 from tuner.networks.node_builder import Replacement, UnknownValueError
 
@@ -45,33 +49,79 @@ class _Trees:
     comparison: str
 
 
-def regressor_scores(b: Replacement) -> str:
-    """Return the sums of the targets of a TreeEnsembleRegressor, (rows, targets)."""
-    return _scores(b, "target", int(b.attribute("n_targets", 1)), lambda target: target)
+@dataclass(frozen=True)
+class _Weights:
+    """Weights of leaves.
 
-
-def classifier_scores(b: Replacement, n_scores: int) -> str:
-    """Return the sums of the classes of a TreeEnsembleClassifier, (rows, scores).
-
-    With one score, all weights are of one class.
+    Attributes:
+        table: Weights by node and score, (nodes, scores).
+        is_dense: True if every row gets a weight of every score: some tree has one in each leaf.
     """
-    return _scores(b, "class", n_scores, lambda each: each if n_scores > 1 else 0)
+
+    table: Array
+    is_dense: bool
 
 
-def _scores(b: Replacement, kind: str, n_scores: int, column_of: Callable[[int], int]) -> str:
+def regressor_scores(b: Replacement, n_targets: int) -> str:
+    """Return the sums of the targets of a TreeEnsembleRegressor, (rows, targets).
+
+    Raises:
+        UnknownValueError: If this function cannot express what ONNX Runtime computes.
+        ModelError: If the attributes do not describe trees.
+    """
     trees = _read(b)
-    places = b.attribute(f"{kind}_treeids"), b.attribute(f"{kind}_nodeids")
-    b.check_table(len(trees.features), n_scores)
-    values = np.zeros((len(trees.features), n_scores), np.float32)
-    for tree, node, column, weight in zip(
-        *places, b.attribute(f"{kind}_ids"), b.attribute(f"{kind}_weights"), strict=True
-    ):
-        values[trees.index[tree, node], column_of(column)] += weight
-    weights = b.add("Gather", b.constant(values), _leaves(b, trees), axis=0)
+    weights = _weights(b, trees, "target", range(n_targets))
+    is_plain = not b.attribute("base_values") and b.attribute("post_transform", b"NONE") == b"NONE"
+    if n_targets > 1 and not (weights.is_dense or is_plain):
+        raise UnknownValueError  # a target without a weight stays 0, whatever is added to others
+    return _sums(b, trees, weights)
+
+
+def classifier_scores(b: Replacement, class_ids: range) -> str:
+    """Return the sums of some classes of a TreeEnsembleClassifier, (rows, classes).
+
+    Raises:
+        UnknownValueError: If this function cannot express what ONNX Runtime computes.
+        ModelError: If the attributes do not describe trees.
+    """
+    trees = _read(b)
+    weights = _weights(b, trees, "class", class_ids)
+    if len(class_ids) > 1 and not weights.is_dense:
+        raise UnknownValueError  # a class without a weight is not compared with others
+    return _sums(b, trees, weights)
+
+
+def _weights(b: Replacement, trees: _Trees, kind: str, ids: range) -> _Weights:
+    columns = [_list(b, f"{kind}_{name}") for name in ("treeids", "nodeids", "ids", "weights")]
+    if len({len(column) for column in columns}) > 1:
+        raise _malformed(b, "its lists of weights have several lengths")
+    b.check_table(len(trees.features), len(ids))
+    table = np.zeros((len(trees.features), len(ids)), np.float32)
+    has_weight = np.zeros(table.shape, np.bool_)
+    for tree, node, each, weight in zip(*columns, strict=True):
+        if (tree, node) not in trees.index or each not in ids:
+            raise _malformed(b, f"node {node} of tree {tree} has a weight of {kind} {each}")
+        place = trees.index[tree, node], ids.index(each)
+        table[place] += weight
+        has_weight[place] = True
+    return _Weights(table, _is_dense(trees, has_weight))
+
+
+def _is_dense(trees: _Trees, has_weight: Array) -> bool:
+    """Return whether each score has a weight in all leaves of some tree."""
+    is_leaf = trees.first == np.arange(len(trees.first))
+    tree_of = np.array([tree for tree, _ in trees.index])
+    whole = [has_weight[is_leaf & (tree_of == tree)].all(axis=0) for tree in np.unique(tree_of)]
+    return bool(np.any(whole, axis=0).all())
+
+
+def _sums(b: Replacement, trees: _Trees, weights: _Weights) -> str:
+    n_scores = weights.table.shape[1]
+    chosen = b.add("Gather", b.constant(weights.table), _leaves(b, trees), axis=0)
     how = b.attribute("aggregate_function", b"SUM").decode()
     if how not in ("SUM", "AVERAGE"):
         raise UnknownValueError
-    total = b.add("ReduceSum", weights, b.constant(np.array([1])), keepdims=0)
+    total = b.add("ReduceSum", chosen, b.constant(np.array([1])), keepdims=0)
     if how == "AVERAGE":
         total = b.add("Div", total, b.constant(np.array(len(trees.roots), np.float32)))
     base = b.attribute("base_values", [])
@@ -95,6 +145,7 @@ def _leaves(b: Replacement, trees: _Trees) -> str:
     features, thresholds, first, second = (
         b.constant(each) for each in (trees.features, limits, trees.first, trees.second)
     )
+    b.check_table(n_rows, len(trees.roots))
     current = b.constant(np.tile(trees.roots, (n_rows, 1)))
     for _ in range(trees.depth):
         values = b.add("GatherElements", data, b.add("Gather", features, current), axis=1)
@@ -110,31 +161,68 @@ def _read(b: Replacement) -> _Trees:
 
     Raises:
         UnknownValueError: If decisions are of several kinds, or missing values have a side.
+        ModelError: If the attributes do not describe trees.
     """
     if b.opset < 13 or len(b.shape(b.input(0))) != 2:
         raise UnknownValueError
-    names = ("treeids", "nodeids", "modes", "featureids", "values", "truenodeids", "falsenodeids")
-    columns = [b.attribute(f"nodes_{name}") for name in names]
-    if any(column is None for column in columns):
-        raise UnknownValueError
-    tree_ids, node_ids, modes, features, thresholds, firsts, seconds = columns
-    kinds = {mode.decode() for mode in modes} - {"LEAF"}
+    tree_ids, node_ids, features, firsts, seconds = (
+        _list(b, f"nodes_{name}")
+        for name in ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")
+    )
+    modes, thresholds = _list(b, "nodes_modes"), _list(b, "nodes_values")
+    lists = (tree_ids, node_ids, features, firsts, seconds, modes, thresholds)
+    if len({len(each) for each in lists}) > 1 or not tree_ids:
+        raise _malformed(b, "its lists of nodes are empty or have several lengths")
+    kinds = {mode.decode(errors="replace") for mode in modes} - {"LEAF"}
     if len(kinds) > 1 or not kinds <= set(_COMPARISONS):
         raise UnknownValueError
     if any(b.attribute("nodes_missing_value_tracks_true", [])):
         raise UnknownValueError
     index = {key: i for i, key in enumerate(zip(tree_ids, node_ids, strict=True))}
-    n_nodes = len(index)
-    first, second = np.arange(n_nodes), np.arange(n_nodes)
+    if len(index) < len(tree_ids) or min(features) < 0:
+        raise _malformed(b, "a node appears twice, or reads a feature below 0")
+    first, second = np.arange(len(index)), np.arange(len(index))
     for i, mode in enumerate(modes):
         if mode != b"LEAF":
-            first[i], second[i] = index[tree_ids[i], firsts[i]], index[tree_ids[i], seconds[i]]
-    children = {*first[first != np.arange(n_nodes)], *second[second != np.arange(n_nodes)]}
-    roots = np.array([i for i in range(n_nodes) if i not in children])
+            first[i] = _child(b, index, tree_ids[i], firsts[i])
+            second[i] = _child(b, index, tree_ids[i], seconds[i])
+    roots = _roots(first, second)
+    if len(roots) != len(set(tree_ids)):
+        raise _malformed(b, "a tree has no root, or several")
     depth = _depth(first, second, roots)
     comparison = _COMPARISONS[kinds.pop()] if kinds else "LessOrEqual"
     floats = np.array(thresholds, np.float32)
     return _Trees(np.array(features), floats, first, second, roots, depth, index, comparison)
+
+
+def _list(b: Replacement, name: str) -> list[Any]:
+    """Return a list of an attribute.
+
+    Raises:
+        UnknownValueError: If there is none, as where a tensor takes its place.
+    """
+    values: list[Any] | None = b.attribute(name)
+    if values is None:
+        raise UnknownValueError
+    return values
+
+
+def _child(b: Replacement, index: Mapping[tuple[int, int], int], tree: int, node: int) -> int:
+    if (tree, node) not in index:
+        raise _malformed(b, f"tree {tree} has no node {node}")
+    return index[tree, node]
+
+
+def _roots(first: Array, second: Array) -> Array:
+    """Return the nodes that are the child of no other one."""
+    places = np.arange(len(first))
+    return np.setdiff1d(places, [*first[first != places], *second[second != places]])
+
+
+def _malformed(b: Replacement, reason: str) -> ModelError:
+    return ModelError(
+        f"the trees of a {b.node.op_type} do not fit together: {reason}", code="invalid-model"
+    )
 
 
 def _depth(first: Array, second: Array, roots: Array) -> int:

@@ -3,7 +3,9 @@
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 from tests.tuner.networks.models import Array
 from tests.tuner.networks.single_nodes import both, node_model
@@ -152,6 +154,91 @@ def test_forests_of_two_classes(low: float, ids: list[int], transform: str) -> N
     trees = forest("class", ids, low)
     labels: dict[str, Any] = {"n_outputs": 2, "classlabels_int64s": [0, 1]}
     check("TreeEnsembleClassifier", _DATA, post_transform=transform, **labels, **trees)
+
+
+def test_probabilities_of_both_classes() -> None:
+    """As scikit-learn's forests give them: the second has the label wherever it is above 0."""
+    trees = forest("class", [0, 1], 0)
+    weights = np.array(trees["class_weights"]).reshape(-1, 2)
+    shares = weights / weights.sum(axis=1, keepdims=True) / 5
+    shares[::3] = [0.2, 0.0]
+    trees["class_weights"] = [float(each) for each in shares.ravel()]
+    check("TreeEnsembleClassifier", _DATA, n_outputs=2, classlabels_int64s=[0, 1], **trees)
+
+
+@pytest.mark.parametrize("transform", _TRANSFORMS)
+def test_a_linear_model_of_one_target_is_not_transformed(transform: str) -> None:
+    """As in ONNX Runtime."""
+    coefficients = [float(each) for each in _RNG.standard_normal(4)]
+    check("LinearRegressor", _DATA, coefficients=coefficients, post_transform=transform)
+
+
+def of_one(kind: str, count: int, attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return trees whose leaves have a weight of one target or class each, in turns."""
+    ids = [index % count for index, _ in enumerate(attributes[f"{kind}_ids"])]
+    return attributes | {f"{kind}_ids": ids}
+
+
+def model_of(op: str, data: Array = _DATA, **attributes: Any) -> onnx.ModelProto:
+    """Return a model of one node."""
+    n_outputs = 2 if op.endswith("Classifier") else 1
+    return node_model(f"ai.onnx.ml:{op}", {"x": data}, ["x"], n_outputs=n_outputs, **attributes)
+
+
+def test_scores_that_a_row_may_lack() -> None:
+    """They are not compared, and nothing is added to them: such trees are refused later."""
+    plain = of_one("target", 2, forest("target", [0], -1))
+    check("TreeEnsembleRegressor", _DATA, n_targets=2, **plain)
+    classes = of_one("class", 3, forest("class", [0], -1))
+    for proto in (
+        model_of("TreeEnsembleRegressor", n_targets=2, base_values=[0.1, 0.2], **plain),
+        model_of("TreeEnsembleClassifier", classlabels_int64s=[3, 5, 9], **classes),
+        model_of(
+            "TreeEnsembleClassifier",
+            classlabels_int64s=[0, 1],
+            base_values=[0.1, 0.2],
+            **forest("class", [0, 1], -1),
+        ),
+    ):
+        kept = onnx.load_from_string(clean(proto).model).graph.node
+        assert [node.domain for node in kept] == ["ai.onnx.ml"]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("nodes_nodeids", [0]),
+        ("nodes_nodeids", None),
+        ("nodes_truenodeids", 99),
+        ("nodes_featureids", -1),
+        ("target_nodeids", 99),
+        ("target_ids", 5),
+        ("target_weights", [0.5]),
+    ],
+)
+def test_trees_that_do_not_fit_together(name: str, values: Any) -> None:
+    """Missing nodes, several of a name, lists of another length."""
+    proto = model_of("TreeEnsembleRegressor", n_targets=1, **forest("target", [0], -1))
+    (node,) = proto.graph.node
+    (changed,) = (each for each in node.attribute if each.name == name)
+    count = len(changed.ints or changed.floats or changed.strings)
+    new = values if isinstance(values, list) else [values or 0] * count
+    changed.CopyFrom(helper.make_attribute(name, new))
+
+    with pytest.raises(ModelError, match="trees of a TreeEnsembleRegressor do not fit") as caught:
+        clean(proto)
+
+    assert caught.value.code == "invalid-model"
+
+
+def test_a_table_of_rows_and_trees_may_be_too_large() -> None:
+    """It is refused before it is made."""
+    rows = np.zeros((1 << 23, 4), np.float32)
+
+    with pytest.raises(ModelError) as caught:
+        clean(model_of("TreeEnsembleRegressor", rows, n_targets=1, **forest("target", [0], -1)))
+
+    assert caught.value.code == "too-large"
 
 
 def test_what_has_no_replacement_is_named_with_its_shapes() -> None:

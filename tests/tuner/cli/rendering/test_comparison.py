@@ -44,7 +44,7 @@ def test_missing_peer_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_estimate_is_that_at_the_clock_of_the_comparison(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A device at half of its speed takes twice as long as its records, which counts as agreement."""
+    """A device at half of its speed takes twice as long as its records: that is agreement."""
     slow = Comparison((2e-3,), 0.9e-3, 2, "cpu", {}, clock=0.5)
 
     assert slow.estimate_error == pytest.approx(-0.1)
