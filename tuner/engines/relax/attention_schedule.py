@@ -13,7 +13,14 @@ import tvm
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import SBlockRV
 
-from tuner.engines.relax import movement
+from tuner.engines.relax.blocks import (
+    REDUCTION,
+    SPATIAL,
+    axes_of,
+    extents_of,
+    is_free_to_inline,
+    name_of,
+)
 from tuner.engines.relax.register_tiles import (
     LATENCY,
     LOADS_PER_CYCLE,
@@ -24,7 +31,6 @@ from tuner.engines.relax.register_tiles import (
 #: Annotation of the first product, by which traces are known.
 MARK = "tuner.attention"
 
-_SPATIAL, _REDUCTION = 0, 2
 _N_PRODUCTS = 2
 _ELEMENT_BYTES = 4
 # Rows below which packing the keys takes longer than what it saves.
@@ -69,13 +75,13 @@ def find_attention(schedule: Schedule) -> Attention | None:
     """Return the products of a workload that is an attention; None for others."""
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     products = [block for block in blocks if _is_product(schedule, block)]
-    n_reductions = sum(bool(_extents(schedule, block, _REDUCTION)) for block in blocks)
+    n_reductions = sum(bool(extents_of(schedule, block, REDUCTION)) for block in blocks)
     if len(products) != _N_PRODUCTS or n_reductions < _N_PRODUCTS + 2:
         return None
     scores, context = products
-    *heads, n_rows, n_keys = _extents(schedule, scores, _SPATIAL)
-    *others, n_out, n_values = _extents(schedule, context, _SPATIAL)
-    (n_terms,), reduced = (_extents(schedule, each, _REDUCTION) for each in products)
+    *heads, n_rows, n_keys = extents_of(schedule, scores, SPATIAL)
+    *others, n_out, n_values = extents_of(schedule, context, SPATIAL)
+    (n_terms,), reduced = (extents_of(schedule, each, REDUCTION) for each in products)
     if n_out != n_rows or reduced != [n_keys] or math.prod(others) != math.prod(heads):
         return None
     return Attention(scores, context, math.prod(heads), n_rows, n_keys, n_terms, n_values)
@@ -165,7 +171,8 @@ def schedule_attention(schedule: Schedule, tile: AttentionTile, lanes: int, n_co
     _pad(schedule, scores, tile.n_rows * n_groups, tile.n_score_vectors * lanes)
     _pad(schedule, context, tile.n_rows * n_groups, tile.n_value_vectors * lanes)
     for block in schedule.get_child_blocks(schedule.get_sblock("root")):
-        _inline(schedule, block)
+        if is_free_to_inline(schedule, block):
+            schedule.compute_inline(block)
     queries, keys, values = _copies(schedule, scores, context)
     chain = _between(schedule, scores, context)
     (last,) = schedule.get_output_blocks(schedule.get_sblock("root"))
@@ -203,7 +210,7 @@ def _n_groups(n_heads: int, n_cores: int) -> int:
 
 def _pad(schedule: Schedule, product: SBlockRV, n_rows: int, width: int) -> None:
     """Pad rows and columns of a product to multiples."""
-    *others, rows, columns = _extents(schedule, product, _SPATIAL)
+    *others, rows, columns = extents_of(schedule, product, SPATIAL)
     if rows % n_rows or columns % width:
         schedule.pad_einsum(product, [*(1 for _ in others), n_rows, width, 1])
         (crop,) = schedule.get_consumers(product)
@@ -213,10 +220,10 @@ def _pad(schedule: Schedule, product: SBlockRV, n_rows: int, width: int) -> None
 
 def _copies(schedule: Schedule, scores: SBlockRV, context: SBlockRV) -> list[SBlockRV]:
     """Return the blocks that copy queries, keys and values."""
-    *_, rows, _ = _axes(schedule, scores, _SPATIAL)
+    *_, rows, _ = axes_of(schedule, scores, SPATIAL)
     queries = _copy(schedule, scores, rows.var)
-    keys = _copy(schedule, scores, _axes(schedule, scores, _SPATIAL)[-1].var)
-    values = _copy(schedule, context, _axes(schedule, context, _SPATIAL)[-1].var)
+    keys = _copy(schedule, scores, axes_of(schedule, scores, SPATIAL)[-1].var)
+    values = _copy(schedule, context, axes_of(schedule, context, SPATIAL)[-1].var)
     return [queries, keys, values]
 
 
@@ -235,50 +242,26 @@ def _copy(schedule: Schedule, product: SBlockRV, axis: Any) -> SBlockRV:
 
 def _between(schedule: Schedule, scores: SBlockRV, context: SBlockRV) -> list[SBlockRV]:
     """Return the blocks from one product to the other, in their order."""
-    names = {_name(schedule, scores)}
+    names = {name_of(schedule, scores)}
     between = []
     for block in schedule.get_child_blocks(schedule.get_sblock("root")):
-        if _name(schedule, block) == _name(schedule, context):
+        if name_of(schedule, block) == name_of(schedule, context):
             break
-        if names & {_name(schedule, each) for each in schedule.get_producers(block)}:
-            names.add(_name(schedule, block))
+        if names & {name_of(schedule, each) for each in schedule.get_producers(block)}:
+            names.add(name_of(schedule, block))
             between.append(block)
     return between
-
-
-def _inline(schedule: Schedule, block: SBlockRV) -> None:
-    """Inline a block into what follows where that repeats no work."""
-    consumers = schedule.get_consumers(block)
-    if not consumers or _extents(schedule, block, _REDUCTION):
-        return
-    if any(_extents(schedule, each, _REDUCTION) for each in consumers):
-        return
-    if len(consumers) > 1 and not movement.is_movement(schedule.get(block)):
-        return
-    schedule.compute_inline(block)
 
 
 def _is_product(schedule: Schedule, block: SBlockRV) -> bool:
     value: Any = getattr(schedule.get(block).body, "value", None)
     return (
-        len(_extents(schedule, block, _REDUCTION)) == 1
+        len(extents_of(schedule, block, REDUCTION)) == 1
         and type(value).__name__ == "Add"
         and type(value.b).__name__ == "Mul"
         and len(schedule.get(block).reads) == _N_PRODUCTS
     )
 
 
-def _axes(schedule: Schedule, block: SBlockRV, kind: int) -> list[Any]:
-    return [axis for axis in schedule.get(block).iter_vars if int(axis.iter_type) == kind]
-
-
-def _extents(schedule: Schedule, block: SBlockRV, kind: int) -> list[int]:
-    return [int(axis.dom.extent) for axis in _axes(schedule, block, kind)]
-
-
 def _uses(index: Any, variable: Any) -> bool:
     return any(each.same_as(variable) for each in tvm.tirx.analysis.undefined_vars(index))
-
-
-def _name(schedule: Schedule, block: SBlockRV) -> str:
-    return str(schedule.get(block).name_hint)

@@ -14,6 +14,7 @@ from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tuner.engines.relax import movement
+from tuner.engines.relax.blocks import is_reduction, name_of
 from tuner.engines.relax.operands import Operand
 from tuner.engines.relax.register_tiles import (
     Registers,
@@ -24,7 +25,6 @@ from tuner.engines.relax.register_tiles import (
 )
 from tuner.engines.relax.vector_loops import vector_sizes
 
-_REDUCTION = 2
 # Numbers of the longest row of a tile, and vectors of the smallest tile.
 _MAX_WIDTH, _MIN_SUMS = 96, 8
 # Rows whose addresses fit the other registers, and loads a cycle where each is part of a product.
@@ -154,11 +154,11 @@ def _blocks(schedule: Schedule) -> tuple[SBlockRV, list[SBlockRV], SBlockRV]:
     """Return the product, what is computed before it, and the last block; inline the others."""
     root = schedule.get_sblock("root")
     blocks = schedule.get_child_blocks(root)
-    products = [block for block in blocks if _is_reduction(schedule, block)]
+    products = [block for block in blocks if is_reduction(schedule, block)]
     if len(products) != 1:
         raise ScheduleError("the workload is not one product")
     (product,) = products
-    position = [_name(schedule, block) for block in blocks].index(_name(schedule, product))
+    position = [name_of(schedule, block) for block in blocks].index(name_of(schedule, product))
     producers = []
     for block in blocks[:position]:
         if movement.is_movement(schedule.get(block)):
@@ -185,11 +185,3 @@ def _vectorise_last(schedule: Schedule, block: SBlockRV) -> None:
     n = largest_divisor(int(schedule.get(last).extent), _MAX_WIDTH)
     _, vector = schedule.split(last, [None, n])
     schedule.vectorize(vector)
-
-
-def _is_reduction(schedule: Schedule, block: SBlockRV) -> bool:
-    return any(int(axis.iter_type) == _REDUCTION for axis in schedule.get(block).iter_vars)
-
-
-def _name(schedule: Schedule, block: SBlockRV) -> str:
-    return str(schedule.get(block).name_hint)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from tuner.engines.relax.blocks import REDUCTION, SPATIAL, extents_of, name_of
 from tuner.engines.relax.dot_products import LANES, TERMS
 from tuner.engines.relax.register_tiles import (
     FAR_CYCLES,
@@ -23,7 +24,6 @@ from tuner.engines.relax.row_schedule import parallelise
 
 INTRINSIC = "dot_16x4_vnni"
 
-_SPATIAL, _REDUCTION = 0, 2
 # Vector registers, of which each tile needs one for data and one for each vector of weights.
 _N_REGISTERS = 32
 # Weights that are read side by side; the CPU fetches few streams ahead.
@@ -52,19 +52,19 @@ class DotProduct:
 def find_dot_product(schedule: Schedule) -> DotProduct | None:
     """Return the only reduction of a workload if it multiplies bytes with packed weights."""
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
-    reductions = [block for block in blocks if extents_of(schedule, block, _REDUCTION)]
+    reductions = [block for block in blocks if extents_of(schedule, block, REDUCTION)]
     if len(reductions) != 1:
         return None
     (block,) = reductions
     statement = schedule.get(block)
     reads = {str(region.source.dtype): region.source for region in statement.reads}
-    extents = extents_of(schedule, block, _SPATIAL)
+    extents = extents_of(schedule, block, SPATIAL)
     if not {"uint8", "int8"} <= reads.keys() or len(extents) < 2:
         return None
     shape = [int(size) for size in reads["int8"].shape]
     if shape[-2:] != [LANES, TERMS] or extents[-1] % LANES:
         return None
-    n_reduced = len(extents_of(schedule, block, _REDUCTION))
+    n_reduced = len(extents_of(schedule, block, REDUCTION))
     n_data_bytes = math.prod(int(size) for size in reads["uint8"].shape)
     return DotProduct(block, extents, n_reduced, math.prod(shape), n_data_bytes)
 
@@ -142,15 +142,15 @@ def place_tiles(schedule: Schedule, dots: DotProduct, n_jobs: int, tile: DotTile
     """Tile a product and what follows it, and schedule all else; return the loops over tiles."""
     product, root = dots.block, schedule.get_sblock("root")
     (last,) = schedule.get_output_blocks(root)
-    padding = [_name(schedule, block) for block in schedule.get_producers(product)]
-    kept = {_name(schedule, product), _name(schedule, last), *padding}
+    padding = [name_of(schedule, block) for block in schedule.get_producers(product)]
+    kept = {name_of(schedule, product), name_of(schedule, last), *padding}
     for block in schedule.get_child_blocks(root):
-        name = _name(schedule, block)
+        name = name_of(schedule, block)
         if name in padding:
             _run_in_parallel(schedule, block, n_jobs)
         elif name not in kept:
             schedule.compute_inline(block)
-    is_apart = extents_of(schedule, last, _SPATIAL) != dots.extents
+    is_apart = extents_of(schedule, last, SPATIAL) != dots.extents
     tiled = product if is_apart else last
     *batch, row, column = schedule.get_loops(tiled)[: len(dots.extents)]
     outer_row, inner_row = schedule.split(row, [None, tile.rows])
@@ -161,7 +161,7 @@ def place_tiles(schedule: Schedule, dots: DotProduct, n_jobs: int, tile: DotTile
     schedule.reorder(*outer, inner_row, inner_column)
     if is_apart:
         _run_in_parallel(schedule, last, n_jobs)
-    elif _name(schedule, last) != _name(schedule, product):
+    elif name_of(schedule, last) != name_of(schedule, product):
         schedule.compute_at(product, outer[-1], preserve_unit_loops=True)
         _, lanes = schedule.split(inner_column, [None, LANES])
         schedule.vectorize(lanes)
@@ -199,16 +199,3 @@ def _run_in_parallel(schedule: Schedule, block: SBlockRV, n_jobs: int) -> None:
     loops = schedule.get_loops(block)
     if n_jobs > 1 and len(loops) > 1:
         parallelise(schedule, list(loops[:-1]), n_jobs)
-
-
-def _name(schedule: Schedule, block: SBlockRV) -> str:
-    return str(schedule.get(block).name_hint)
-
-
-def extents_of(schedule: Schedule, block: SBlockRV, kind: int) -> list[int]:
-    """Return the extents of the axes of one kind of a block."""
-    return [
-        int(axis.dom.extent)
-        for axis in schedule.get(block).iter_vars
-        if int(axis.iter_type) == kind
-    ]

@@ -13,6 +13,7 @@ from typing import Any
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from tuner.engines.relax.blocks import REDUCTION, SPATIAL, axes_of, extents_of, name_of
 from tuner.engines.relax.packed_layouts import LAYOUT_FREE
 from tuner.engines.relax.register_tiles import (
     LATENCY,
@@ -23,7 +24,6 @@ from tuner.engines.relax.register_tiles import (
 )
 from tuner.engines.relax.row_schedule import parallelise
 
-_SPATIAL, _REDUCTION = 0, 2
 # Cycles in which the lanes of a vector are added, as measured.
 _LANE_CYCLES = 16
 _MIN_LANES, _MATRIX = 4, 2
@@ -74,12 +74,12 @@ class LaneProduct:
 def find_lane_product(schedule: Schedule) -> LaneProduct | None:
     """Return the only reduction of a workload if vectors can run along the reduced axis."""
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
-    reductions = [block for block in blocks if _axes(schedule, block, _REDUCTION)]
+    reductions = [block for block in blocks if axes_of(schedule, block, REDUCTION)]
     if len(reductions) != 1:
         return None
     (block,) = reductions
     statement = schedule.get(block)
-    spatial, reduced = (_axes(schedule, block, kind) for kind in (_SPATIAL, _REDUCTION))
+    spatial, reduced = (axes_of(schedule, block, kind) for kind in (SPATIAL, REDUCTION))
     packed = _packed_buffers(schedule)
     written = statement.writes[0].source
     reads = [region for region in statement.reads if not region.source.same_as(written)]
@@ -156,18 +156,18 @@ def schedule_lanes(schedule: Schedule, tile: LaneTile, n_jobs: int) -> None:
     partial = schedule.rfactor(lanes, len(shape))
     root = schedule.get_sblock("root")
     (last,) = schedule.get_output_blocks(root)
-    kept = {_name(schedule, block) for block in (partial, product, last)}
+    kept = {name_of(schedule, block) for block in (partial, product, last)}
     for block in schedule.get_child_blocks(root):
-        if _name(schedule, block) not in kept:
+        if name_of(schedule, block) not in kept:
             schedule.compute_inline(block)
-    if _extents(schedule, last) != shape:
+    if extents_of(schedule, last, SPATIAL) != shape:
         raise ScheduleError("the result has another shape than the product")
     *jobs, rows, columns = schedule.get_loops(last)[: len(shape)]
     outer_rows, inner_rows = schedule.split(rows, [None, tile.n_rows])
     outer_columns, inner_columns = schedule.split(columns, [None, tile.n_columns])
     schedule.reorder(outer_rows, outer_columns, inner_rows, inner_columns)
     jobs += [outer_rows, outer_columns]
-    if _name(schedule, last) != _name(schedule, product):
+    if name_of(schedule, last) != name_of(schedule, product):
         schedule.compute_at(product, outer_columns, preserve_unit_loops=True)
         # rfactor puts the lanes first among the axes of both blocks.
         lanes, *others = schedule.get_loops(product)[len(jobs) :]
@@ -184,7 +184,7 @@ def schedule_lanes(schedule: Schedule, tile: LaneTile, n_jobs: int) -> None:
 def _tile_partial(schedule: Schedule, partial: SBlockRV, n_outer: int, tile: LaneTile) -> LoopRV:
     """Run the reduction outside of a tile, whose sums stay in registers; return its first loop."""
     loops = schedule.get_loops(partial)[n_outer:]
-    n_reduced = len(_axes(schedule, partial, _REDUCTION))
+    n_reduced = len(axes_of(schedule, partial, REDUCTION))
     lanes, *outer, rows, columns = loops[:-n_reduced]
     reduced = loops[-n_reduced:]
     vectors, lane = schedule.split(lanes, [None, tile.lanes])
@@ -193,16 +193,3 @@ def _tile_partial(schedule: Schedule, partial: SBlockRV, n_outer: int, tile: Lan
         schedule.unroll(loop)
     schedule.vectorize(lane)
     return reduced[0]
-
-
-def _extents(schedule: Schedule, block: SBlockRV) -> list[int]:
-    return [int(axis.dom.extent) for axis in _axes(schedule, block, _SPATIAL)]
-
-
-def _axes(schedule: Schedule, block: SBlockRV, kind: int) -> list[Any]:
-    axes = schedule.get(block).iter_vars
-    return [axis for axis in axes if int(axis.iter_type) == kind]
-
-
-def _name(schedule: Schedule, block: SBlockRV) -> str:
-    return str(schedule.get(block).name_hint)

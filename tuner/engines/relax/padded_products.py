@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from tuner.engines.relax.blocks import is_reduction
 from tuner.engines.relax.operands import Operand
 from tuner.engines.relax.register_tiles import Registers, cycles_of
 
-_REDUCTION = 2
 # Cycles that the copy of a vector takes, and the bytes of an element.
 _COPY_CYCLES, _ELEMENT_BYTES = 8, 4
 # Vectors of columns in a tile.
@@ -110,8 +110,3 @@ def _tile(schedule: Schedule, product: SBlockRV, tile: Sequence[int], lanes: int
     schedule.unroll(vectors)
     schedule.vectorize(vector)
     return [*batch, outer_rows, outer_columns, reduced[0]]
-
-
-def is_reduction(schedule: Schedule, block: SBlockRV) -> bool:
-    """Return whether a block adds up, or compares, what it reads."""
-    return any(int(axis.iter_type) == _REDUCTION for axis in schedule.get(block).iter_vars)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from tvm.s_tir import Schedule, ScheduleError
 
+from tuner.engines.relax.blocks import is_reduction
 from tuner.engines.relax.operands import Operand
-from tuner.engines.relax.padded_products import is_reduction
 from tuner.engines.relax.register_tiles import Registers, cycles_of
 
 # Pragma that has TVM cut a loop where a condition inside it begins to hold.

@@ -14,10 +14,16 @@ import tvm
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from tuner.engines.relax import movement
+from tuner.engines.relax.blocks import (
+    REDUCTION,
+    SPATIAL,
+    axes_of,
+    is_free_to_inline,
+    is_reduction,
+    name_of,
+)
 from tuner.engines.relax.register_tiles import largest_divisor
 
-_SPATIAL, _REDUCTION = 0, 2
 # Elements of the last axis that one step of a reduction over other axes handles.
 _MIN_VECTOR, _MAX_VECTOR = 8, 64
 # Iterations of a block inside a nest, over those of the block alone: more is repeated work.
@@ -47,7 +53,7 @@ def _schedule_nest(schedule: Schedule, blocks: list[SBlockRV], n_jobs: int) -> l
     """Schedule the last block with all that it alone needs; return the blocks that are left."""
     *others, last = blocks
     producers = _only_producers(schedule, others, last)
-    reductions = [block for block in (*producers, last) if _count(schedule, block, _REDUCTION)]
+    reductions = [block for block in (*producers, last) if is_reduction(schedule, block)]
     is_last_spatial = not any(_reduces_last(schedule, block) for block in reductions)
     rows = _rows(schedule, last, reductions, is_last_spatial=is_last_spatial)
     if not rows:
@@ -55,18 +61,18 @@ def _schedule_nest(schedule: Schedule, blocks: list[SBlockRV], n_jobs: int) -> l
         return others
     inside = [last]
     for block in reversed(producers):
-        consumers = [_name(schedule, each) for each in schedule.get_consumers(block)]
-        names = {_name(schedule, each) for each in inside}
+        consumers = [name_of(schedule, each) for each in schedule.get_consumers(block)]
+        names = {name_of(schedule, each) for each in inside}
         if names.issuperset(consumers) and _compute_at(schedule, block, rows[-1]):
             inside.append(block)
     if n_jobs > 1:
         parallelise(schedule, rows, n_jobs)
     if is_last_spatial:
         for block in inside:
-            if _count(schedule, block, _REDUCTION):
+            if is_reduction(schedule, block):
                 _move_inside(schedule, block)
-    names = {_name(schedule, each) for each in inside}
-    return [block for block in others if _name(schedule, block) not in names]
+    names = {name_of(schedule, each) for each in inside}
+    return [block for block in others if name_of(schedule, block) not in names]
 
 
 def _reduce_by_lanes(schedule: Schedule, block: SBlockRV) -> None:
@@ -79,7 +85,7 @@ def _reduce_by_lanes(schedule: Schedule, block: SBlockRV) -> None:
     if not loops or type(value).__name__ not in ("Max", "Min"):
         return
     lanes = math.gcd(_n_iterations(schedule, block), _MAX_VECTOR)
-    if lanes < _MIN_VECTOR or _count(schedule, block, _REDUCTION) < len(loops):
+    if lanes < _MIN_VECTOR or len(axes_of(schedule, block, REDUCTION)) < len(loops):
         return
     _, inner = schedule.split(schedule.fuse(*loops), [None, lanes])
     partial = schedule.rfactor(inner, 0)
@@ -90,11 +96,11 @@ def _reduce_by_lanes(schedule: Schedule, block: SBlockRV) -> None:
 
 def _only_producers(schedule: Schedule, blocks: list[SBlockRV], last: SBlockRV) -> list[SBlockRV]:
     """Return the blocks from which a block, and no other that is left, follows."""
-    names, producers = {_name(schedule, last)}, []
+    names, producers = {name_of(schedule, last)}, []
     for block in reversed(blocks):
-        consumers = {_name(schedule, each) for each in schedule.get_consumers(block)}
+        consumers = {name_of(schedule, each) for each in schedule.get_consumers(block)}
         if consumers and consumers <= names:
-            names.add(_name(schedule, block))
+            names.add(name_of(schedule, block))
             producers.append(block)
     return producers[::-1]
 
@@ -124,12 +130,7 @@ def _n_iterations(schedule: Schedule, block: SBlockRV) -> int:
 
 def _inline(schedule: Schedule, block: SBlockRV) -> bool:
     """Inline a block into what follows where that repeats no work and hides no vectors."""
-    consumers = schedule.get_consumers(block)
-    if not consumers or _count(schedule, block, _REDUCTION):
-        return False
-    if any(_count(schedule, each, _REDUCTION) for each in consumers):
-        return False
-    if len(consumers) > 1 and not movement.is_movement(schedule.get(block)):
+    if not is_free_to_inline(schedule, block):
         return False
     try:
         schedule.compute_inline(block)
@@ -138,18 +139,14 @@ def _inline(schedule: Schedule, block: SBlockRV) -> bool:
     return True
 
 
-def _name(schedule: Schedule, block: SBlockRV) -> str:
-    return str(schedule.get(block).name_hint)
-
-
 def _rows(
     schedule: Schedule, last: SBlockRV, reductions: list[SBlockRV], *, is_last_spatial: bool
 ) -> list[LoopRV]:
     """Return the outer loops of the last block in whose body everything is computed."""
     loops = schedule.get_loops(last)
-    n_spatial = _count(schedule, last, _SPATIAL)
+    n_spatial = len(axes_of(schedule, last, SPATIAL))
     n_rows = min(
-        [n_spatial, len(loops), *(_count(schedule, block, _SPATIAL) for block in reductions)]
+        [n_spatial, len(loops), *(len(axes_of(schedule, block, SPATIAL)) for block in reductions)]
     )
     if not is_last_spatial or not n_rows:
         return list(loops[:n_rows])
@@ -164,7 +161,7 @@ def _rows(
 
 def _move_inside(schedule: Schedule, block: SBlockRV) -> None:
     """Move the last spatial loop of a reduction inside the reduced ones, and vectorise it."""
-    n_reduced = _count(schedule, block, _REDUCTION)
+    n_reduced = len(axes_of(schedule, block, REDUCTION))
     loops = schedule.get_loops(block)
     reduced, spatial = loops[-n_reduced:], loops[-n_reduced - 1]
     schedule.reorder(*reduced, spatial)
@@ -185,7 +182,7 @@ def parallelise(schedule: Schedule, rows: list[LoopRV], n_jobs: int) -> None:
 def _reduces_last(schedule: Schedule, block: SBlockRV) -> bool:
     """Return whether a reduction runs along the last axis of what it reads."""
     statement = schedule.get(block)
-    reduced = [axis.var for axis in statement.iter_vars if int(axis.iter_type) == _REDUCTION]
+    reduced = [axis.var for axis in statement.iter_vars if int(axis.iter_type) == REDUCTION]
     last_indices = [region.region[-1].min for region in statement.reads if region.region]
     return any(
         used.same_as(variable)
@@ -193,7 +190,3 @@ def _reduces_last(schedule: Schedule, block: SBlockRV) -> bool:
         for used in tvm.tirx.analysis.undefined_vars(index)
         for variable in reduced
     )
-
-
-def _count(schedule: Schedule, block: SBlockRV, kind: int) -> int:
-    return sum(int(axis.iter_type) == kind for axis in schedule.get(block).iter_vars)

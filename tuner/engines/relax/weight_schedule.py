@@ -8,10 +8,10 @@ import math
 
 from tvm.s_tir import Schedule, ScheduleError
 
+from tuner.engines.relax.blocks import REDUCTION, SPATIAL, extents_of
 from tuner.engines.relax.dot_schedule import (
     DotProduct,
     DotTile,
-    extents_of,
     place_tiles,
     start_sums,
 )
@@ -27,7 +27,6 @@ from tuner.engines.relax.weight_products import LANES, UNPACKING
 #: Annotation of the products, by which their traces are known.
 MARK = "tuner.packed_weights"
 
-_SPATIAL, _REDUCTION = 0, 2
 _N_REGISTERS = 32
 _MAX_VECTORS = 4
 _PACKED_RANK = 3
@@ -36,11 +35,11 @@ _PACKED_RANK = 3
 def find_weight_product(schedule: Schedule) -> DotProduct | None:
     """Return the only reduction of a workload if it multiplies floats with packed weights."""
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
-    reductions = [block for block in blocks if extents_of(schedule, block, _REDUCTION)]
+    reductions = [block for block in blocks if extents_of(schedule, block, REDUCTION)]
     if len(reductions) != 1:
         return None
     (block,) = reductions
-    extents = extents_of(schedule, block, _SPATIAL)
+    extents = extents_of(schedule, block, SPATIAL)
     sources = [region.source for region in schedule.get(block).reads]
     shapes = [(str(each.dtype), [int(size) for size in each.shape]) for each in sources]
     packed = [
@@ -51,7 +50,7 @@ def find_weight_product(schedule: Schedule) -> DotProduct | None:
     weights = [shape for dtype, shape in packed if dtype == "uint8"]
     if len(extents) < 2 or not weights or "float32" not in [dtype for dtype, _ in packed]:
         return None
-    n_reduced = len(extents_of(schedule, block, _REDUCTION))
+    n_reduced = len(extents_of(schedule, block, REDUCTION))
     n_weight_bytes = max(math.prod(shape) for shape in weights)
     return DotProduct(block, extents, n_reduced, n_weight_bytes, 0)
 
