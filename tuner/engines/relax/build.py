@@ -14,6 +14,7 @@ from tuner.engines.linker import link_shared
 from tuner.engines.relax import cpu_codegen, cuda, step_loops, traces, workloads
 from tuner.engines.relax.packed_layouts import LAYOUT_FREE
 from tuner.engines.relax.prefetch import insert_prefetches
+from tuner.engines.relax.spread_loads import spread_loads
 from tuner.engines.relax.targets import make_target
 from tuner.engines.relax.vector_loops import split_vectors
 from tuner.errors import WorkError, error_text
@@ -109,10 +110,10 @@ def split_packing(function: PrimFunc) -> tuple[dict[str, PrimFunc], list[dict[st
         every packed argument its index, shape and dtype after packing.
     """
     if not _packs(function):
-        kernel = split_vectors(insert_prefetches(function))
+        kernel = _finish(function)
         return {KERNEL: kernel.with_attr("global_symbol", KERNEL)}, []
     split = relax.transform.SplitLayoutRewritePreproc()(_caller_of(function))
-    kernel = split_vectors(insert_prefetches(split[f"{KERNEL}_prepacked"]))
+    kernel = _finish(split[f"{KERNEL}_prepacked"])
     kernel = kernel.with_attr("global_symbol", KERNEL)
     pack = split[f"{KERNEL}_weight_prepack"].with_attr("global_symbol", PACK)
     packed = [
@@ -120,6 +121,11 @@ def split_packing(function: PrimFunc) -> tuple[dict[str, PrimFunc], list[dict[st
         for index, param in zip(_packed_arguments(split), _outputs(pack), strict=True)
     ]
     return {KERNEL: kernel, PACK: pack}, packed
+
+
+def _finish(function: PrimFunc) -> PrimFunc:
+    """Apply what the annotations and vectors of a scheduled kernel request."""
+    return split_vectors(spread_loads(insert_prefetches(function)))
 
 
 def n_outputs(function: PrimFunc) -> int:

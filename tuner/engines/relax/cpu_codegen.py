@@ -5,10 +5,11 @@ import json
 import tvm
 from tvm.target import Target
 
-from tuner.engines.relax import vector_functions
+from tuner.engines.relax import spread_loads, vector_functions
 from tuner.engines.relax.settings import PASS_CONFIG
 
 vector_functions.register()
+spread_loads.register()
 
 
 def compile_kernels(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
@@ -18,5 +19,5 @@ def compile_kernels(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     NaN stay what they are.
     """
     reordering = Target({**json.loads(str(target)), "fast-math-reassoc": True})
-    with tvm.transform.PassContext(config=PASS_CONFIG):
+    with tvm.transform.PassContext(config={**PASS_CONFIG, **spread_loads.pass_config(module)}):
         return tvm.tirx.build(module, target=reordering)

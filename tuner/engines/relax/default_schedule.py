@@ -30,6 +30,11 @@ from tuner.engines.relax.dot_schedule import (
     find_dot_product,
     schedule_dots,
 )
+from tuner.engines.relax.grouped_products import (
+    find_grouped,
+    grouped_tiles,
+    schedule_grouped,
+)
 from tuner.engines.relax.lane_products import find_lane_product, lane_tiles, schedule_lanes
 from tuner.engines.relax.operands import Operand, operands_of
 from tuner.engines.relax.padded_products import padded_tiles, schedule_padded
@@ -177,7 +182,9 @@ def _decide_products(
     tiles = registers, operands, n_tiled
     streamed = streamed_traces(marked, *tiles)
     direct = _decide_direct(module, extents, operands, registers, n_jobs)
-    kinds.append(_in_turns(streamed, direct, tile_traces(spaces, *tiles)))
+    grouped = _decide_grouped(module, spaces[0], operands, registers, n_jobs)
+    # A panel of a grouped convolution reads its weights once.
+    kinds.append(_in_turns(grouped, streamed, direct, tile_traces(spaces, *tiles)))
     for kind in kinds:
         best = next(kind, None)
         if best is not None:
@@ -216,6 +223,28 @@ def _decide_direct(
         return
     for tile in direct_tiles(extents, operands, registers, n_jobs):
         trace = _attempt(module, partial(schedule_direct, tile=tile))
+        if trace is None:
+            return
+        yield trace
+
+
+def _decide_grouped(
+    module: tvm.IRModule,
+    space: Schedule,
+    operands: Sequence[Operand],
+    registers: Registers,
+    n_jobs: int,
+) -> Iterator[Trace]:
+    """Yield traces of a depthwise or grouped convolution, whose window lies inside its tiles."""
+    extents, reduced = (
+        [extent for _, extent in tiles_of(space, n_levels)] for n_levels in (SPATIAL, REDUCTION)
+    )
+    convolution = find_grouped(extents, reduced, operands)
+    if convolution is None or step_loops.is_serial(module):
+        return
+    n_cores = max(n_jobs // _JOBS_PER_CORE, 1)
+    for tile in grouped_tiles(convolution, registers, n_jobs, n_cores):
+        trace = _attempt(module, partial(schedule_grouped, tile=tile, convolution=convolution))
         if trace is None:
             return
         yield trace

@@ -123,6 +123,26 @@ def schedule_direct(schedule: Schedule, tile: DirectTile) -> None:
     Raises:
         ScheduleError: If the workload is not one product; the schedule is then half done.
     """
+    product, rows, reduced = place_tile(schedule, tile)
+    schedule.reorder(*reduced, *rows)
+    unroll(schedule, rows)
+    schedule.decompose_reduction(product, reduced[0])
+
+
+def place_tile(schedule: Schedule, tile: DirectTile) -> tuple[SBlockRV, list[LoopRV], list[LoopRV]]:
+    """Compute a product tile by tile in parallel jobs, panel by panel of columns.
+
+    Args:
+        schedule: Schedule of an unscheduled workload.
+        tile: Register tile and jobs.
+
+    Returns:
+        The product, its loops over a tile, and those over the reduction, which are yet to be put
+        in order.
+
+    Raises:
+        ScheduleError: If the workload is not one product; the schedule is then half done.
+    """
     product, producers, last = _blocks(schedule)
     loops = schedule.get_loops(last)
     if len(loops) != len(tile.inner):
@@ -134,20 +154,16 @@ def schedule_direct(schedule: Schedule, tile: DirectTile) -> None:
     jobs, outer, inner = (list(each) for each in zip(*splits, strict=True))
     *outer_rows, panels = outer
     schedule.reorder(*jobs, panels, *outer_rows, *inner)
-    _unroll(schedule, inner)
+    unroll(schedule, inner)
     schedule.compute_at(product, outer_rows[-1], preserve_unit_loops=True)
-    n_outer = len(jobs) + len(outer)
-    own = schedule.get_loops(product)[n_outer:]
-    rows, reduced = own[: len(tile.inner)], own[len(tile.inner) :]
-    schedule.reorder(*reduced, *rows)
-    _unroll(schedule, rows)
+    own = schedule.get_loops(product)[len(jobs) + len(outer) :]
     job = schedule.fuse(*jobs)
     for block in producers:
         schedule.compute_at(block, job)
         _vectorise_last(schedule, block)
     if math.prod(tile.jobs) > 1:
         schedule.parallel(job)
-    schedule.decompose_reduction(product, reduced[0])
+    return product, list(own[: len(tile.inner)]), list(own[len(tile.inner) :])
 
 
 def _blocks(schedule: Schedule) -> tuple[SBlockRV, list[SBlockRV], SBlockRV]:
@@ -172,7 +188,7 @@ def _blocks(schedule: Schedule) -> tuple[SBlockRV, list[SBlockRV], SBlockRV]:
     return product, producers, last
 
 
-def _unroll(schedule: Schedule, loops: Sequence[LoopRV]) -> None:
+def unroll(schedule: Schedule, loops: Sequence[LoopRV]) -> None:
     """Unroll loops but the last, which becomes a vector."""
     *outer, vector = loops
     for loop in outer:

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
+from tvm import tirx
 from tvm.s_tir import Schedule
+from tvm.sym import Analyzer
+from tvm.tirx import IndexMap
 
 _SPATIAL = 0
 
@@ -19,11 +22,13 @@ class Operand:
         axes: Axes of the output that its elements depend on; not those that choose a group.
         group: Elements of the last axis of the output that read the same numbers; 0 for all.
         n_bytes: Bytes of the tensor.
+        stride: Elements of the tensor from one output to the next along the last axis but one.
     """
 
     axes: frozenset[int]
     group: int
     n_bytes: int
+    stride: int = 1
 
 
 def operands_of(module: tvm.IRModule) -> list[Operand]:
@@ -62,7 +67,18 @@ def _operand(region: Any, axes: list[Any]) -> Operand:
     buffer = region.source
     n_elements = math.prod(int(size) for size in buffer.shape)
     n_bytes = n_elements * tvm.DataType(str(buffer.dtype)).bits // 8
-    return Operand(frozenset(used), min(sizes, default=0), n_bytes)
+    strides = [_stride(dim.min, axes[-2]) for dim in region.region if len(axes) > 1]
+    return Operand(frozenset(used), min(sizes, default=0), n_bytes, max(strides, default=0) or 1)
+
+
+def _stride(index: Any, axis: Any) -> int:
+    """Return the difference between an index and the next along an axis; 0 if it varies."""
+    first, second = (
+        IndexMap([axis], [index], None).map_indices([tirx.const(place, str(axis.ty.dtype))])[0]
+        for place in (0, 1)
+    )
+    difference = Analyzer().simplify(second - first)
+    return int(difference) if isinstance(difference, tirx.IntImm) else 0
 
 
 def _uses(index: Any, divisor: int = 1) -> Iterator[tuple[Any, int]]:

@@ -74,6 +74,18 @@ CASES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
     ),
     "depthwise": (lambda x, w: _conv(x, w, groups=72), [(1, 14, 14, 72), (72, 3, 3, 1)]),
     "grouped": (lambda x, w: _conv(x, w, groups=4), [(1, 7, 7, 64), (64, 3, 3, 16)]),
+    "grouped by 4": (lambda x, w: _conv(x, w, groups=28), [(1, 7, 9, 112), (112, 3, 3, 4)]),
+    "grouped by 8": (lambda x, w: _conv(x, w, 5, 2), [(2, 9, 12, 40), (40, 3, 3, 8)]),
+    "two columns a channel": (
+        lambda x, w: _conv(x, w, 32, 2),
+        [(1, 12, 12, 32), (64, 5, 5, 1)],
+    ),
+    "depthwise of a row": (
+        lambda x, w: _OPS.nn.conv1d(
+            x, w, padding=1, groups=24, data_layout="NWC", kernel_layout="OWI"
+        ),
+        [(1, 30, 24), (24, 3, 1)],
+    ),
     "grouped by 17": (lambda x, w: _conv(x, w, groups=4), [(1, 6, 6, 68), (68, 3, 3, 17)]),
     "conv of one channel": (_conv, [(1, 12, 10, 32), (1, 3, 3, 32)]),
     "conv of 400 channels": (
