@@ -28,6 +28,7 @@ from tuner.engines.relax.prefix_sums import legalise_cumsum
 from tuner.engines.relax.register_tiles import registers_of
 from tuner.engines.relax.rewrites.attention import ATTENTION, outline_attention, seal_regions
 from tuner.engines.relax.rewrites.definitions import LEGALIZATIONS
+from tuner.engines.relax.rewrites.flat_windows import flatten_windows
 from tuner.engines.relax.rewrites.half_precision import sum_in_float32
 from tuner.engines.relax.rewrites.integer_products import find_integer_products
 from tuner.engines.relax.rewrites.normalisations import find_normalisations
@@ -35,8 +36,9 @@ from tuner.engines.relax.rewrites.parallel_products import merge_products
 from tuner.engines.relax.rewrites.powers import simplify_powers
 from tuner.engines.relax.rewrites.reshapes import sink_reshapes
 from tuner.engines.relax.rewrites.scaled_products import fold_factors
+from tuner.engines.relax.rewrites.sparse_windows import split_sparse_windows
 from tuner.engines.relax.rewrites.unreached_taps import drop_unreached_taps
-from tuner.engines.relax.slices import legalise_slice
+from tuner.engines.relax.slices import legalise_pad, legalise_slice
 from tuner.engines.relax.transposed_convolutions import replace_transposed_convolutions
 from tuner.engines.relax.weight_products import pack_weights
 from tuner.errors import ModelError, described
@@ -103,7 +105,9 @@ def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
         module = find_integer_products(module)
     module = replace_transposed_convolutions(module)
     module = find_normalisations(simplify_powers(drop_unreached_taps(module)))
-    module = fold_constants(assign_layouts(fold_affine(module)))
+    module = fold_affine(module)
+    module = split_sparse_windows(flatten_windows(module))
+    module = fold_constants(assign_layouts(module))
     module = merge_products(fold_factors(sink_reshapes(module)))
     if is_cpu:
         module = pad_channels(split_concatenations(module), registers_of(target))
@@ -132,6 +136,7 @@ def _fuse(module: tvm.IRModule, target: Target) -> tvm.IRModule:
             transform.LegalizeOps(
                 {
                     "relax.cumsum": legalise_cumsum,
+                    "relax.nn.pad": legalise_pad,
                     "relax.strided_slice": legalise_slice,
                     **COMPARISONS,
                     **(LEGALIZATIONS if is_cpu else {}),

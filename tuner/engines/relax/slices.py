@@ -1,7 +1,8 @@
-"""Slices as kernels of their own, which TVM does not fuse into the convolution before them.
+"""Slices and padding as kernels of their own, which TVM does not fuse into a convolution before.
 
-TVM takes a slice from 0 on for an elementwise operator, because its indices are those of what it
-reads. Fused into a convolution, half of the schedules of that kernel compute a wrong result.
+TVM takes a slice from 0 on, and padding behind the end alone, for an elementwise operator: its
+indices are those of what it reads. Fused into a convolution, half of the schedules of a slice
+compute a wrong result, and no schedule by rule fits padding.
 """
 
 from typing import Any
@@ -26,6 +27,20 @@ def legalise_slice(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         ),
         data,
         primfunc_name_hint="strided_slice",
+        primfunc_attrs={"op_pattern": _INJECTIVE},
+    )
+
+
+def legalise_pad(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Replace ``relax.nn.pad`` likewise."""
+    attrs = call.attrs
+    if str(attrs.pad_mode) != "constant":
+        return call.op.get_attr("FLegalize")(builder, call)
+    widths = [int(n) for n in attrs.pad_width]
+    return builder.call_te(
+        lambda x: topi.nn.pad(x, widths[::2], widths[1::2], attrs.pad_value),
+        call.args[0],
+        primfunc_name_hint="pad",
         primfunc_attrs={"op_pattern": _INJECTIVE},
     )
 

@@ -24,7 +24,7 @@ from tuner.engines.relax.variants.base import Variant
 # Schedules among which a candidate is drawn.
 _WINDOW = 2
 # Estimated gain from which a variant is used without a measurement.
-_MIN_GAIN = 1.5
+_MIN_GAIN = 1.2
 # More than any round asks of the search of the workload itself.
 _ENDLESS = 2**30
 

@@ -143,6 +143,23 @@ def test_weights_are_transformed_before_the_kernel_runs(save: Save, target: Targ
     assert [entry["shape"] for entry in packed] == [[36, 1, 16, 16]]
 
 
+def test_weights_of_a_tile_follow_each_other(
+    save: Save, target: TargetInfo, tmp_path: Path
+) -> None:
+    """A tile of half a panel has a panel of its own, so that its weights are one stream."""
+    task = convolution(save, target, c_out=32)
+    program = Winograd(2).rewrite(workloads.load(task.ir))
+    assert program is not None
+    schedule = Schedule(program)
+    winograd_schedule.apply(schedule, Choice((1, 2, 1), None), LANES)
+
+    _, packed = build.split_packing(schedule.mod["main"])
+    error = measured_error(task, traces.dump(schedule.trace, "winograd-2x2"), target, tmp_path)
+
+    assert [entry["shape"] for entry in packed] == [[16, 1, 2, 16, LANES]]
+    assert error < 1e-5
+
+
 @pytest.mark.parametrize(
     "attributes",
     [
@@ -220,7 +237,7 @@ def test_the_first_schedule_is_valid(save: Save, target: TargetInfo) -> None:
 
 
 def test_the_estimate_favours_large_images() -> None:
-    """The last of four stages of ResNet-18, whose weights are large, stays direct."""
+    """With tiles of 4 by 4, the last stage of ResNet-18 stays direct: its weights are large."""
     stages = [(14, 64), (7, 128), (4, 256), (2, 512)]
 
     gains = [
@@ -236,6 +253,18 @@ def test_the_estimate_favours_large_images() -> None:
     assert gains == sorted(gains, reverse=True)
     assert gains[1] > 1.5
     assert gains[3] < 1.0
+
+
+def test_the_estimate_takes_weights_from_memory() -> None:
+    """For maps of 14 by 14, tiles of 2 by 2 read fewer weights; maps of 7 by 7 stay direct."""
+
+    def gain(m: int, size: int, channels: int) -> float:
+        n_tiles = -(-size // m)
+        sizes = Sizes((m + 2) ** 2, 1, n_tiles, n_tiles, channels, channels, 64)
+        return winograd_schedule.estimate_gain(sizes, size**2, WIDE, 2)
+
+    assert gain(2, 14, 256) > gain(4, 14, 256) > 1.2
+    assert 1.2 > gain(2, 7, 512) > gain(4, 7, 512)
 
 
 def test_a_fallback_is_a_variant_where_that_is_much_faster(

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import tvm
 from tvm import tirx
@@ -24,15 +24,19 @@ from tuner.engines.relax.packed_layouts import LAYOUT_FREE
 from tuner.engines.relax.register_tiles import registers_of
 from tuner.engines.relax.variants import winograd_schedule
 from tuner.engines.relax.variants.base import PACKS
+from tuner.engines.relax.variants.convolutions import (
+    DTYPE,
+    INDEX,
+    Convolution,
+    Point,
+    statements_of,
+)
 from tuner.engines.relax.variants.winograd_schedule import Choice
 from tuner.engines.relax.variants.winograd_transforms import N_TAPS, Array, Code, matrices
 
 _SPATIAL, _REDUCTION = 0, 2
-_DTYPE, _INDEX = "float32", "int64"
 # Output channels whose weights lie side by side.
 _PANELS = (64, 32, 16)
-
-Point = Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class Winograd:
 
     def rewrite(self, module: tvm.IRModule) -> tvm.IRModule | None:
         """See :class:`base.Variant`."""
-        convolution = _Convolution.find(module["main"])
+        convolution = Convolution.find(module["main"])
         if convolution is None:
             return None
         try:
@@ -63,7 +67,7 @@ class Winograd:
 
     def flop(self, module: tvm.IRModule) -> float:
         """See :class:`base.Variant`; the transforms count as little as they take."""
-        convolution = _Convolution.find(module["main"])
+        convolution = Convolution.find(module["main"])
         if convolution is None:
             return 0.0
         rewriting = _Rewriting(convolution, self.n_outputs)
@@ -92,106 +96,10 @@ def _n_cores(target: Target) -> int:
     return int(target.attrs.get("num-cores", 1))
 
 
-class _Convolution(NamedTuple):
-    """A convolution of 3 by 3, stride 1, in a kernel.
-
-    Attributes:
-        function: The kernel.
-        position: Number of its statement in the kernel.
-        data: Padded input, NHWC.
-        weight: Weights, in any order.
-        order: Position in (row, column, input, output) of each dimension of the weights.
-        output: Sums, NHWC.
-    """
-
-    function: PrimFunc
-    position: int
-    data: Buffer
-    weight: Buffer
-    order: tuple[int, ...]
-    output: Buffer
-
-    @classmethod
-    def find(cls, function: PrimFunc) -> Self | None:
-        """Return the only convolution of a kernel, if the variant fits it."""
-        matches = [
-            each
-            for position, statement in enumerate(_statements(function))
-            if (each := cls._match(function, position, statement)) is not None
-        ]
-        return matches[0] if len(matches) == 1 else None
-
-    @classmethod
-    def _match(cls, function: PrimFunc, position: int, statement: Any) -> Self | None:
-        while isinstance(statement, For):
-            statement = statement.body
-        block: Any = getattr(statement, "block", None)
-        store = getattr(block, "body", None)
-        if not isinstance(store, BufferStore) or not isinstance(store.value, tirx.Add):
-            return None
-        reduced = [axis.var for axis in block.iter_vars if int(axis.iter_type) == _REDUCTION]
-        product = store.value.b
-        if len(reduced) != 3 or len(store.indices) != 4 or not isinstance(product, tirx.Mul):
-            return None
-        data, weight = product.a, product.b
-        if not all(hasattr(each, "source") and len(each.indices) == 4 for each in (data, weight)):
-            return None
-        dtypes = {str(each.dtype) for each in (data.source, weight.source, store.buffer)}
-        indices = {str(axis.var.ty.dtype) for axis in block.iter_vars}
-        if dtypes != {_DTYPE} or indices != {_INDEX}:
-            return None
-        row, column, channel = _window(list(data.indices), list(store.indices), reduced)
-        if row is None or column is None or channel is None:
-            return None
-        roles = (row, column, channel, store.indices[3])
-        order = tuple(_position(each, roles) for each in weight.indices)
-        fits = (
-            sorted(order) == [0, 1, 2, 3]
-            and [int(weight.source.shape[order.index(axis)]) for axis in (0, 1)] == [N_TAPS] * 2
-            and int(data.source.shape[3]) % _PANELS[-1] == 0
-            and int(store.buffer.shape[3]) % _PANELS[-1] == 0
-            and _is_constant(function, weight.source)
-        )
-        return (
-            cls(function, position, data.source, weight.source, order, store.buffer)
-            if fits
-            else None
-        )
-
-
-def _window(read: Point, written: Point, reduced: Sequence[Var]) -> tuple[Any, Any, Any]:
-    """Return the variables of rows, columns and channels that a convolution sums over."""
-
-    def tap(index: Any, outer: Any) -> Any:
-        """Return the reduced variable of ``outer + variable``."""
-        if not isinstance(index, tirx.Add) or not index.a.same_as(outer):
-            return None
-        return next((each for each in reduced if each.same_as(index.b)), None)
-
-    if not read[0].same_as(written[0]):
-        return None, None, None
-    channel = next((each for each in reduced if each.same_as(read[3])), None)
-    return tap(read[1], written[1]), tap(read[2], written[2]), channel
-
-
-def _position(variable: Any, roles: Sequence[Any]) -> int:
-    return next((i for i, role in enumerate(roles) if role.same_as(variable)), -1)
-
-
-def _is_constant(function: PrimFunc, buffer: Buffer) -> bool:
-    indices = [int(index) for index in (function.attrs or {}).get(LAYOUT_FREE, ())]
-    return any(function.params[index].same_as(buffer) for index in indices)
-
-
-def _statements(function: PrimFunc) -> list[Any]:
-    body = function.body.block.body
-    return list(body.seq) if isinstance(body, SeqStmt) else [body]
-
-
 class _Rewriting:
     """The kernel with other statements in the place of its convolution."""
 
-    def __init__(self, convolution: _Convolution, n_outputs: int) -> None:
+    def __init__(self, convolution: Convolution, n_outputs: int) -> None:
         self._of = convolution
         self._m, self._n = n_outputs, n_outputs + N_TAPS - 1
         self._matrices = matrices(n_outputs)
@@ -216,7 +124,7 @@ class _Rewriting:
     def module(self) -> tvm.IRModule:
         """Return the program."""
         function, position = self._of.function, self._of.position
-        statements = _statements(function)
+        statements = statements_of(function)
         statements[position : position + 1] = [
             self._transform_weight(),
             self._transform_data(),
@@ -273,7 +181,7 @@ class _Rewriting:
                 ]
                 if not inside:
                     return value
-                return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0.0, _DTYPE))
+                return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0.0, DTYPE))
 
             point = (batch, row, column, channel)
             first = all_ * n**2
@@ -299,7 +207,7 @@ class _Rewriting:
                 BufferStore(self._products, self._products[at] + product, list(at)),
                 [_element(self._data, data), _element(self._weight, weight)],
                 [_element(self._products, at)],
-                BufferStore(self._products, tirx.const(0.0, _DTYPE), list(at)),
+                BufferStore(self._products, tirx.const(0.0, DTYPE), list(at)),
             )
 
         return _nest("multiply", [*_shape(self._products), self._c_in], body, n_reduced=1)
@@ -311,7 +219,7 @@ class _Rewriting:
             def read(i: int, j: int) -> Any:
                 return self._products[_number(i * n + j), batch, row, column, channel]
 
-            code = Code(_DTYPE)
+            code = Code(DTYPE)
             tile = code.transform(self._matrices.outputs, n, read)
             for i, numbers in enumerate(tile):
                 for j, number in enumerate(numbers):
@@ -337,7 +245,7 @@ class _Rewriting:
         self, matrix: Array, tile: tuple[int, Callable[[int, int], Any]], into: Buffer, at: Point
     ) -> SeqStmt:
         """Return the code that transforms a tile and stores its numbers, the first at a point."""
-        code = Code(_DTYPE)
+        code = Code(DTYPE)
         numbers = itertools.chain.from_iterable(code.transform(matrix, *tile))
         first, *point = at
         for index, number in enumerate(list(numbers)):
@@ -363,8 +271,8 @@ def _nest(
     annotations: dict[str, Any] | None = None,
 ) -> For:
     """Return loops around a block, whose last axes are reduced."""
-    axes = [Var(f"v{i}", _INDEX) for i in range(len(extents))]
-    loops = [Var(f"i{i}", _INDEX) for i in range(len(extents))]
+    axes = [Var(f"v{i}", INDEX) for i in range(len(extents))]
+    loops = [Var(f"i{i}", INDEX) for i in range(len(extents))]
     made = body(*axes)
     kinds = [_SPATIAL] * (len(axes) - n_reduced) + [_REDUCTION] * n_reduced
     iterators = [
@@ -400,12 +308,12 @@ def _across(buffer: Buffer, at: Point) -> TensorRegion:
 
 
 def _buffer(name: str, shape: Sequence[int]) -> Buffer:
-    return tirx.decl_buffer([_number(size) for size in shape], _DTYPE, name)
+    return tirx.decl_buffer([_number(size) for size in shape], DTYPE, name)
 
 
 def _number(value: Any) -> Any:
     """Return an index in the type of all indices of a lowered network."""
-    return tirx.const(value, _INDEX) if isinstance(value, int) else value
+    return tirx.const(value, INDEX) if isinstance(value, int) else value
 
 
 def _shape(buffer: Buffer) -> list[int]:

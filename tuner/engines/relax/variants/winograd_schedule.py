@@ -21,12 +21,19 @@ from tuner.engines.relax.register_tiles import Registers, max_rows
 _PRODUCT_LOOPS = 6
 # Cycles from a product to the next one that adds to the same sum, and products a cycle.
 _LATENCY, _PER_CYCLE = 4, 2
-# Bytes that a core reads in a cycle from its private cache and from the shared one.
-_PRIVATE_BYTES, _SHARED_BYTES = 24, 8
-_L1_BYTES, _L2_BYTES, _ELEMENT_BYTES = 2**15, 2**20, 4
+# Bytes that a core reads in a cycle from its private cache, from the shared one and from memory,
+# and that it passes on to the next step through the shared cache, in order.
+_PRIVATE_BYTES, _SHARED_BYTES, _MEMORY_BYTES, _PASSED_BYTES = 24, 8, 6, 20
+_L1_BYTES, _L2_BYTES, _L3_BYTES, _ELEMENT_BYTES = 2**15, 2**20, 2**24, 4
 _MAX_CHOICES = 64
+# Rows whose addresses fit the other registers.
+_MAX_ROWS = 16
 # Products of a window, and cycles that the transforms take for each vector of their numbers.
 _DIRECT_PRODUCTS, _TRANSFORM_CYCLES = 9, 4
+# Steps, and cycles that the other cores take to start one.
+_N_STEPS, _START_CYCLES = 3, 8000
+# Share of the products a cycle that direct convolutions reach.
+_DIRECT_SHARE = 0.92
 
 
 class Sizes(NamedTuple):
@@ -65,7 +72,7 @@ def choices(sizes: Sizes, registers: Registers, n_cores: int) -> list[Choice]:
     for band, vectors in product(bands, _divisors(sizes.panel // registers.lanes)):
         n_rows, n_columns = band or (sizes.rows, sizes.columns)
         for rows, columns in product(_divisors(n_rows), _divisors(n_columns)):
-            if rows * columns <= max_rows(vectors, registers):
+            if rows * columns <= min(max_rows(vectors, registers), _MAX_ROWS):
                 # Of tiles with as many sums, that with the fewest rows.
                 every.setdefault(
                     (band, vectors, rows * columns), Choice((rows, columns, vectors), band)
@@ -81,9 +88,8 @@ def estimate_cycles(choice: Choice, sizes: Sizes, registers: Registers, n_cores:
     """Estimate the cycles that each core takes.
 
     A step of a register tile multiplies or waits for its sums, and loads a line of weights, once
-    for all tiles of a band if these stay close by. Transformed data and products pass the shared
-    cache once in each direction, unless they are those of a band that fits the private one; then
-    the weights come from there for each band.
+    for all tiles of a band if these stay close by. Weights come from memory, where the rest of a
+    network leaves them; bands that do not keep them in the private cache read them again.
     """
     rows, columns, vectors = choice.tile
     n_tiles = sizes.batch * sizes.rows * sizes.columns
@@ -92,22 +98,34 @@ def estimate_cycles(choice: Choice, sizes: Sizes, registers: Registers, n_cores:
         / (rows * columns * vectors * registers.lanes)
     )  # fmt: skip
     line = vectors * registers.lanes * _ELEMENT_BYTES
-    step = max(rows * columns * vectors / _PER_CYCLE, (rows * columns + vectors) / _PER_CYCLE)
+    n_rows = rows * columns
     in_band = math.prod(choice.band) if choice.band else n_tiles
-    n_uses = in_band / (rows * columns) if line * sizes.c_in <= _L1_BYTES else 1
-    step = max(step, _LATENCY) + line / _PRIVATE_BYTES / n_uses
+    n_uses = in_band / n_rows if line * sizes.c_in <= _L1_BYTES else 1
+    step = max(
+        n_rows * vectors / _PER_CYCLE,
+        (n_rows + vectors) / _PER_CYCLE,
+        line / _PRIVATE_BYTES / n_uses,
+        _LATENCY,
+    )
+    n_bands = n_tiles // in_band if choice.band else 1
     weights = sizes.n_products * sizes.c_in * sizes.c_out * _ELEMENT_BYTES
-    values = sizes.n_products * n_tiles * (sizes.c_in + sizes.c_out) * _ELEMENT_BYTES
-    n_bands = 1
-    traffic = weights + 2.0 * values
-    if choice.band:
-        n_bands = n_tiles // math.prod(choice.band)
-        is_private = weights + values / n_bands <= _L2_BYTES
-        repeated = weights * (1 if is_private else n_bands)
-        traffic = repeated + (0.0 if values / n_bands <= _L2_BYTES / 2 else 2.0 * values)
-    cycles = n_steps * step + traffic / _SHARED_BYTES
+    values = sizes.n_products * n_tiles * (sizes.c_in + sizes.c_out) * _ELEMENT_BYTES / n_bands
+    cycles = n_steps * step + weights / _MEMORY_BYTES
+    if choice.band and weights + values > _L2_BYTES:
+        cycles += (n_bands - 1) * weights / _SHARED_BYTES
+    cycles += n_bands * _passing_cycles(
+        values, _L2_BYTES / 2 if choice.band else n_cores * _L2_BYTES
+    )
     n_jobs = n_bands if choice.band else sizes.n_products
-    return cycles * math.ceil(n_jobs / n_cores) / n_jobs
+    n_starts = 0 if choice.band else _N_STEPS - 1
+    return cycles * math.ceil(n_jobs / n_cores) / n_jobs + n_starts * _START_CYCLES
+
+
+def _passing_cycles(n_bytes: float, private_bytes: float) -> float:
+    """Estimate the cycles of writing and reading what one step passes on to the next."""
+    if n_bytes <= private_bytes:
+        return 0.0
+    return 2.0 * n_bytes / (_PASSED_BYTES if n_bytes <= _L3_BYTES else _MEMORY_BYTES)
 
 
 def estimate_gain(sizes: Sizes, n_positions: int, registers: Registers, n_cores: int) -> float:
@@ -121,7 +139,7 @@ def estimate_gain(sizes: Sizes, n_positions: int, registers: Registers, n_cores:
     """
     n_products = _DIRECT_PRODUCTS * n_positions * sizes.c_in * sizes.c_out
     weights = _DIRECT_PRODUCTS * sizes.c_in * sizes.c_out * _ELEMENT_BYTES
-    direct = n_products / (registers.lanes * _PER_CYCLE) + weights / _SHARED_BYTES
+    direct = n_products / (registers.lanes * _PER_CYCLE * _DIRECT_SHARE) + weights / _SHARED_BYTES
     n_tiles = sizes.batch * sizes.rows * sizes.columns
     n_numbers = n_tiles * (sizes.c_in + sizes.c_out) * sizes.n_products
     transforms = n_numbers / registers.lanes * _TRANSFORM_CYCLES
@@ -199,6 +217,14 @@ def _vectorise_data(schedule: Schedule, data: SBlockRV, lanes: int, *, is_parall
         schedule.parallel(schedule.fuse(*tiles))
 
 
+def _narrow_panels(schedule: Schedule, multiply: SBlockRV, width: int) -> None:
+    """Have the weights of a tile follow each other in memory, from where they stream faster."""
+    if int(schedule.get(multiply).reads[1].source.shape[-1]) > width:
+        schedule.transform_layout(
+            multiply, ("read", 1), lambda n, panel, c_in, c: [n, panel, c // width, c_in, c % width]
+        )
+
+
 def _tile_product(
     schedule: Schedule,
     multiply: SBlockRV,
@@ -207,6 +233,7 @@ def _tile_product(
     *,
     is_parallel: bool,
 ) -> None:
+    _narrow_panels(schedule, multiply, tile[2] * lanes)
     *outer, rows, columns, c_out, c_in = schedule.get_loops(multiply)[-_PRODUCT_LOOPS:]
     row_tiles, rows = schedule.split(rows, [None, tile[0]])
     column_tiles, columns = schedule.split(columns, [None, tile[1]])
