@@ -64,6 +64,14 @@ def _shuffled_halves(x: relax.Expr, y: relax.Expr) -> relax.Expr:
     return _OPS.split(shuffled, 2, 3)
 
 
+def _patches(x: relax.Expr, token: relax.Expr, y: relax.Expr) -> relax.Expr:
+    """Add to all tokens but the first; the rows that one reads lie as far apart as its number."""
+    tokens = _OPS.nn.relu(_OPS.concat((token, _OPS.reshape(x, (1, 12, 8))), 1))
+    first = _OPS.strided_slice(tokens, [1], [0], [1])
+    others = _OPS.reshape(_OPS.strided_slice(tokens, [1], [1], [13]), (12, 8))
+    return _OPS.concat((first, _OPS.reshape(_OPS.add(others, y), (1, 12, 8))), 1)
+
+
 # Name: function of the inputs, and their shapes; odd sizes on purpose.
 CASES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
     "conv": (_conv, [(1, 14, 14, 32), (48, 3, 3, 32)]),
@@ -134,6 +142,7 @@ CASES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
     "transpose": (lambda x: _OPS.permute_dims(x, [0, 3, 1, 2]), [(1, 30, 30, 17)]),
     "shifted windows": (_windows, [(784, 24)]),
     "two outputs": (_shuffled_halves, [(1, 14, 14, 29), (1, 14, 14, 29)]),
+    "tokens behind another": (_patches, [(12, 8), (1, 1, 8), (12, 8)]),
     "scalar": (_OPS.exp, [()]),
 }
 
