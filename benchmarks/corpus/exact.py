@@ -1,0 +1,75 @@
+"""Comparison of a library with the network in float64, where ONNX Runtime gives another answer.
+
+A network that sorts or compares has inputs for which the last bit decides, such as two scores of a
+TopK that are less than one rounding of float32 apart. Float64 tells which of two runtimes errs.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from tuner.compile.agreement import compare_output
+
+
+class GatherElements(OpRun):  # type: ignore[misc]  # untyped package
+    """The operator for any number of elements; onnx's own takes 64."""
+
+    op_domain = ""
+
+    def _run(self, data: Any, indices: Any, axis: int = 0) -> tuple[Any]:
+        return (np.take_along_axis(data, indices, axis),)
+
+
+def agrees_with_float64(
+    model: onnx.ModelProto, arrays: Mapping[str, Any], outputs: Sequence[Any]
+) -> bool:
+    """Return whether outputs agree with those of onnx's evaluator in float64.
+
+    Args:
+        model: Network that computes in float32.
+        arrays: Inputs by name.
+        outputs: Outputs of a library, in order.
+    """
+    network = ReferenceEvaluator(in_float64(model), new_ops=[GatherElements])
+    answers = network.run(None, {name: _widened(array) for name, array in arrays.items()})
+    return all(
+        compare_output("", output, answer.astype(output.dtype), "float32").agrees
+        for output, answer in zip(outputs, answers, strict=True)
+    )
+
+
+def in_float64(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a network whose inputs, weights, constants and casts of float32 are of float64.
+
+    Nodes in the bodies of others stay as they are.
+    """
+    wide = onnx.ModelProto()
+    wide.CopyFrom(model)
+    for tensor in wide.graph.initializer:
+        _widen(tensor)
+    for node in wide.graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                _widen(attribute.t)
+            elif node.op_type == "Cast" and attribute.i == TensorProto.FLOAT:
+                attribute.i = TensorProto.DOUBLE
+    for info in (*wide.graph.input, *wide.graph.output):
+        if info.type.tensor_type.elem_type == TensorProto.FLOAT:
+            info.type.tensor_type.elem_type = TensorProto.DOUBLE
+    del wide.graph.value_info[:]
+    return wide
+
+
+def _widen(tensor: TensorProto) -> None:
+    if tensor.data_type == TensorProto.FLOAT:
+        array = numpy_helper.to_array(tensor).astype(np.float64)
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+
+
+def _widened(array: Any) -> Any:
+    return array.astype(np.float64) if array.dtype == np.float32 else array

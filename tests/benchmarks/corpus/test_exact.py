@@ -1,0 +1,41 @@
+"""The answer in float64 tells a near-tie of float32 from an error."""
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from benchmarks.corpus.exact import agrees_with_float64
+
+# One is smaller by less than the distance of float32 numbers near 1.
+_WEIGHTS = np.array([[1.0, 1.0], [0.0, 2.0**-25]], np.float32)
+_INPUTS = {"x": np.array([[1.0, 1.0]], np.float32)}
+
+
+def _largest() -> onnx.ModelProto:
+    """Return a network that finds the larger of two numbers, which float32 rounds to one."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        helper.make_node("TopK", ["y", "k"], ["values", "places"], axis=-1),
+        helper.make_node("GatherElements", ["table", "places"], ["found"], axis=-1),
+    ]
+    weights = {
+        "w": _WEIGHTS,
+        "k": np.array([1]),
+        "table": np.arange(2, dtype=np.float32).reshape(1, 2),
+    }
+    graph = helper.make_graph(
+        nodes,
+        "largest",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 2))],
+        [helper.make_tensor_value_info("found", TensorProto.FLOAT, (1, 1))],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def test_the_answer_in_float64_decides_a_tie_of_float32() -> None:
+    """In float32 both numbers are 1, and the first is taken."""
+    first, second = (np.array([[place]], np.float32) for place in (0.0, 1.0))
+
+    assert agrees_with_float64(_largest(), _INPUTS, [second])
+    assert not agrees_with_float64(_largest(), _INPUTS, [first])
