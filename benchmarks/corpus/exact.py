@@ -1,7 +1,8 @@
-"""Comparison of a library with the network in float64, where ONNX Runtime gives another answer.
+"""Answers that explain a difference from ONNX Runtime: in float64, and its own unoptimised ones.
 
 A network that sorts or compares has inputs for which the last bit decides, such as two scores of a
-TopK that are less than one rounding of float32 apart. Float64 tells which of two runtimes errs.
+TopK that are less than one rounding of float32 apart. Float64 tells which of two runtimes errs. Of
+a quantised network, every layer has such ties, and one code that differs changes many behind it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 from onnx import TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from tuner.compile.agreement import compare_output
+from tuner.compile.agreement import OutputCheck, compare_output
 
 
 class GatherElements(OpRun):  # type: ignore[misc]  # untyped package
@@ -40,6 +42,30 @@ def agrees_with_float64(
     return all(
         compare_output("", output, answer.astype(output.dtype), "float32").agrees
         for output, answer in zip(outputs, answers, strict=True)
+    )
+
+
+def compare_unoptimised(
+    model: str, arrays: Mapping[str, Any], precision: str
+) -> tuple[OutputCheck, ...]:
+    """Compare ONNX Runtime without its optimisations with ONNX Runtime.
+
+    Args:
+        model: Path of the network.
+        arrays: Inputs by name.
+        precision: Coarsest precision that the network computes in.
+    """
+    levels = onnxruntime.GraphOptimizationLevel
+    answers = []
+    for level in (levels.ORT_DISABLE_ALL, levels.ORT_ENABLE_ALL):
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = level
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        answers.append(session.run(None, dict(arrays)))
+    names = [output.name for output in session.get_outputs()]
+    return tuple(
+        compare_output(name, actual, expected, precision)
+        for name, actual, expected in zip(names, *answers, strict=True)
     )
 
 

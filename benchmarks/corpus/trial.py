@@ -7,7 +7,7 @@ The result is rewritten after every stage, so that a process that is killed leav
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from filelock import FileLock
 import tuner
 from benchmarks._workers import open_worker
 from benchmarks.corpus.catalogue import entry_named
-from benchmarks.corpus.entries import Entry, Light
-from benchmarks.corpus.exact import agrees_with_float64
+from benchmarks.corpus.entries import Entry, Light, Zoo
+from benchmarks.corpus.exact import agrees_with_float64, compare_unoptimised
 from benchmarks.corpus.results import Result, without_times, write
 from tuner.compile.agreement import OutputCheck
 from tuner.compile.bench_inputs import draw_inputs
@@ -104,16 +104,26 @@ def _compare(result: Result, entry: Entry, model: str, folder: Path, *, is_timed
             data_dir=folder / "data",
         )
     _keep(result, comparison)
-    if not result.agrees and comparison.precision == "float32" and not entry.values:
-        result.is_exact = _is_exact(model, library)
+    if not result.agrees and not entry.values and not isinstance(entry.source, Zoo):
+        _explain(result, model, library, comparison.precision)
+
+
+def _explain(result: Result, model: str, library: Path, precision: str) -> None:
+    """Find out which runtime errs, or how far ONNX Runtime is from itself."""
+    arrays = draw_inputs(manifest.read(library).programs[0].inputs, _SEED)
+    if precision == "quantised":
+        checks = compare_unoptimised(model, arrays, precision)
+        worst = max(checks, key=lambda check: check.worst)
+        result.error = f"{result.error}; its own unoptimised answer differs in {_difference(worst)}"
+    elif precision == "float32":
+        result.is_exact = _is_exact(model, library, arrays)
         result.error = None if result.is_exact else result.error
 
 
-def _is_exact(model: str, library: Path) -> bool:
+def _is_exact(model: str, library: Path, arrays: Mapping[str, Any]) -> bool:
     """Return whether a library agrees with its network in float64; False if that cannot run."""
-    arrays = draw_inputs(manifest.read(library).programs[0].inputs, _SEED)
     try:
-        outputs = [np.asarray(output) for output in tuner.load(library)(**arrays).values()]
+        outputs = [np.asarray(output) for output in tuner.load(library)(arrays).values()]
         return agrees_with_float64(onnx.load(model), arrays, outputs)
     except Exception:  # onnx's evaluator lacks operators, and raises what numpy does
         return False

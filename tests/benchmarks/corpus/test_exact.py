@@ -1,10 +1,12 @@
 """The answer in float64 tells a near-tie of float32 from an error."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.corpus.exact import agrees_with_float64
+from benchmarks.corpus.exact import agrees_with_float64, compare_unoptimised
 
 # One is smaller by less than the distance of float32 numbers near 1.
 _WEIGHTS = np.array([[1.0, 1.0], [0.0, 2.0**-25]], np.float32)
@@ -30,7 +32,7 @@ def _largest() -> onnx.ModelProto:
         [helper.make_tensor_value_info("found", TensorProto.FLOAT, (1, 1))],
         [numpy_helper.from_array(array, name) for name, array in weights.items()],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
 
 
 def test_the_answer_in_float64_decides_a_tie_of_float32() -> None:
@@ -39,3 +41,13 @@ def test_the_answer_in_float64_decides_a_tie_of_float32() -> None:
 
     assert agrees_with_float64(_largest(), _INPUTS, [second])
     assert not agrees_with_float64(_largest(), _INPUTS, [first])
+
+
+def test_runs_of_a_network_without_optimisations_are_compared(tmp_path: Path) -> None:
+    """Nothing of this network is optimised."""
+    onnx.save(_largest(), tmp_path / "largest.onnx")
+
+    (check,) = compare_unoptimised(str(tmp_path / "largest.onnx"), _INPUTS, "float32")
+
+    assert check.agrees
+    assert check.name == "found"
