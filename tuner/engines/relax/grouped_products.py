@@ -34,8 +34,8 @@ _ELEMENT_BYTES = 4
 _MAX_SPILLED = 4
 # Cycles of a tile besides its products: the tests of its bounds, its sums, what follows.
 _TILE_CYCLES = 16
-# Loads and shuffles that a number in the lanes of its group takes.
-_SPREAD_LOADS = 2
+# Loads that a shuffled number counts as, measured on groups of 4 and 8.
+_SPREAD_LOADS = 1.5
 # Tiles that are tried before those with jobs by rows instead of columns.
 _ROWS_LATER = 2
 
@@ -162,7 +162,7 @@ def _cycles(
     n_vectors = len(vector_sizes(width, registers.lanes))
     window = convolution.window
     n_products = window * pixels * n_vectors
-    n_loads = _n_loaded(convolution, pixels)
+    n_loads: float = _n_loaded(convolution, pixels)
     if convolution.is_spread(width):
         n_loads *= n_vectors * _SPREAD_LOADS
     elif convolution.n_out == 1:
