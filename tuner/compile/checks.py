@@ -43,7 +43,10 @@ def check_programs(networks: Sequence[Prepared]) -> None:
             )
         shapes = tuple(model.file.inputs.items())
         if shapes in shape_sets:
-            raise RequestError(f"the same input shapes are given twice for {model.name}")
+            remedy = "; build a library for each value of an input" if model.values else ""
+            raise RequestError(
+                f"the same input shapes are given twice for {model.name}{remedy}", field="input"
+            )
         shape_sets.add(shapes)
 
 

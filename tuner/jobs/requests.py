@@ -136,7 +136,10 @@ def parse_input(text: str) -> tuple[str, tuple[int, ...]]:
         shape = ()
     if not (name and equals and shape):
         raise ModelError(
-            f"cannot read {text!r}: expected NAME=1,3,224,224", field="input", code="input-shape"
+            f"cannot read {text!r}: expected NAME=1,3,224,224, or a whole number as the value of "
+            "an input of one element",
+            field="input",
+            code="input-shape",
         )
     # A single number may be the value of a scalar.
     if len(shape) > 1 and min(shape) < 1:

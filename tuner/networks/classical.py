@@ -109,6 +109,7 @@ def _label_encoder(b: Replacement) -> None:
     else:
         raise UnknownValueError
     shape = b.shape(b.input(0))
+    b.check_table(*shape)
     given = b.constant(np.array(keys, b.dtype(b.input(0))))
     is_key = b.add("Equal", b.reshape(b.input(0), *shape, 1), given)
     flags = b.add("Cast", is_key, to=TensorProto.FLOAT)

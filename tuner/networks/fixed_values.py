@@ -5,12 +5,14 @@ A scalar has no shape to be given, so that a number among the input shapes is it
 
 from collections.abc import Mapping
 from math import prod
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 from tuner.errors import ModelError
+from tuner.networks.graph import Array
 from tuner.networks.shapes import Dims
 
 
@@ -52,14 +54,24 @@ def fix_values(model: onnx.ModelProto, values: Mapping[str, int]) -> None:
     for info in [info for info in graph.input if info.name in values]:
         value, kind = values[info.name], info.type.tensor_type.elem_type
         dims = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
-        array = np.full(dims, value)
-        typed = array.astype(helper.tensor_dtype_to_np_dtype(kind))
-        if not (typed == array).all():
+        dtype = helper.tensor_dtype_to_np_dtype(kind)
+        typed = _typed(dims, value, dtype)
+        if typed is None:
             raise ModelError(
-                f"input {info.name!r} is of type {typed.dtype}, which does not have the value "
-                f"{value}",
+                f"input {info.name!r} is of type {dtype}, which does not have the value {value}",
                 field="input",
                 code="input-shape",
             )
         graph.initializer.append(numpy_helper.from_array(typed, info.name))
         graph.input.remove(info)
+
+
+def _typed(dims: list[int], value: int, dtype: np.dtype[Any]) -> Array | None:
+    """Return an array of one element; None if its type does not have the value."""
+    try:
+        with np.errstate(all="ignore"):
+            typed = np.full(dims, value, dtype)
+            has_value = int(typed.reshape(-1)[0]) == value
+    except (OverflowError, TypeError, ValueError):
+        return None
+    return typed if has_value else None

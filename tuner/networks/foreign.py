@@ -38,15 +38,15 @@ def refusal(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> ModelErr
         graph = model.graph
     shapes = fixed_shapes(graph)
     named: dict[str, str] = {}
-    remedies = []
+    remedies: dict[str, str] = {}
     for node in nodes:
         named.setdefault(_full_name(node), _operands(node, shapes))
-        remedies.append(_REMEDIES.get(node.domain, _REMEDY))
+        remedies.setdefault(_full_name(node), _REMEDIES.get(node.domain, _REMEDY))
     listed = [f"{name} of {shown}" for name, shown in sorted(named.items())]
     more = f" and {len(listed) - _MAX_NAMED} more" if len(listed) > _MAX_NAMED else ""
     return ModelError(
         f"the model has operators without a converter: {', '.join(listed[:_MAX_NAMED])}{more}; "
-        f"{remedies[0]}",
+        f"{remedies[min(remedies)]}",
         code="unsupported-operator",
     )
 

@@ -99,6 +99,8 @@ def replace_multi_head_attention(b: Replacement) -> None:
             b.add("Identity", each, output=_output(b, index))
     heads = _Heads(query, key, value, n_batches, n_queries, past + n_keys, past, hidden // n_heads)
     is_causal = bool(b.attribute("unidirectional", 0))
+    if is_causal and n_keys > n_queries:
+        raise UnknownValueError  # the operator's text does not say which keys come last
     added = [_padding(b, b.input(4), heads), b.input(5), causal(b, heads) if is_causal else ""]
     _attend(b, heads, added)
 
@@ -185,6 +187,7 @@ def replace_grouped_attention(b: Replacement) -> None:
     past = b.shape(b.input(3))[2] if b.input(3) else 0
     _check_lengths(b, past + n_queries)
     if b.attribute("do_rotary", 0):
+        b.check_table(n_batches, n_queries)
         places = b.input(9) or b.constant(
             np.tile(np.arange(past, past + n_queries), (n_batches, 1))
         )

@@ -1,9 +1,11 @@
 """Refusal of models that draw random numbers, which folding would turn into constants."""
 
+from collections.abc import Callable, Mapping
+
 import onnx
 
 from tuner.errors import ModelError
-from tuner.networks.graph import nodes_within
+from tuner.networks.graph import Array, constant_readers, nodes_within
 
 _OPERATORS = frozenset(
     [
@@ -17,14 +19,19 @@ _OPERATORS = frozenset(
 )
 
 
-def refuse_random(model: onnx.ModelProto) -> None:
+def refuse_random(model: onnx.ModelProto, *, with_branches: bool = True) -> None:
     """Refuse a model whose outputs depend on random numbers.
+
+    Args:
+        model: The model.
+        with_branches: False to leave branches (If) out, of which some may never be taken.
 
     Raises:
         ModelError: If one does; the message has the operator and the output.
     """
     graph = model.graph
-    if not any(_is_random(node) for node in nodes_within(graph)):
+    constants = constant_readers(graph)
+    if not any(_is_random(node, constants) for node in nodes_within(graph)):
         return
     producers = {output: node for node in graph.node for output in node.output if output}
     seen: set[str] = set()
@@ -36,19 +43,27 @@ def refuse_random(model: onnx.ModelProto) -> None:
             if name in seen or node is None or node.op_type in ("Shape", "Size"):
                 continue
             seen.add(name)
-            within = [node, *(each for item in node.attribute for each in _nodes_of(item))]
-            for each in within:
-                if _is_random(each):
+            for each in _nodes_of(node, with_branches=with_branches):
+                if _is_random(each, constants):
                     raise _refusal(each, info.name)
                 pending += each.input
 
 
-def _nodes_of(item: onnx.AttributeProto) -> list[onnx.NodeProto]:
-    return [node for graph in (item.g, *item.graphs) for node in nodes_within(graph)]
+def _nodes_of(node: onnx.NodeProto, *, with_branches: bool) -> list[onnx.NodeProto]:
+    """Return a node with those of its subgraphs."""
+    if node.op_type == "If" and not with_branches:
+        return [node]
+    graphs = [graph for item in node.attribute for graph in (item.g, *item.graphs)]
+    return [node, *(each for graph in graphs for each in nodes_within(graph))]
 
 
-def _is_random(node: onnx.NodeProto) -> bool:
-    return node.op_type in _OPERATORS and node.domain in ("", "ai.onnx")
+def _is_random(node: onnx.NodeProto, constants: Mapping[str, Callable[[], Array]]) -> bool:
+    if node.domain not in ("", "ai.onnx"):
+        return False
+    if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]:
+        is_training = constants.get(node.input[2])
+        return is_training is None or bool(is_training().any())
+    return node.op_type in _OPERATORS
 
 
 def _refusal(node: onnx.NodeProto, output: str) -> ModelError:

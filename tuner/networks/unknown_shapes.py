@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import onnx
 
 from tuner.errors import ModelError
 from tuner.networks.foreign import is_foreign
 from tuner.networks.foreign import refusal as refuse_operators
-from tuner.networks.graph import constant_readers, nodes_within
+from tuner.networks.graph import Array, constant_readers, nodes_within
 
 _MAX_NAMED = 3
 
@@ -63,9 +64,17 @@ def _compared_with(graph: onnx.GraphProto, name: str) -> str:
     for node in graph.node:
         if node.op_type == "Equal" and name in node.input:
             for other in node.input:
-                if other in constants:
-                    return str(int(constants[other]().reshape(-1)[0]))
+                if other in constants and (number := _whole(constants[other]())) is not None:
+                    return str(number)
     return "NUMBER"
+
+
+def _whole(array: Array) -> int | None:
+    """Return the first element of an array; None if it has none, or it is not a whole number."""
+    if not array.size or array.dtype.kind not in "biuf":
+        return None
+    number = array.reshape(-1)[0]
+    return int(number) if np.isfinite(number) and int(number) == number else None
 
 
 def _first_unknown(model: onnx.ModelProto, output: str) -> list[onnx.NodeProto]:

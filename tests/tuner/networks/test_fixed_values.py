@@ -69,12 +69,39 @@ def test_the_refusal_says_what_to_give() -> None:
         assert caught.value.code == "data-dependent-shape"
 
 
-def test_a_value_must_be_of_the_type() -> None:
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (TensorProto.BOOL, 16),
+        (TensorProto.INT64, 2**64),
+        (TensorProto.UINT8, -1),
+        (TensorProto.FLOAT, 2**24 + 1),
+        (TensorProto.FLOAT16, 10**30),
+        (TensorProto.DOUBLE, 10**400),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_a_value_must_be_of_the_type(kind: int, value: int) -> None:
     """A number that the type cannot hold is refused."""
-    with pytest.raises(ModelError, match="bool, which does not have the value 16") as caught:
-        clean(rated((), TensorProto.BOOL), {"rate": (16,)})
+    with pytest.raises(
+        ModelError, match=f"which does not have the value {str(value)[:9]}"
+    ) as caught:
+        clean(rated((), kind), {"rate": (value,)})
 
     assert caught.value.code == "input-shape"
+
+
+@pytest.mark.parametrize("limit", [np.inf, np.nan, 0.5])
+def test_no_value_is_suggested_that_cannot_be_given(limit: float) -> None:
+    """Values of the command line are whole numbers."""
+    proto = rated((), TensorProto.FLOAT)
+    proto.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.float32(limit), "limit"))
+    cast, equal, _ = proto.graph.node
+    equal.input[0] = "rate"
+    proto.graph.node.remove(cast)
+
+    with pytest.raises(ModelError, match="for example rate=NUMBER,"):
+        clean(proto)
 
 
 def test_peers_run_the_model_with_the_value(tmp_path: Path) -> None:

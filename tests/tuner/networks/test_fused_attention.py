@@ -63,6 +63,17 @@ def test_attention_with_a_past() -> None:
     check("Attention", feeds, slots, weights=weights, n_outputs=2, num_heads=_N, unidirectional=1)
 
 
+def test_causal_attention_of_fewer_queries_than_keys() -> None:
+    """It is refused, because the operator does not say which keys a query sees."""
+    feeds = {"q": draw(_B, 3, _H), "k": draw(_B, _S, _H), "v": draw(_B, _S, _H)}
+    proto = node_model(
+        "com.microsoft:MultiHeadAttention", feeds, [*feeds], num_heads=_N, unidirectional=1
+    )
+
+    with pytest.raises(ModelError, match="MultiHeadAttention of"):
+        clean(proto)
+
+
 def test_attention_with_values_of_another_size() -> None:
     """A bias of the scores is added."""
     feeds = {"data": draw(_B, _S, _H), "bias": draw(1, _N, _S, _S)}
