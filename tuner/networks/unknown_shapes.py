@@ -11,6 +11,8 @@ from tuner.networks.foreign import refusal as refuse_operators
 from tuner.networks.graph import Array, constant_readers, nodes_within
 
 _MAX_NAMED = 3
+# Operators that choose among their operands: how many they keep depends on values.
+_CHOOSING = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
 
 
 def refusal(model: onnx.ModelProto, output: str) -> ModelError:
@@ -27,11 +29,26 @@ def refusal(model: onnx.ModelProto, output: str) -> ModelError:
     foreign = [node for node in lost if is_foreign(node)]
     if foreign:
         return refuse_operators(model, foreign)
+    choosing = [node for node in lost if node.op_type in _CHOOSING]
+    if choosing:
+        return _choice_refusal(model.graph, output, choosing[0])
     described = [_describe(model.graph, node) for node in lost[:_MAX_NAMED]]
     return ModelError(
         f"the shape of output {output!r} cannot be inferred from the inputs; operators without a "
         f"known shape: {', '.join(described) or 'none'}; make what their shapes depend on a "
         "constant, or export the model up to them",
+        code="data-dependent-shape",
+    )
+
+
+def _choice_refusal(graph: onnx.GraphProto, output: str, node: onnx.NodeProto) -> ModelError:
+    """Return the error for an operator that keeps as many elements as the data say."""
+    constants = constant_readers(graph)
+    operands = [repr(name) for name in node.input if name and name not in constants]
+    return ModelError(
+        f"the size of output {output!r} depends on the data, among which {node.op_type} chooses: "
+        f"export the model up to its operands ({', '.join(operands)}), and apply {node.op_type} "
+        "to the outputs of the library",
         code="data-dependent-shape",
     )
 
@@ -82,7 +99,7 @@ def _first_unknown(model: onnx.ModelProto, output: str) -> list[onnx.NodeProto]:
     graph = model.graph
     producers = {name: node for node in graph.node for name in node.output}
     known = {tensor.name for tensor in graph.initializer}
-    for info in (*graph.value_info, *graph.input):
+    for info in (*graph.value_info, *graph.input, *graph.output):
         shape = info.type.tensor_type.shape
         if info.type.tensor_type.HasField("shape") and all(d.dim_value > 0 for d in shape.dim):
             known.add(info.name)
