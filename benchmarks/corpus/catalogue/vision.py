@@ -120,6 +120,11 @@ _TIMM = (
     _timm("hrnet_w18_small"),
     _timm("lcnet_050"),
     _timm("mobileone_s0"),
+    _timm("efficientvit_b0"),
+    _timm("gcvit_xxtiny"),
+    _timm("tnt_s_patch16_224"),
+    _timm("halonet26t", size=256),
+    _timm("lambda_resnet26rpt_256", size=256),
 )
 _SEGMENTATION = (
     _segmentation("Unet", "resnet18"),
