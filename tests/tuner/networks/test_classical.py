@@ -239,7 +239,7 @@ def test_a_table_of_rows_and_trees_may_be_too_large() -> None:
         clean(model_of("TreeEnsembleRegressor", rows, n_targets=1, **forest("target", [0], -1)))
 
     assert caught.value.code == "too-large"
-    codes = {"keys_int64s": [1], "values_int64s": [2]}
+    codes: dict[str, Any] = {"keys_int64s": [1], "values_int64s": [2]}
     proto = node_model("ai.onnx.ml:LabelEncoder", {"x": np.zeros(2, np.int64)}, ["x"], **codes)
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1 << 26
     with pytest.raises(ModelError) as caught:

@@ -65,7 +65,7 @@ def test_random_numbers_of_a_branch_that_is_never_taken(is_computed: bool) -> No
 def test_dropout_draws_in_training(is_training: bool) -> None:
     """Its third operand says so."""
     node = helper.make_node("Dropout", ["data", "ratio", "training"], ["y"])
-    weights = {"ratio": np.float32(0.5), "training": np.array(is_training)}
+    weights = {"ratio": np.array(0.5, np.float32), "training": np.array(is_training)}
     proto = model([node], {"data": (3,)}, {"y": (3,)}, weights)
 
     if is_training:
