@@ -7,6 +7,7 @@ else is scheduled by rows. The result is a trace like any other.
 """
 
 import itertools
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -48,6 +49,8 @@ from tuner.engines.relax.weight_schedule import (
     schedule_weights,
     weight_tiles,
 )
+
+_LOG = logging.getLogger(__name__)
 
 _JOBS_PER_CORE = 4
 # Smaller kernels end before a second core has begun: about 10 us.
@@ -185,7 +188,7 @@ def _decide_products(
     grouped = _decide_grouped(module, spaces[0], operands, registers, n_jobs)
     # A panel of a grouped convolution reads its weights once.
     kinds.append(_in_turns(grouped, streamed, direct, tile_traces(spaces, *tiles)))
-    for kind in kinds:
+    for kind in map(_guarded, kinds):
         best = next(kind, None)
         if best is not None:
             yield best
@@ -266,8 +269,16 @@ def _decide_uneven(
 
 def _in_turns(*kinds: Iterable[Trace]) -> Iterator[Trace]:
     """Yield the traces of several kinds in turns."""
-    turns = itertools.zip_longest(*kinds)
+    turns = itertools.zip_longest(*map(_guarded, kinds))
     return (trace for turn in turns for trace in turn if trace is not None)
+
+
+def _guarded(kind: Iterable[Trace]) -> Iterator[Trace]:
+    """Yield the traces of a kind up to its first error, which leaves the other kinds alone."""
+    try:
+        yield from kind
+    except Exception:  # of TVM or of a rule, for a structure that it does not expect
+        _LOG.exception("a rule for schedules fails on a workload")
 
 
 def _attempt(module: tvm.IRModule, apply: Callable[[Schedule], None]) -> Trace | None:

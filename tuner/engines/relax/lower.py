@@ -1,5 +1,6 @@
 """Pass pipeline from an imported model to fused, unscheduled kernels."""
 
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from tuner.engines.relax.opaque_kernels import normalise_kernels
 from tuner.engines.relax.padding import pad_channels
 from tuner.engines.relax.prefix_sums import legalise_cumsum
 from tuner.engines.relax.register_tiles import registers_of
-from tuner.engines.relax.rewrites.attention import ATTENTION, outline_attention, seal_regions
+from tuner.engines.relax.rewrites.attention import outline_attention, seal_regions
 from tuner.engines.relax.rewrites.definitions import LEGALIZATIONS
 from tuner.engines.relax.rewrites.flat_windows import flatten_windows
 from tuner.engines.relax.rewrites.half_precision import sum_in_float32
@@ -112,9 +113,7 @@ def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
     if is_cpu:
         module = pad_channels(split_concatenations(module), registers_of(target))
         module = sum_in_float32(pack_weights(pack_integer_products(module)))
-        whole = _fuse(outline_attention(module, is_worthwhile), target)
-        # Without a schedule, one kernel is slower than several.
-        module = whole if _has_schedules(whole) else _fuse(module, target)
+        module = _fuse_attention(module, target)
         # The search chooses how weights are packed; the build packs them the same way.
         with target:
             module = transform.AttachAttrLayoutFreeBuffers()(module)
@@ -150,14 +149,24 @@ def _fuse(module: tvm.IRModule, target: Target) -> tvm.IRModule:
         return _sequence(seal_regions(module), transform.FuseOps(), transform.FuseTIR())
 
 
-def _has_schedules(module: tvm.IRModule) -> bool:
-    """Return whether every attention of a module can be scheduled."""
+def _fuse_attention(module: tvm.IRModule, target: Target) -> tvm.IRModule:
+    """Lower operators to kernels: one for each attention that has a schedule, several for others.
+
+    Without a schedule, one kernel is slower than several.
+    """
+    outlined, results = outline_attention(module, is_worthwhile)
+    whole = _fuse(outlined, target)
+    apart = [call for name in _unscheduled(whole, results) for call in results[name]]
+    if not apart:
+        return whole
+    outlined, _ = outline_attention(module, is_worthwhile, apart)
+    return _fuse(outlined, target)
+
+
+def _unscheduled(module: tvm.IRModule, names: Iterable[str]) -> list[str]:
+    """Return the names of those kernels of attention that have no schedule."""
     kernels = normalise_kernels(module)
-    return all(
-        attention_schedule.has_schedule(Schedule(kernels[variable]))
-        for variable in kernels.get_global_vars()
-        if variable.name_hint.startswith(ATTENTION)
-    )
+    return [name for name in names if not attention_schedule.has_schedule(Schedule(kernels[name]))]
 
 
 def _sequence(module: tvm.IRModule, *passes: tvm.transform.Pass) -> tvm.IRModule:

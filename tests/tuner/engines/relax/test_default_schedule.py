@@ -482,3 +482,23 @@ def unscheduled(
     """Return the object of a subgraph that no rule fits."""
     monkeypatch.setattr(default_schedule, "compute_trace", lambda *_: "")
     return compiled(module, target, out)
+
+
+def test_a_rule_that_fails_leaves_the_others(
+    target: TargetInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its error is in the log; schedules of the other rules follow."""
+
+    def fail(*_: object) -> None:
+        raise KeyError("columns")
+
+    module, made = workload("product"), make_target(target.spec)
+    spaces = traces.design_spaces(module, made, PostOrderApply())
+    expected = {str(trace) for trace in default_schedule.ranked_traces(module, made, spaces)}
+    monkeypatch.setattr(default_schedule, "direct_tiles", fail)
+
+    others = {str(trace) for trace in default_schedule.ranked_traces(module, made, spaces)}
+
+    assert others < expected
+    assert len(others) > 1
+    assert "KeyError: 'columns'" in caplog.text

@@ -5,7 +5,7 @@ into the order that each product needs. In one kernel a few rows of scores stay 
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import tvm
@@ -43,15 +43,22 @@ class _Region:
     variables: tuple[relax.Var, ...]
 
 
-def outline_attention(module: tvm.IRModule, fits: Fits) -> tvm.IRModule:
+def outline_attention(
+    module: tvm.IRModule, fits: Fits, apart: Collection[relax.Call] = ()
+) -> tuple[tvm.IRModule, dict[str, list[relax.Call]]]:
     """Give every attention a function of its own, with attribute :data:`REGION`.
 
     Args:
         module: Module with operators of Relax.
         fits: Returns whether one kernel is faster, by the shape of the scores (heads, rows,
             keys) and the terms of each.
+        apart: Calls of the module whose attention gets no function.
+
+    Returns:
+        The new module, and the calls of the old one that each function computes, by its name.
     """
-    return _Outliner(module, fits).run(module)
+    outliner = _Outliner(module, fits, set(apart))
+    return outliner.run(module), outliner.results
 
 
 def seal_regions(module: tvm.IRModule) -> tvm.IRModule:
@@ -67,11 +74,17 @@ def seal_regions(module: tvm.IRModule) -> tvm.IRModule:
 
 @mutator
 class _Outliner(CallVisitor):
-    """Mutator that calls a new function where a region has its result."""
+    """Mutator that calls a new function where a region has its result.
 
-    def __init__(self, module: tvm.IRModule, fits: Fits) -> None:
+    Attributes:
+        results: Original calls that each new function computes, by its name.
+    """
+
+    def __init__(self, module: tvm.IRModule, fits: Fits, apart: set[relax.Call]) -> None:
         super().__init__(module)
+        self.results: dict[str, list[relax.Call]] = {}
         self._fits = fits
+        self._apart = apart
         self._bound: dict[relax.Var, relax.Expr] = {}
         self._order: dict[relax.Var, int] = {}
         self._users: dict[relax.Var, list[relax.Var]] = {}
@@ -91,10 +104,11 @@ class _Outliner(CallVisitor):
     def rewrite(self, original: relax.Call, call: relax.Call) -> relax.Expr:
         """Replace the result of a region by a call of its function."""
         region = self._regions.get(original)
-        if region is None:
+        if region is None or original in self._apart:
             return call
         function, arguments = self._outlined(region)
         name = self.builder_.add_func(function, ATTENTION)
+        self.results.setdefault(name.name_hint, []).append(original)
         return relax.Call(name, [self.visit_expr(each) for each in arguments])
 
     def _read(self, function: relax.Function) -> None:

@@ -109,30 +109,44 @@ def test_a_fill_may_have_axes(
     assert difference(actual, expected) < 1e-5
 
 
-def test_values_that_are_the_queries_leave_other_attention_alone(
-    save: Save, target: TargetInfo
+@pytest.mark.parametrize(
+    ("producer", "place", "operand"),
+    [("heads_out", 1, "q"), ("y", 0, "heads_out")],
+    ids=["values-are-queries", "product-is-the-result"],
+)
+def test_attention_without_a_schedule_leaves_others_alone(
+    save: Save, target: TargetInfo, tmp_path: Path, producer: str, place: int, operand: str
 ) -> None:
-    """There is no schedule for one buffer in both products, but there is for the next layer."""
-    path = Path(_attention(save, (32, 4, 8)).path)
-    model = onnx.load(path)
-    second = onnx.ModelProto()
-    second.CopyFrom(model)
-    (product,) = [node for node in model.graph.node if node.output[0] == "heads_out"]
-    product.input[1] = "q"
-    constants = {each.name for each in model.graph.initializer}
-    for node in second.graph.node:
-        for names in (node.input, node.output):
-            for place, name in enumerate(names):
-                if name not in constants:
-                    names[place] = "y" if name == "data" else f"second_{name}"
-    model.graph.node.extend(second.graph.node)
-    model.graph.output[0].name = "second_y"
+    """The layers behind are one kernel each, with or without a mask."""
+    model = onnx.load(_attention(save, (32, 4, 8)).path)
+    layers = [
+        _copy(onnx.load(_attention(save, (32, 4, 8), masked=masked).path), f"layer{index}_")
+        for index, masked in enumerate((True, False, True), 1)
+    ]
+    (node,) = [node for node in model.graph.node if node.output[0] == producer]
+    node.input[place] = operand
+    last = "y"
+    for index, layer in enumerate(layers, 1):
+        for node in layer.node:
+            node.input[:] = [last if name == f"layer{index}_data" else name for name in node.input]
+        model.graph.node.extend(layer.node)
+        model.graph.initializer.extend(layer.initializer)
+        last = f"layer{index}_y"
+    model.graph.output[0].name = last
+    path = tmp_path / "layers.onnx"
     onnx.save(model, path)
+    file = ModelFile(str(path), "onnx", {"data": ((1, 32, 32), "float32")})
 
-    names = names_of(ModelFile(str(path), "onnx", {"data": ((1, 32, 32), "float32")}), target)
+    actual, expected = outputs_of(file, target, tmp_path / "out")
 
-    assert sum("attention" in name for name in names) == 1
-    assert sum("softmax" in name for name in names) == 1
+    names = [name.partition("[")[0] for name in names_of(file, target)]
+    assert (names.count("attention"), names.count("softmax")) == (2, 1)
+    assert difference(actual, expected) < 1e-5
+
+
+def _copy(model: onnx.ModelProto, prefix: str) -> onnx.GraphProto:
+    """Return the graph of a model with a prefix before all names."""
+    return onnx.compose.add_prefix(model, prefix).graph
 
 
 def test_scores_that_are_read_again_are_written(save: Save, target: TargetInfo) -> None:
