@@ -22,6 +22,10 @@ def refusal(model: onnx.ModelProto, output: str) -> ModelError:
         model: Simplified model with ``value_info`` of all shapes that could be inferred.
         output: Name of the output.
     """
+    if _is_empty(model.graph, output):
+        return ModelError(
+            f"output {output!r} has no elements: export the model without it", code="not-a-tensor"
+        )
     lost = _first_unknown(model, output)
     branches = [node for node in lost if node.op_type == "If"]
     if branches:
@@ -39,6 +43,13 @@ def refusal(model: onnx.ModelProto, output: str) -> ModelError:
         "constant, or export the model up to them",
         code="data-dependent-shape",
     )
+
+
+def _is_empty(graph: onnx.GraphProto, output: str) -> bool:
+    """Return whether a dimension of an output was inferred to be 0."""
+    (info,) = [info for info in graph.output if info.name == output]
+    dims = info.type.tensor_type.shape.dim
+    return any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in dims)
 
 
 def _choice_refusal(graph: onnx.GraphProto, output: str, node: onnx.NodeProto) -> ModelError:
@@ -61,9 +72,13 @@ def _branch_refusal(graph: onnx.GraphProto, output: str, branch: onnx.NodeProto)
         all(dim.dim_value == 1 for dim in declared[name].type.tensor_type.shape.dim)
         for name in names
     )
-    examples = " ".join(f"{name}={_compared_with(graph, name)}" for name in names)
+    rows = [name for name in names if len(declared[name].type.tensor_type.shape.dim) == 1]
+    numbers = {name: _compared_with(graph, name) for name in names}
+    numbers |= {name: "NUMBER" for name in rows if numbers[name] == "1"}
+    examples = " ".join(f"{name}={number}" for name, number in numbers.items())
+    limit = f" (1 is read as the shape of {' and '.join(map(repr, rows))})" if rows else ""
     remedy = (
-        f"fix it among the input shapes, for example {examples}"
+        f"fix it among the input shapes, for example {examples}{limit}"
         if are_scalars
         else "make the choice a constant of the model"
     )

@@ -63,10 +63,23 @@ def test_a_value_chooses_the_branch(shape: tuple[int, ...]) -> None:
 
 def test_the_refusal_says_what_to_give() -> None:
     """The number is one that the model compares with; a shape is not a value."""
+    message = r"its input 'rate'.* for example rate=16 \(1 is read as the shape of 'rate'\),"
     for given in ({}, {"rate": (1,)}):
-        with pytest.raises(ModelError, match=r"its input 'rate'.* for example rate=16,") as caught:
+        with pytest.raises(ModelError, match=message) as caught:
             clean(rated((1,)), given)
         assert caught.value.code == "data-dependent-shape"
+
+
+@pytest.mark.parametrize(("shape", "number"), [((1,), "NUMBER"), ((), "1")])
+def test_the_shape_of_an_input_is_not_suggested_as_its_value(
+    shape: tuple[int, ...], number: str
+) -> None:
+    """The refusal would be the same after the suggestion."""
+    proto = rated(shape)
+    proto.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.array(1), "limit"))
+
+    with pytest.raises(ModelError, match=f"for example rate={number}[, ]"):
+        clean(proto)
 
 
 @pytest.mark.parametrize(

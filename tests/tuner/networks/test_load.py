@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 from tests.tuner.networks.models import LIGHT, model, relu_model
 from tuner.errors import ModelError
 from tuner.networks.load import load_network
+from tuner.networks.onnx import clean
 
 
 def save(proto: onnx.ModelProto, path: Path) -> str:
@@ -236,6 +237,21 @@ def test_an_output_without_a_fixed_shape(tmp_path: Path) -> None:
     custom = helper.make_node("Foo", ["data"], ["y"], domain="com.acme")
     proto = model([custom], {"data": (2,)}, {"y": ("k",)})
     refuse(save(proto, tmp_path / "m.onnx"), r"without a converter: com.acme.Foo of \(2,\);")
+
+
+def test_an_output_without_elements() -> None:
+    """It is named as such, whatever computes it."""
+    for node, lengths in (
+        (helper.make_node("Split", ["data", "n"], ["rest", "y"]), np.array([4, 0])),
+        (helper.make_node("Slice", ["data", "n", "n"], ["y"]), np.array([1])),
+    ):
+        nodes = [node, helper.make_node("Relu", ["y"], ["z"])]
+        weights = {"n": lengths}
+        for name in ("y", "z"):
+            proto = model(nodes, {"data": (4,)}, {name: ("k",)}, weights)
+            with pytest.raises(ModelError, match=f"output '{name}' has no elements") as caught:
+                clean(proto)
+            assert caught.value.code == "not-a-tensor"
 
 
 def test_a_custom_operator_stays_for_the_engine(tmp_path: Path) -> None:
