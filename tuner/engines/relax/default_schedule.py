@@ -61,6 +61,8 @@ _MAX_PADDED = 0.7
 # many columns read all weights again for each few rows.
 _MAX_LANES = 0.5
 _MATRIX = 2
+# Errors of TVM, for structures and shapes that a rule does not fit.
+_MISFITS = (ScheduleError, RuntimeError, ValueError)
 # More than the register tiles of any product.
 _ALL_TILES = 2**40
 
@@ -81,7 +83,7 @@ def compute_trace(
     if spaces is None:
         try:
             spaces = traces.design_spaces(module, target, PostOrderApply())
-        except (ScheduleError, RuntimeError, ValueError):  # TVM's, for structures and shapes
+        except _MISFITS:
             return ""
     best = next(ranked_traces(module, target, spaces), None)
     return "" if best is None else traces.dump(best)
@@ -96,7 +98,7 @@ def ranked_traces(
     """
     try:
         yield from _decide(module, target, spaces)
-    except (ScheduleError, RuntimeError, ValueError):  # likewise
+    except _MISFITS:
         return
 
 
@@ -118,11 +120,7 @@ def closed_traces(module: tvm.IRModule, target: Target) -> Iterator[Trace]:
         rules = [partial(schedule_weights, n_jobs=n_jobs, tile=tile) for tile in tiles]
     else:
         rules = _attention_rules(module, target, schedule)
-    for rule in rules:
-        trace = _attempt(module, rule)
-        if trace is None:
-            return  # the structure does not fit, whatever the tile
-        yield trace
+    yield from _attempts(module, rules)
 
 
 def _attention_rules(
@@ -201,13 +199,9 @@ def _decide_lanes(
 ) -> Iterator[Trace]:
     """Yield traces with vectors along the reduction, if they take far less than a limit."""
     product = find_lane_product(Schedule(module))
-    for tile, cycles in lane_tiles(product, registers) if product else ():
-        if cycles > _MAX_LANES * max_cycles:
-            return
-        trace = _attempt(module, partial(schedule_lanes, tile=tile, n_jobs=n_jobs))
-        if trace is None:
-            return
-        yield trace
+    ranked = lane_tiles(product, registers) if product else ()
+    fast = itertools.takewhile(lambda each: each[1] <= _MAX_LANES * max_cycles, ranked)
+    yield from _attempts(module, (partial(schedule_lanes, tile=t, n_jobs=n_jobs) for t, _ in fast))
 
 
 def _decide_direct(
@@ -224,11 +218,8 @@ def _decide_direct(
     )
     if step_loops.is_serial(module) or not are_shared:
         return
-    for tile in direct_tiles(extents, operands, registers, n_jobs):
-        trace = _attempt(module, partial(schedule_direct, tile=tile))
-        if trace is None:
-            return
-        yield trace
+    tiles = direct_tiles(extents, operands, registers, n_jobs)
+    yield from _attempts(module, (partial(schedule_direct, tile=tile) for tile in tiles))
 
 
 def _decide_grouped(
@@ -246,11 +237,9 @@ def _decide_grouped(
     if convolution is None or step_loops.is_serial(module):
         return
     n_cores = max(n_jobs // _JOBS_PER_CORE, 1)
-    for tile in grouped_tiles(convolution, registers, n_jobs, n_cores):
-        trace = _attempt(module, partial(schedule_grouped, tile=tile, convolution=convolution))
-        if trace is None:
-            return
-        yield trace
+    apply = partial(schedule_grouped, convolution=convolution)
+    tiles = grouped_tiles(convolution, registers, n_jobs, n_cores)
+    yield from _attempts(module, (partial(apply, tile=tile) for tile in tiles))
 
 
 def _decide_uneven(
@@ -260,11 +249,8 @@ def _decide_uneven(
     registers: Registers,
     n_jobs: int,
 ) -> Iterator[Trace]:
-    for tile, _ in tiles:
-        trace = _attempt(module, partial(apply, tile=tile, lanes=registers.lanes, n_jobs=n_jobs))
-        if trace is None:
-            return
-        yield trace
+    apply = partial(apply, lanes=registers.lanes, n_jobs=n_jobs)
+    yield from _attempts(module, (partial(apply, tile=tile) for tile, _ in tiles))
 
 
 def _in_turns(*kinds: Iterable[Trace]) -> Iterator[Trace]:
@@ -274,11 +260,26 @@ def _in_turns(*kinds: Iterable[Trace]) -> Iterator[Trace]:
 
 
 def _guarded(kind: Iterable[Trace]) -> Iterator[Trace]:
-    """Yield the traces of a kind up to its first error, which leaves the other kinds alone."""
+    """Yield the traces of one kind; a failure ends this kind alone."""
     try:
         yield from kind
-    except Exception:  # of TVM or of a rule, for a structure that it does not expect
-        _LOG.exception("a rule for schedules fails on a workload")
+    except _MISFITS:
+        return
+    except Exception:
+        _LOG.exception("a kind of schedules by rule fails")
+
+
+def _attempts(module: tvm.IRModule, rules: Iterable[Callable[[Schedule], None]]) -> Iterator[Trace]:
+    """Yield the traces of rules that differ in their tiles, up to one that does not fit."""
+    for rule in rules:
+        try:
+            trace = _attempt(module, rule)
+        except Exception:
+            _LOG.exception("a schedule by rule fails")
+            continue
+        if trace is None:
+            return  # the structure does not fit, whatever the tile
+        yield trace
 
 
 def _attempt(module: tvm.IRModule, apply: Callable[[Schedule], None]) -> Trace | None:
@@ -286,6 +287,6 @@ def _attempt(module: tvm.IRModule, apply: Callable[[Schedule], None]) -> Trace |
     schedule = Schedule(module)
     try:
         apply(schedule)
-    except (ScheduleError, RuntimeError, ValueError):  # convolutions, for example
+    except _MISFITS:
         return None
     return schedule.trace

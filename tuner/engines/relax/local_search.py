@@ -4,6 +4,7 @@ Of the programs of a space most are several times slower than the schedule by ru
 records exist, the cost model cannot tell which are not, and what is near is found sooner.
 """
 
+import logging
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from tvm.s_tir.schedule import Trace
 
 from tuner.engines.relax import random_candidates, workloads
 
+_LOGGER = logging.getLogger(__name__)
 # Schedules by rule among which one is drawn.
 _WINDOW = 2
 # Mutants that are made for each that is proposed, and attempts to make one.
@@ -111,6 +113,10 @@ def applied(context: TuneContext, traces: Iterable[Trace]) -> Iterator[MeasureCa
         if (text := str(trace)) in texts:
             continue
         texts.add(text)
-        schedule = random_candidates.apply(context, trace, seed=1)
+        try:
+            schedule = random_candidates.apply(context, trace, seed=1)
+        except Exception:
+            _LOGGER.exception("a trace fails, the others are applied")
+            continue
         if schedule is not None:
             yield MeasureCandidate(schedule, arguments)

@@ -5,6 +5,7 @@ many times, so it keeps those that it has applied.
 """
 
 import itertools
+import logging
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -12,10 +13,13 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import TuneContext, postproc
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
+from tvm.s_tir.schedule import Trace
 
 from tuner.engines.relax import default_schedule, local_search, search_effort, traces, workloads
 from tuner.engines.relax.targets import make_target
+from tuner.errors import WorkError
 
+_LOGGER = logging.getLogger(__name__)
 # Tasks whose programs are kept.
 _N_TASKS = 64
 
@@ -48,8 +52,16 @@ def closed(ir: bytes, spec: str) -> tuple[TuneContext, Programs]:
     """
     context = _context(ir, spec)
     by_rule = default_schedule.closed_traces(context.mod, context.target)
-    replayed = (traces.replay(context.mod, traces.dump(trace)).trace for trace in by_rule)
-    return context, Programs(local_search.applied(context, replayed))
+    return context, Programs(local_search.applied(context, _replayed(context, by_rule)))
+
+
+def _replayed(context: TuneContext, by_rule: Iterator[Trace]) -> Iterator[Trace]:
+    """Yield the traces as a record would hold them."""
+    for trace in by_rule:
+        try:
+            yield traces.replay(context.mod, traces.dump(trace)).trace
+        except WorkError:
+            _LOGGER.exception("a schedule by rule cannot be replayed, the others are")
 
 
 @lru_cache(maxsize=_N_TASKS)
