@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from records.tasks import WeightedTask
-from tuner.errors import RequestError
+from tuner.errors import ModelError, RequestError
 from tuner.jobs.preparation import Prepared
 from tuner.library import manifest as manifests
 
@@ -33,7 +33,7 @@ def check_programs(networks: Sequence[Prepared]) -> None:
         RequestError: If inputs or outputs have other names, or two sets are the same.
     """
     first = networks[0].model
-    shape_sets = set()
+    by_shapes: dict[object, Mapping[str, int]] = {}
     for network in networks:
         model = network.model
         if (list(model.file.inputs), model.outputs) != (list(first.file.inputs), first.outputs):
@@ -42,12 +42,20 @@ def check_programs(networks: Sequence[Prepared]) -> None:
                 "a library holds one model for several shapes"
             )
         shapes = tuple(model.file.inputs.items())
-        if shapes in shape_sets:
-            remedy = "; build a library for each value of an input" if model.values else ""
-            raise RequestError(
-                f"the same input shapes are given twice for {model.name}{remedy}", field="input"
+        if by_shapes.get(shapes, model.values) != model.values:
+            raise ModelError(
+                f"{model.name} differs from another network of the same input shapes in the value "
+                "of an input alone; build a library for each value",
+                field="input",
+                code="input-shape",
             )
-        shape_sets.add(shapes)
+        if shapes in by_shapes:
+            raise ModelError(
+                f"the same input shapes are given twice for {model.name}",
+                field="input",
+                code="input-shape",
+            )
+        by_shapes[shapes] = model.values
 
 
 def check_complete(tasks: Mapping[str, WeightedTask], workloads: Collection[str]) -> None:

@@ -14,6 +14,7 @@ from records.models import BestRecord
 from tests.cli import Cli, finish
 from tests.engines.toy_network import open_sessions
 from tests.tuner.networks.models import difference, model, run
+from tests.tuner.networks.test_fixed_values import rated
 from tuner.library import manifest
 
 pytestmark = [
@@ -126,6 +127,17 @@ def test_several_shapes_are_one_library(tuned: Cli, dynamic: Path) -> None:
     more = ("--input", "rows=1,64", "--input", "rows=5,64", "--input", "rows=9,64")
     again = tuned("build", str(dynamic), *more, "-o", "more.lib", "--json").json
     assert (again["hits"], again["misses"], len(again["programs"])) == (3, 1, 3)
+
+
+def test_values_for_the_same_shapes_need_a_library_each(tuned: Cli, tmp_path: Path) -> None:
+    """The library would not know which one to run."""
+    onnx.save(rated((1,)), tmp_path / "rated.onnx")
+    options = ("--input", "rate=16", "--input", "rate=8", "-o", "rated.lib")
+
+    answer = tuned("build", str(tmp_path / "rated.onnx"), *options)
+
+    assert answer.status == 2
+    assert "alone; build a library for each value [input-shape]" in answer.complaint
 
 
 @pytest.mark.parametrize(

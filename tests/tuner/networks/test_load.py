@@ -1,5 +1,6 @@
 """A good reference loads; a bad one is explained in one line."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from onnx import TensorProto, helper
 
 from tests.tuner.networks.models import LIGHT, model, relu_model
 from tuner.errors import ModelError
+from tuner.networks.foreign import refusal as refuse_operators
 from tuner.networks.load import load_network
 from tuner.networks.onnx import clean
 
@@ -252,6 +254,19 @@ def test_an_output_without_elements() -> None:
             with pytest.raises(ModelError, match=f"output '{name}' has no elements") as caught:
                 clean(proto)
             assert caught.value.code == "not-a-tensor"
+
+
+def test_the_remedy_is_that_of_the_first_operator_named() -> None:
+    """Operators are named by the alphabet, whichever the model has first."""
+    nodes = [
+        helper.make_node("Foo", ["data"], ["side"], domain="com.acme"),
+        helper.make_node("ZipMap", ["data"], ["y"], domain="ai.onnx.ml"),
+    ]
+    proto = model(nodes, {"data": (2,)}, {"y": ("k",)})
+
+    message = str(refuse_operators(proto, nodes))
+
+    assert re.search("ZipMap of .*, com.acme.Foo of .*; convert the model", message)
 
 
 def test_a_custom_operator_stays_for_the_engine(tmp_path: Path) -> None:
