@@ -64,6 +64,8 @@ def _imputer(b: Replacement) -> None:
     kind = "float" if dtype.kind == "f" else "int64"
     values = np.array(b.attribute(f"imputed_value_{kind}s"), dtype)
     replaced = b.attribute(f"replaced_value_{kind}", 0)
+    if values.size > 1 and len(b.shape(b.input(0))) > 2:
+        raise UnknownValueError  # ONNX Runtime repeats the values with the second axis
     if dtype.kind == "f" and np.isnan(replaced):
         is_missing = b.add("IsNaN", b.input(0))
     else:
@@ -80,17 +82,20 @@ def _array_feature_extractor(b: Replacement) -> None:
 
 def _feature_vectorizer(b: Replacement) -> None:
     columns = []
-    for index, width in enumerate(b.attribute("inputdimensions")):
+    for index, width in enumerate(b.attribute("inputdimensions", [])):
         shape = b.shape(b.input(index))
         if shape[-1] != width:
             raise UnknownValueError
         columns.append(b.reshape(_floats(b, index), shape[0] if len(shape) > 1 else 1, -1))
+    if not columns:
+        raise UnknownValueError
     b.add("Concat", *columns, axis=1, output=b.node.output[0])
 
 
 def _one_hot_encoder(b: Replacement) -> None:
-    categories = b.attribute("cats_int64s")
-    if not categories or not b.attribute("zeros", 1):
+    categories = b.attribute("cats_int64s", [])
+    is_plain = len(set(categories)) == len(categories) > 0
+    if not is_plain or not b.attribute("zeros", 1):
         raise UnknownValueError
     whole = b.add("Cast", b.input(0), to=TensorProto.INT64)
     places = b.reshape(whole, *b.shape(b.input(0)), 1)
@@ -121,9 +126,14 @@ def _label_encoder(b: Replacement) -> None:
 def _linear(b: Replacement, n_targets: int) -> str:
     """Return the products with the coefficients plus the intercepts, (rows, targets)."""
     weights = _array(b, "coefficients").reshape(n_targets, -1)
-    value = b.reshape(_floats(b), -1, weights.shape[1])
+    width = b.shape(b.input(0))[-1]
+    if weights.shape[1] != width:
+        raise ValueError(f"{weights.shape[1]} coefficients of each target, and {width} features")
+    value = b.reshape(_floats(b), -1, width)
     product = b.add("MatMul", value, b.constant(np.ascontiguousarray(weights.T)))
     shift = _array(b, "intercepts")
+    if shift.size not in (0, n_targets):
+        raise ValueError(f"{shift.size} intercepts, and {n_targets} targets")
     return b.add("Add", product, b.constant(shift)) if shift.size else product
 
 

@@ -6,6 +6,7 @@ from math import prod
 import numpy as np
 import onnx
 
+from tuner.errors import ModelError, summary
 from tuner.networks import classical
 from tuner.networks.contributed import CONTRIBUTED, DOMAIN
 from tuner.networks.fourier import replace_dft, replace_stft
@@ -24,7 +25,7 @@ def expand_operators(model: onnx.ModelProto, tables: Tables) -> int:
         Number of replaced nodes. A node stays if what must be constant is computed.
 
     Raises:
-        ModelError: If the constants are too large.
+        ModelError: If the constants are too large, or an operator is malformed.
     """
     graph = model.graph
     if not any((node.domain, node.op_type) in _REPLACEMENTS for node in graph.node):
@@ -39,6 +40,12 @@ def expand_operators(model: onnx.ModelProto, tables: Tables) -> int:
             is_replaced = replace is not None and replace(builder) is not False
         except UnknownValueError:
             is_replaced = False
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise ModelError(
+                f"the operands and attributes of a {node.op_type} do not fit together "
+                f"({summary(error, max_chars=200)}): export the model again",
+                code="invalid-model",
+            ) from error
         nodes += builder.nodes if is_replaced else [node]
         n_replaced += is_replaced
     del graph.node[:]

@@ -37,9 +37,9 @@ def replace_attention(b: Replacement) -> None:
     """Replace Attention: projections of one input, and attention among them."""
     _refuse(b, "do_rotary", "past_present_share_buffer")
     n_batches, n_queries, _ = b.shape(b.input(0))
-    n_heads = int(b.attribute("num_heads"))
     total = b.shape(b.input(1))[1]
     sizes = list(b.attribute("qkv_hidden_sizes", [total // 3] * 3))
+    n_heads = _n_heads(b, "num_heads", *sizes)
     if b.input(6) or sizes[0] != sizes[1]:
         raise UnknownValueError
     projected = b.add("MatMul", b.input(0), b.input(1))
@@ -62,7 +62,7 @@ def replace_attention(b: Replacement) -> None:
     heads = _Heads(
         query, key, value, n_batches, n_queries, past + n_queries, past, sizes[0] // n_heads
     )
-    is_causal = bool(b.attribute("unidirectional", 0))
+    is_causal = _is_set(b, "unidirectional")
     added = [_padding(b, b.input(3), heads), b.input(5), causal(b, heads) if is_causal else ""]
     _attend(b, heads, added)
 
@@ -72,7 +72,7 @@ def replace_multi_head_attention(b: Replacement) -> None:
     if b.input(8) or b.input(9) or _output(b, 3) or not b.input(1) or not b.input(2):
         raise UnknownValueError
     n_batches, n_queries, hidden = b.shape(b.input(0))
-    n_heads = int(b.attribute("num_heads"))
+    n_heads = _n_heads(b, "num_heads", hidden)
     operands = [b.input(0), b.input(1), b.input(2)]
     biases = [""] * 3
     if b.input(3):
@@ -92,13 +92,15 @@ def replace_multi_head_attention(b: Replacement) -> None:
     n_keys = b.shape(operands[1])[-2]
     past = b.shape(b.input(6))[2] if b.input(6) else 0
     if past:
+        if not (_output(b, 1) and _output(b, 2)):
+            raise UnknownValueError  # ONNX Runtime then leaves the past out
         key = b.add("Concat", b.input(6), key, axis=2)
         value = b.add("Concat", b.input(7), value, axis=2)
     for index, each in ((1, key), (2, value)):
         if _output(b, index):
             b.add("Identity", each, output=_output(b, index))
     heads = _Heads(query, key, value, n_batches, n_queries, past + n_keys, past, hidden // n_heads)
-    is_causal = bool(b.attribute("unidirectional", 0))
+    is_causal = _is_set(b, "unidirectional")
     if is_causal and n_keys > n_queries:
         raise UnknownValueError  # the operator's text does not say which keys come last
     added = [_padding(b, b.input(4), heads), b.input(5), causal(b, heads) if is_causal else ""]
@@ -138,10 +140,10 @@ def _padding(b: Replacement, mask: str, heads: _Heads) -> str:
         keeps = b.add("Greater", mask, b.constant(np.array(0, b.dtype(mask))))
     else:
         raise UnknownValueError
-    dtype = b.dtype(b.input(0))
-    zero, hidden = (
-        b.constant(np.array(each, dtype)) for each in (0, b.attribute("mask_filter_value", -1e4))
-    )
+    dtype, number = b.dtype(b.input(0)), b.attribute("mask_filter_value", -1e4)
+    if not np.isfinite(number):
+        raise UnknownValueError
+    zero, hidden = (b.constant(np.array(each, dtype)) for each in (0, number))
     numbers = b.add("Where", keeps, zero, hidden)
     return b.reshape(numbers, shape[0], 1, *(shape[1:] if len(shape) == 3 else (1, shape[1])))
 
@@ -154,7 +156,7 @@ def _attend(b: Replacement, heads: _Heads, added: list[str]) -> None:
     scores = b.add("MatMul", heads.query, transposed)
     scores = b.add("Mul", scores, b.constant(np.array(scale, dtype)))
     cap = b.attribute("softcap", 0.0)
-    if cap:
+    if cap > 0:
         limit = b.constant(np.array(cap, dtype))
         scores = b.add("Mul", b.add("Tanh", b.add("Div", scores, limit)), limit)
     for each in filter(None, added):
@@ -172,8 +174,9 @@ def replace_grouped_attention(b: Replacement) -> None:
     _refuse(b, "smooth_softmax", "kv_cache_bit_width", "sliding_window_cache", "qk_output")
     if any(b.input(index) for index in range(11, 16)) or _output(b, 3):
         raise UnknownValueError
-    n_heads, n_shared = int(b.attribute("num_heads")), int(b.attribute("kv_num_heads"))
     n_batches, n_queries, hidden = b.shape(b.input(0))
+    n_heads = _n_heads(b, "num_heads", hidden)
+    n_shared = _n_heads(b, "kv_num_heads", n_heads)
     operands = [b.input(0), b.input(1), b.input(2)]
     size = hidden // n_heads
     if not b.input(1):
@@ -186,13 +189,13 @@ def replace_grouped_attention(b: Replacement) -> None:
     )
     past = b.shape(b.input(3))[2] if b.input(3) else 0
     _check_lengths(b, past + n_queries)
-    if b.attribute("do_rotary", 0):
+    if _is_set(b, "do_rotary"):
         b.check_table(n_batches, n_queries)
         places = b.input(9) or b.constant(
             np.tile(np.arange(past, past + n_queries), (n_batches, 1))
         )
         query, key = (
-            rotate(b, each, places, b.input(7), b.input(8), b.attribute("rotary_interleaved", 0))
+            rotate(b, each, places, b.input(7), b.input(8), _is_set(b, "rotary_interleaved"))
             for each in (query, key)
         )
     if past:
@@ -216,7 +219,9 @@ def replace_grouped_attention(b: Replacement) -> None:
         )
     heads = _Heads(query, key, value, n_batches, n_queries, n_keys, past, size)
     window = int(b.attribute("local_window_size", -1))
-    is_causal = bool(b.attribute("causal", 1))
+    if window != -1 and not 0 < window <= np.iinfo(np.int32).max:
+        raise UnknownValueError
+    is_causal = _is_set(b, "causal", 1)
     added = [causal(b, heads) if is_causal else "", b.input(10)]
     _attend(b, heads, [*added, _window(b, heads, window) if window > 0 else ""])
 
@@ -248,12 +253,14 @@ def replace_rotary_embedding(b: Replacement) -> None:
     rank, value = len(shape), b.input(0)
     length = shape[-2] if rank == 4 else shape[1]
     if rank == 3:
-        n_heads = int(b.attribute("num_heads", 0)) or shape[2] // width
+        n_heads = shape[2] // width
+        if b.attribute("num_heads", 0):
+            n_heads = _n_heads(b, "num_heads", shape[2])
         value = split_heads(b, value, shape[0], length, n_heads)
     places = b.input(1)
     if b.shape(places) != (shape[0], length):
         places = b.add("Add", b.reshape(places, 1, 1), b.constant(np.arange(length)[None]))
-    rotated = rotate(b, value, places, *caches, b.attribute("interleaved", 0))
+    rotated = rotate(b, value, places, *caches, _is_set(b, "interleaved"))
     if rank == 3:
         merged = b.add("Transpose", rotated, perm=[0, 2, 1, 3])
         b.reshape(merged, *shape, output=b.node.output[0])
@@ -262,7 +269,7 @@ def replace_rotary_embedding(b: Replacement) -> None:
 
 
 def rotate(
-    b: Replacement, value: str, places: str, cosines: str, sines: str, interleaved: int
+    b: Replacement, value: str, places: str, cosines: str, sines: str, interleaved: bool
 ) -> str:
     """Return (B, N, S, D) with the first elements of each head rotated.
 
@@ -272,7 +279,7 @@ def rotate(
         places: Rows of the tables, (B, S).
         cosines: Table, (places, half of the rotated elements).
         sines: Likewise.
-        interleaved: 1 if the elements of a pair are neighbours, 0 if they are in two halves.
+        interleaved: True if the elements of a pair are neighbours, False if they are in two halves.
     """
     half = b.shape(cosines)[1]
     axis = b.constant(np.array([1]))
@@ -334,6 +341,23 @@ def replace_embed_layer_norm(b: Replacement) -> str:
 
 def _output(b: Replacement, index: int) -> str:
     return b.node.output[index] if index < len(b.node.output) else ""
+
+
+def _n_heads(b: Replacement, name: str, *sizes: int) -> int:
+    """Return a number of heads that divides some sizes.
+
+    Raises:
+        ValueError: If it does not.
+    """
+    n_heads = int(b.attribute(name, 0))
+    if n_heads < 1 or any(size % n_heads for size in sizes):
+        raise ValueError(f"{name} is {n_heads}, and sizes are {sizes}")
+    return n_heads
+
+
+def _is_set(b: Replacement, flag: str, default: int = 0) -> bool:
+    """Return a flag, which ONNX Runtime takes to be set by no other number than 1."""
+    return bool(b.attribute(flag, default) == 1)
 
 
 def _refuse(b: Replacement, *flags: str) -> None:

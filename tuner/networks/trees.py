@@ -102,6 +102,8 @@ def _weights(b: Replacement, trees: _Trees, kind: str, ids: range) -> _Weights:
         if (tree, node) not in trees.index or each not in ids:
             raise _malformed(b, f"node {node} of tree {tree} has a weight of {kind} {each}")
         place = trees.index[tree, node], ids.index(each)
+        if has_weight[place] and kind == "target" and len(ids) == 1:
+            raise _malformed(b, f"node {node} of tree {tree} has several weights")
         table[place] += weight
         has_weight[place] = True
     return _Weights(table, _is_dense(trees, has_weight))
@@ -160,7 +162,8 @@ def _read(b: Replacement) -> _Trees:
     """Return the tables of the attributes.
 
     Raises:
-        UnknownValueError: If decisions are of several kinds, or missing values have a side.
+        UnknownValueError: If decisions are of several kinds, missing values have a side, or the
+            nodes of a tree do not follow each other from its root on.
         ModelError: If the attributes do not describe trees.
     """
     if b.opset < 13 or len(b.shape(b.input(0))) != 2:
@@ -189,6 +192,9 @@ def _read(b: Replacement) -> _Trees:
     roots = _roots(first, second)
     if len(roots) != len(set(tree_ids)):
         raise _malformed(b, "a tree has no root, or several")
+    # ONNX Runtime begins where another tree begins among the nodes.
+    if [*roots] != [i for i, tree in enumerate(tree_ids) if i == 0 or tree_ids[i - 1] != tree]:
+        raise UnknownValueError
     depth = _depth(first, second, roots)
     comparison = _COMPARISONS[kinds.pop()] if kinds else "LessOrEqual"
     floats = np.array(thresholds, np.float32)

@@ -48,5 +48,5 @@ def _fold(node: onnx.NodeProto, readers: Sequence[Callable[[], Array]]) -> Array
         return None
     try:
         return _FOLDERS[node.op_type](node, [read() for read in readers])
-    except (IndexError, ValueError):
+    except (IndexError, TypeError, ValueError):
         return None

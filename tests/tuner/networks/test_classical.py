@@ -212,12 +212,13 @@ def test_scores_that_a_row_may_lack() -> None:
         ("nodes_truenodeids", 99),
         ("nodes_featureids", -1),
         ("target_nodeids", 99),
+        ("target_nodeids", 1),
         ("target_ids", 5),
         ("target_weights", [0.5]),
     ],
 )
 def test_trees_that_do_not_fit_together(name: str, values: Any) -> None:
-    """Missing nodes, several of a name, lists of another length."""
+    """Missing nodes, several of a name, several weights of a leaf, lists of another length."""
     proto = model_of("TreeEnsembleRegressor", n_targets=1, **forest("target", [0], -1))
     (node,) = proto.graph.node
     (changed,) = (each for each in node.attribute if each.name == name)
@@ -229,6 +230,57 @@ def test_trees_that_do_not_fit_together(name: str, values: Any) -> None:
         clean(proto)
 
     assert caught.value.code == "invalid-model"
+
+
+def is_replaced(proto: onnx.ModelProto) -> bool:
+    """Return whether a model has standard operators only once it is cleaned."""
+    try:
+        network = clean(proto)
+    except ModelError as error:
+        if error.code != "unsupported-operator":
+            raise
+        return False
+    return not any(node.domain for node in onnx.load_from_string(network.model).graph.node)
+
+
+def test_nodes_in_another_order_stay() -> None:
+    """ONNX Runtime begins at the first node of a tree, whatever leads to it."""
+    trees = forest("target", [0], -1)
+    turned = {name: values[::-1] if "nodes_" in name else values for name, values in trees.items()}
+
+    assert is_replaced(model_of("TreeEnsembleRegressor", n_targets=1, **trees))
+    assert not is_replaced(model_of("TreeEnsembleRegressor", n_targets=1, **turned))
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("targets", 5), ("coefficients", [0.5] * 9), ("intercepts", [0.5])],
+)
+def test_linear_models_that_do_not_fit_the_data(name: str, values: Any) -> None:
+    """Coefficients for another number of targets, or of features."""
+    proto = model_of("LinearRegressor", targets=3, coefficients=[0.5] * 12, intercepts=[0.1] * 3)
+    (node,) = proto.graph.node
+    (changed,) = (each for each in node.attribute if each.name == name)
+    changed.CopyFrom(helper.make_attribute(name, values))
+
+    with pytest.raises(ModelError, match="attributes of a LinearRegressor do not fit") as caught:
+        clean(proto)
+
+    assert caught.value.code == "invalid-model"
+
+
+@pytest.mark.parametrize(
+    ("op", "operand", "attributes"),
+    [
+        ("OneHotEncoder", np.array([1, 3]), {"cats_int64s": [1, 1, 3]}),
+        ("Imputer", _GAPS[None], {"imputed_value_floats": [1.0, 2.0, 3.0, 4.0]}),
+    ],
+)
+def test_what_the_standard_leaves_open_stays(
+    op: str, operand: Array, attributes: dict[str, Any]
+) -> None:
+    """ONNX Runtime sets the last of equal categories, and repeats values with the second axis."""
+    assert not is_replaced(node_model(f"ai.onnx.ml:{op}", {"x": operand}, ["x"], **attributes))
 
 
 def test_a_table_of_rows_and_trees_may_be_too_large() -> None:

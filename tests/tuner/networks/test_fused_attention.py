@@ -6,6 +6,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx import helper
 
 from tests.tuner.networks.models import Array
 from tests.tuner.networks.single_nodes import both, node_model
@@ -61,6 +62,44 @@ def test_attention_with_a_past() -> None:
     weights = {"w": draw(_H, 3 * _H), "b": draw(3 * _H)}
     slots = ["data", "w", "b", "mask", "past"]
     check("Attention", feeds, slots, weights=weights, n_outputs=2, num_heads=_N, unidirectional=1)
+
+
+@pytest.mark.parametrize("heads", [0, -1, 3, 1 << 62, None])
+@pytest.mark.parametrize("op", ["Attention", "MultiHeadAttention"])
+def test_heads_that_do_not_divide_the_operands(op: str, heads: int | None) -> None:
+    """No number of heads, or none that fits."""
+    feeds = {"q": draw(_B, _S, _H), "k": draw(_B, _S, _H), "v": draw(_B, _S, _H)}
+    if op == "Attention":
+        feeds |= {"k": draw(_H, 3 * _H), "v": draw(3 * _H)}
+    proto = node_model(f"com.microsoft:{op}", feeds, [*feeds], num_heads=_N)
+    del proto.graph.node[0].attribute[:]
+    if heads is not None:
+        proto.graph.node[0].attribute.append(helper.make_attribute("num_heads", heads))
+
+    with pytest.raises(ModelError, match=f"attributes of a {op} do not fit") as caught:
+        clean(proto)
+
+    assert caught.value.code == "invalid-model"
+
+
+def test_a_flag_is_set_by_one_alone() -> None:
+    """ONNX Runtime takes other numbers for 0."""
+    feeds = {"data": draw(_B, _S, _H)}
+    weights = {"w": draw(_H, 3 * _H), "b": draw(3 * _H)}
+    slots = ["data", "w", "b"]
+    check("Attention", feeds, slots, weights=weights, num_heads=_N, unidirectional=2)
+
+
+def test_a_past_without_a_present_is_refused() -> None:
+    """ONNX Runtime leaves the past out, then."""
+    shapes = {"q": (_B, _S, _H), "k": (_B, _S, _H), "v": (_B, _S, _H)}
+    feeds = {name: draw(*shape) for name, shape in shapes.items()}
+    feeds |= {name: draw(_B, _N, 3, 4) for name in ("past_k", "past_v")}
+    slots = ["q", "k", "v", "", "", "", "past_k", "past_v"]
+    proto = node_model("com.microsoft:MultiHeadAttention", feeds, slots, num_heads=_N)
+
+    with pytest.raises(ModelError, match="MultiHeadAttention of"):
+        clean(proto)
 
 
 def test_causal_attention_of_fewer_queries_than_keys() -> None:
