@@ -206,7 +206,7 @@ def _tree_classifier(b: Replacement) -> None:
     # Of two classes, the second has the label in ONNX Runtime if its own score is high enough:
     # above a half where the trees give its probability alone.
     if len(labels) == 2 and ids == {0}:
-        is_positive = bool((_array(b, "class_weights") >= 0).all())
+        is_positive = not (_array(b, "class_weights") < 0).any()
         score = classifier_scores(b, range(1))
         scores = _both_scores(b, score, is_positive=is_positive)
         limit = 0.5 if is_positive else 0

@@ -156,6 +156,13 @@ def test_forests_of_two_classes(low: float, ids: list[int], transform: str) -> N
     check("TreeEnsembleClassifier", _DATA, post_transform=transform, **labels, **trees)
 
 
+def test_a_weight_that_is_no_number() -> None:
+    """It is not below 0, so that the others are probabilities still."""
+    trees = forest("class", [0], 0)
+    trees["class_weights"][0] = float("nan")
+    check("TreeEnsembleClassifier", _DATA, n_outputs=2, classlabels_int64s=[4, 9], **trees)
+
+
 def test_probabilities_of_both_classes() -> None:
     """As scikit-learn's forests give them: the second has the label wherever it is above 0."""
     trees = forest("class", [0, 1], 0)
