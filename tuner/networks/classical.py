@@ -9,7 +9,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from tuner.networks.graph import Array
-from tuner.networks.node_builder import Replacement, UnknownValueError
+from tuner.networks.node_builder import Replacement, UnknownValueError, since
 from tuner.networks.trees import classifier_scores, regressor_scores
 
 DOMAIN = "ai.onnx.ml"
@@ -238,10 +238,10 @@ CLASSICAL: dict[str, Callable[[Replacement], None]] = {
     "Binarizer": _binarizer,
     "FeatureVectorizer": _feature_vectorizer,
     "Imputer": _imputer,
-    "LabelEncoder": _label_encoder,
+    "LabelEncoder": since(11, _label_encoder),
     "LinearClassifier": _linear_classifier,
     "LinearRegressor": _linear_regressor,
-    "Normalizer": _normalizer,
+    "Normalizer": since(11, _normalizer),
     "OneHotEncoder": _one_hot_encoder,
     "Scaler": _scaler,
     "TreeEnsembleClassifier": _tree_classifier,

@@ -17,7 +17,7 @@ from tuner.networks.fused_attention import (
     replace_rotary_embedding,
 )
 from tuner.networks.graph import Array, nodes_within
-from tuner.networks.node_builder import Replacement, UnknownValueError, opset_of
+from tuner.networks.node_builder import Replacement, UnknownValueError, opset_of, since
 
 DOMAIN = "com.microsoft"
 
@@ -136,10 +136,9 @@ def _gather_blocks(b: Replacement) -> None:
     )
     number = helper.np_dtype_to_tensor_dtype(b.dtype(b.input(2)))
     shape = b.shape(b.input(1))
-    last = b.constant(np.array([-1]))
     blocks = b.reshape(b.add("Cast", rows, to=number), *shape, scales[1], block)
-    shift = b.add("Unsqueeze", b.add("Cast", shifts, to=number), last)
-    factor = b.add("Unsqueeze", factors, last)
+    shift = b.unsqueeze(b.add("Cast", shifts, to=number), -1)
+    factor = b.unsqueeze(factors, -1)
     scaled = b.add("Mul", b.add("Sub", blocks, shift), factor)
     b.reshape(scaled, *shape, codes.shape[1], output=b.node.output[0])
 
@@ -211,19 +210,19 @@ _ACTIVATIONS = {
 }
 
 CONTRIBUTED: dict[str, Callable[[Replacement], None]] = {
-    "Attention": replace_attention,
+    "Attention": since(10, replace_attention),
     "BiasGelu": _gelu,
     "EmbedLayerNormalization": _embed_layer_norm,
     "FastGelu": _fast_gelu,
     "FusedConv": _with_activation("Conv", 3),
     "FusedGemm": _with_activation("Gemm", 3),
     "FusedMatMul": _fused_matmul,
-    "GatherBlockQuantized": _gather_blocks,
+    "GatherBlockQuantized": since(11, _gather_blocks),
     "Gelu": _gelu,
-    "GroupQueryAttention": replace_grouped_attention,
-    "MultiHeadAttention": replace_multi_head_attention,
+    "GroupQueryAttention": since(11, replace_grouped_attention),
+    "MultiHeadAttention": since(10, replace_multi_head_attention),
     "QuickGelu": _quick_gelu,
-    "RotaryEmbedding": replace_rotary_embedding,
+    "RotaryEmbedding": since(11, replace_rotary_embedding),
     "SimplifiedLayerNormalization": _simplified_layer_norm,
     "SkipLayerNormalization": _skip_layer_norm,
     "SkipSimplifiedLayerNormalization": _skip_simplified_layer_norm,

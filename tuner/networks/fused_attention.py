@@ -56,8 +56,7 @@ def replace_attention(b: Replacement) -> None:
             b.add("Concat", old, new, axis=2) for old, new in zip(before, (key, value), strict=True)
         )
     if _output(b, 1):
-        axis = b.constant(np.array([0]))
-        parts = [b.add("Unsqueeze", each, axis) for each in (key, value)]
+        parts = [b.unsqueeze(each, 0) for each in (key, value)]
         b.add("Concat", *parts, axis=0, output=_output(b, 1))
     heads = _Heads(
         query, key, value, n_batches, n_queries, past + n_queries, past, sizes[0] // n_heads
@@ -134,7 +133,7 @@ def _padding(b: Replacement, mask: str, heads: _Heads) -> str:
         ends, *starts = (b.reshape(each, -1, 1) for each in parts)
         keeps = b.add("Less", keys, ends)
         for each in starts:
-            keeps = b.add("And", keeps, b.add("GreaterOrEqual", keys, each))
+            keeps = b.add("And", keeps, b.add("Not", b.add("Less", keys, each)))
         shape = (heads.n_batches, heads.n_keys)
     elif len(shape) in (2, 3) and shape[-1] == heads.n_keys:
         keeps = b.add("Greater", mask, b.constant(np.array(0, b.dtype(mask))))
@@ -206,10 +205,10 @@ def replace_grouped_attention(b: Replacement) -> None:
             b.add("Identity", each, output=_output(b, index))
     n_keys, group = past + n_queries, n_heads // n_shared
     if group > 1:
-        axis, shape = b.constant(np.array([2])), (n_batches, n_shared, group, n_keys, size)
+        shape = (n_batches, n_shared, group, n_keys, size)
         key, value = (
             b.reshape(
-                b.add("Expand", b.add("Unsqueeze", each, axis), b.constant(np.array(shape))),
+                b.add("Expand", b.unsqueeze(each, 2), b.constant(np.array(shape))),
                 n_batches,
                 n_heads,
                 n_keys,
@@ -282,9 +281,8 @@ def rotate(
         interleaved: True if the elements of a pair are neighbours, False if they are in two halves.
     """
     half = b.shape(cosines)[1]
-    axis = b.constant(np.array([1]))
     cosine, sine = (
-        b.add("Unsqueeze", b.add("Gather", each, places, axis=0), axis) for each in (cosines, sines)
+        b.unsqueeze(b.add("Gather", each, places, axis=0), 1) for each in (cosines, sines)
     )
     starts = (0, 1) if interleaved else (0, half)
     step, width = (2, 2 * half) if interleaved else (1, half)
@@ -296,8 +294,7 @@ def rotate(
         b.add("Add", b.add("Mul", second, cosine), b.add("Mul", first, sine)),
     ]
     if interleaved:
-        last = b.constant(np.array([-1]))
-        pairs = b.add("Concat", *(b.add("Unsqueeze", each, last) for each in turned), axis=-1)
+        pairs = b.add("Concat", *(b.unsqueeze(each, -1) for each in turned), axis=-1)
         turned = [b.reshape(pairs, 0, 0, 0, 2 * half)]
     rest = _slice(b, value, 2 * half, np.iinfo(np.int64).max, 1)
     return b.add("Concat", *turned, rest, axis=-1)

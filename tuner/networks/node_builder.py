@@ -175,11 +175,28 @@ class Replacement(NodeBuilder):
         """Append a Reshape; return the name of its output."""
         return self.add("Reshape", value, self.constant(np.array(shape)), output=output)
 
+    def unsqueeze(self, value: str, axis: int) -> str:
+        """Append an axis of length 1; return its output's name."""
+        if self.opset < 13:
+            return self.add("Unsqueeze", value, axes=[axis])
+        return self.add("Unsqueeze", value, self.constant(np.array([axis])))
+
     def reduce(self, op: str, value: str, axis: int) -> str:
         """Append a reduction of an axis, which stays with length 1; return its output's name."""
         if self.opset < (13 if op == "ReduceSum" else 18):
             return self.add(op, value, axes=[axis], keepdims=1)
         return self.add(op, value, self.constant(np.array([axis])), keepdims=1)
+
+
+def since(opset: int, replace: Callable[[Replacement], None]) -> Callable[[Replacement], None]:
+    """Return a replacement for models of a version of the standard's operators, or a later one."""
+
+    def replace_since(b: Replacement) -> None:
+        if b.opset < opset:
+            raise UnknownValueError
+        replace(b)
+
+    return replace_since
 
 
 class UnknownValueError(Exception):

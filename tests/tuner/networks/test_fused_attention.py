@@ -27,9 +27,13 @@ def flags(*shape: int) -> Array:
     return (_RNG.random(shape) < 0.7).astype("int32")
 
 
-def check(op: str, feeds: Mapping[str, Array], slots: list[str], **others: Any) -> None:
+def check(
+    op: str, feeds: Mapping[str, Array], slots: list[str], opset: int = 18, **others: Any
+) -> None:
     """Compare the outputs of a model with those of its cleaned form."""
     proto = node_model(f"com.microsoft:{op}", feeds, slots, **others)
+    (standard,) = (each for each in proto.opset_import if not each.domain)
+    standard.version = opset
     for actual, expected in zip(*both(proto, feeds), strict=True):
         assert actual.dtype == expected.dtype
         np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5)
@@ -56,12 +60,21 @@ def test_attention_with_masks(mask: Array | None, is_causal: int) -> None:
     check("Attention", feeds, slots, weights=weights, num_heads=_N, unidirectional=is_causal)
 
 
-def test_attention_with_a_past() -> None:
+@pytest.mark.parametrize("opset", [11, 12, 18])
+def test_attention_with_a_past(opset: int) -> None:
     """The keys and values so far come before those of the input, and are returned."""
     feeds = {"data": draw(_B, _S, _H), "past": draw(2, _B, _N, 3, 4), "mask": flags(_B, 8)}
     weights = {"w": draw(_H, 3 * _H), "b": draw(3 * _H)}
     slots = ["data", "w", "b", "mask", "past"]
-    check("Attention", feeds, slots, weights=weights, n_outputs=2, num_heads=_N, unidirectional=1)
+    heads = {"num_heads": _N, "unidirectional": 1}
+    check("Attention", feeds, slots, opset, weights=weights, n_outputs=2, **heads)
+
+
+def test_ranges_of_keys_in_an_old_model() -> None:
+    """Its operators have no comparison with equality."""
+    feeds = {"data": draw(_B, _S, _H), "mask": np.array([5, 4, 0, 1], "int32")}
+    weights = {"w": draw(_H, 3 * _H), "b": draw(3 * _H)}
+    check("Attention", feeds, ["data", "w", "b", "mask"], 11, weights=weights, num_heads=_N)
 
 
 @pytest.mark.parametrize("heads", [0, -1, 3, 1 << 62, None])
@@ -140,7 +153,7 @@ def test_multi_head_attention_with_a_past() -> None:
     check("MultiHeadAttention", feeds, ["q", "k", "v"], num_heads=_N)
 
 
-@pytest.mark.parametrize("past", [0, 6])
+@pytest.mark.parametrize(("past", "opset"), [(0, 18), (6, 18), (6, 11)])
 @pytest.mark.parametrize(
     "options",
     [
@@ -150,7 +163,7 @@ def test_multi_head_attention_with_a_past() -> None:
         {"do_rotary": 1, "local_window_size": 3},
     ],
 )
-def test_grouped_attention(past: int, options: dict[str, Any]) -> None:
+def test_grouped_attention(past: int, opset: int, options: dict[str, Any]) -> None:
     """Groups of heads share keys; tokens after a full cache are at the places behind it."""
     length = 1 if past else _S
     feeds = {"q": draw(_B, length, 64), "k": draw(_B, length, 32), "v": draw(_B, length, 32)}
@@ -167,6 +180,7 @@ def test_grouped_attention(past: int, options: dict[str, Any]) -> None:
         "GroupQueryAttention",
         {**feeds, **caches},
         slots,
+        opset,
         weights=weights,
         n_outputs=3,
         **heads,
