@@ -227,8 +227,7 @@ def load(path: str | Path, *, threads: int | None = None) -> "Library":
         path: Folder that ``tuner build`` wrote.
         threads: Threads that run a kernel of a CPU. By default as many as the library was tuned
             with, at most the cores that this process may use; ``TVM_NUM_THREADS`` overrides that.
-            The number is one of the process: the latest one holds for callers' threads that have
-            not run a library yet.
+            A library that is loaded a second time keeps its number.
 
     Returns:
         A callable that takes arrays by input name and returns arrays by output name.

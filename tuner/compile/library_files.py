@@ -12,7 +12,7 @@ from tuner.build_cache.entries import Entry
 from tuner.build_cache.keys import Key
 from tuner.compile.object_compiler import ObjectCompiler
 from tuner.compile.subgraphs import BuildStep, SubgraphObjects, subgraph_request
-from tuner.engines import call_timers
+from tuner.engines import call_timers, thread_pool
 from tuner.engines.base import LinkRequest, LinkResult, variant_of
 from tuner.errors import MalformedAnswer, WorkError
 from tuner.jobs.model_loading import check_file
@@ -62,6 +62,7 @@ class LibraryFiles:
                 },
                 "manifest": manifests.VERSION,
                 "timers": call_timers.VERSION,
+                "threads": thread_pool.VERSION,
                 # Absent without them, so that earlier entries are found.
                 **({"buckets": asdict(self.buckets)} if self.buckets else {}),
             },

@@ -5,13 +5,12 @@ and after the call, as the clock of the host shows when a kernel is launched, no
 """
 
 import ctypes
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tuner.engines.linker import find_compiler
+from tuner.engines.linker import compile_c
 from tuner.errors import WorkError, summary
 
 #: Version of the timers, which is part of the key of a library in the build cache.
@@ -91,12 +90,7 @@ def compile_timers(calls: Mapping[str, str], machine: str, out: Path) -> None:
     lines = (
         f"TIMED({number}, {call}, {kernel})" for number, (call, kernel) in enumerate(calls.items())
     )
-    command = [find_compiler(machine), "-O2", "-fPIC", "-c", "-x", "c", "-", "-o", str(out)]
-    source = "\n".join((_SOURCE, *lines, ""))
-    done = subprocess.run(command, input=source.encode(), capture_output=True, check=False)
-    if done.returncode:
-        output = done.stderr.decode(errors="replace").strip()[-500:]
-        raise WorkError(f"the timers of {len(calls)} calls cannot be compiled: {output}")
+    compile_c("\n".join((_SOURCE, *lines, "")), machine, out)
 
 
 class _Span(ctypes.Structure):

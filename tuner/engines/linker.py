@@ -91,6 +91,24 @@ def find_compiler(machine: str = platform.machine()) -> str:
     return _first_of("C compiler", (f"{prefix}-gcc",), f"apt install gcc-{prefix}", machine)
 
 
+def compile_c(source: str, machine: str, out: Path) -> None:
+    """Compile C into an object file of position-independent code.
+
+    Args:
+        source: The program.
+        machine: Machine to compile for, the first word of a triple.
+        out: Object file to write.
+
+    Raises:
+        WorkError: If no C compiler for the machine is installed, or it fails.
+    """
+    command = [find_compiler(machine), "-O2", "-fPIC", "-c", "-x", "c", "-", "-o", str(out)]
+    done = subprocess.run(command, input=source.encode(), capture_output=True, check=False)
+    if done.returncode:
+        output = done.stderr.decode(errors="replace").strip()[-500:]
+        raise WorkError(f"{out.name} cannot be compiled: {output}")
+
+
 def machine_of(path: Path) -> str:
     """Return the machine of an object file; that of this process if the file has none."""
     with path.open("rb") as stream:

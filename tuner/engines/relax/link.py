@@ -25,6 +25,7 @@ from tuner.engines.relax.output_views import return_views
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.engines.relax.targets import make_target
 from tuner.engines.relax.weights import WEIGHTS, WeightPool
+from tuner.engines.thread_pool import compile_pool
 from tuner.errors import LinkError, WorkError, described
 from tuner.library.manifest import LIBRARY, KernelCall
 
@@ -133,6 +134,8 @@ def _link(
     objects = [linkable.folder / OBJECT for linkable in linked.values()]
     has_timers = _compile_timers(kernels, objects, out / _TIMERS)
     own = [path for path in (out / _OTHER_KERNELS, out / _TIMERS) if path.exists()]
+    if own and not cuda.is_cuda(target):
+        own += compile_pool([*objects, *own], out)
 
     def finish(path: str, files: list[str]) -> None:
         # Where no timer stands between a call and its kernel, the call is a name of the kernel.

@@ -15,6 +15,7 @@ from tuner.engines.relay.importer import import_model
 from tuner.engines.relay.objects import RECORD
 from tuner.engines.relay.settings import OPT_LEVEL, PASS_CONFIG
 from tuner.engines.relay.targets import make_target
+from tuner.engines.thread_pool import compile_pool
 from tuner.errors import WorkError
 
 
@@ -76,7 +77,11 @@ def _write(built: Any, out: Path, entry: str) -> None:
     library, graph, weights = files_of(entry)
 
     def finish(path: str, files: list[str], **_options: Any) -> None:
-        link_shared([Path(file) for file in files], Path(path))
+        objects = [Path(file) for file in files]
+        threads = compile_pool(objects, out)
+        link_shared([*objects, *threads], Path(path))
+        for file in threads:
+            file.unlink()
 
     built.get_lib().export_library(str(out / library), fcompile=finish)
     (out / graph).write_text(built.get_graph_json())
