@@ -140,4 +140,4 @@ def _burn(n_blocks: int) -> float:
 
 
 def clock_secs(target: str) -> float | None:
-    """Return None: there is no clock kernel."""
+    """Return None, because this engine has no clock kernel."""

@@ -66,7 +66,7 @@ def clock_reference(session: Session, target_id: int, secs: float) -> float:
     """
     first = update(Target).where(Target.id == target_id, Target.clock_secs.is_(None))
     session.execute(first.values(clock_secs=secs))
-    return session.scalar(select(Target.clock_secs).where(Target.id == target_id)) or secs
+    return clock_secs(session, target_id) or secs
 
 
 def clock_secs(session: Session, target_id: int) -> float | None:

@@ -230,4 +230,4 @@ def _features(task: str, index: int) -> np.ndarray[tuple[int, int], np.dtype[np.
 
 
 def clock_secs(target: str) -> float | None:
-    """Return None: there is no clock kernel."""
+    """Return None, because this engine has no clock kernel."""

@@ -230,32 +230,21 @@ def test_upgrade_gives_jobs_their_owners(engine: Engine) -> None:
     assert differences(engine) == []
 
 
-def test_downgrade_drops_clock_factors(engine: Engine) -> None:
-    """Revision 0004 has no clock factors; the latency that one gave stays."""
+@pytest.mark.parametrize(("revision", "clock_factor"), [("0004", None), ("0010", 0.5)])
+def test_downgrade_forgets_the_clock(
+    engine: Engine, revision: str, clock_factor: float | None
+) -> None:
+    """Revision 0004 has no clock factors, 0010 times of another kernel; latencies stay."""
     with database.sessions(engine).begin() as session:
         targets.clock_reference(session, make.target(session), 0.1)
         new = make.timed(make.task(session), "t", 1.0, clock_factor=0.5)
         measure_records.add_record(session, new)
-    migrations.downgrade(engine, "0004")
+    migrations.downgrade(engine, revision)
     migrations.migrate(engine, "again")
 
     with database.sessions(engine)() as session:
         record = session.scalars(select(MeasureRecord)).one()
-        assert (record.latency, record.clock_factor) == (0.5, None)
-        assert targets.clock_reference(session, make.target(session), 0.2) == 0.2
-
-
-def test_the_clock_reference_of_another_kernel_is_forgotten(engine: Engine) -> None:
-    """Revision 0010 has the times of the product of 384 columns; latencies stay."""
-    with database.sessions(engine).begin() as session:
-        targets.clock_reference(session, make.target(session), 0.1)
-        new = make.timed(make.task(session), "t", 1.0, clock_factor=0.5)
-        measure_records.add_record(session, new)
-    migrations.downgrade(engine, "0010")
-    migrations.migrate(engine, "again")
-
-    with database.sessions(engine)() as session:
-        assert session.scalars(select(MeasureRecord)).one().latency == 0.5
+        assert (record.latency, record.clock_factor) == (0.5, clock_factor)
         assert targets.clock_reference(session, make.target(session), 0.2) == 0.2
 
 

@@ -30,7 +30,7 @@ def check_programs(networks: Sequence[Prepared]) -> None:
     """Check that networks are one model with several sets of input shapes.
 
     Raises:
-        RequestError: If inputs or outputs have other names, or two sets are the same.
+        RequestError: If inputs or outputs have other names, or two sets have the same shapes.
     """
     first = networks[0].model
     by_shapes: dict[object, Mapping[str, int]] = {}
@@ -42,19 +42,14 @@ def check_programs(networks: Sequence[Prepared]) -> None:
                 "a library holds one model for several shapes"
             )
         shapes = tuple(model.file.inputs.items())
-        if by_shapes.get(shapes, model.values) != model.values:
-            raise ModelError(
-                f"{model.name} differs from another network of the same input shapes in the value "
-                "of an input alone; build a library for each value",
-                field="input",
-                code="input-shape",
-            )
         if shapes in by_shapes:
-            raise ModelError(
-                f"the same input shapes are given twice for {model.name}",
-                field="input",
-                code="input-shape",
+            reason = (
+                f"the same input shapes are given twice for {model.name}"
+                if by_shapes[shapes] == model.values
+                else f"{model.name} differs from another network of the same input shapes in the "
+                "value of an input alone; build a library for each value"
             )
+            raise ModelError(reason, field="input", code="input-shape")
         by_shapes[shapes] = model.values
 
 

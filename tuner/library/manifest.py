@@ -51,7 +51,10 @@ class SubgraphEntry:
 
 @dataclass(frozen=True)
 class Weight:
-    """A weight in the library's file of weights; offset and size are in bytes."""
+    """A weight in the library's file of weights; offset and size are in bytes.
+
+    Weights of the same bytes in other shapes have the same offset.
+    """
 
     offset: int
     n_bytes: int

@@ -174,12 +174,13 @@ def replace_grouped_attention(b: Replacement) -> None:
     if any(b.input(index) for index in range(11, 16)) or _output(b, 3):
         raise UnknownValueError
     n_batches, n_queries, hidden = b.shape(b.input(0))
-    n_heads = _n_heads(b, "num_heads", hidden)
+    n_heads = _n_heads(b, "num_heads")
     n_shared = _n_heads(b, "kv_num_heads", n_heads)
     operands = [b.input(0), b.input(1), b.input(2)]
-    size = hidden // n_heads
+    size, rest = divmod(hidden, n_heads if b.input(1) else n_heads + 2 * n_shared)
+    if rest:
+        raise ValueError(f"{hidden} columns, {n_heads} heads and {n_shared} of keys")
     if not b.input(1):
-        size = hidden // (n_heads + 2 * n_shared)
         sizes = [size * n_heads, size * n_shared, size * n_shared]
         operands = _split(b, b.input(0), sizes)
     query, key, value = (

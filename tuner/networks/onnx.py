@@ -23,7 +23,7 @@ from tuner.networks.loops import check_loops, refuse_loops, unroll_loops
 from tuner.networks.node_builder import Tables
 from tuner.networks.onnx_file import check_size
 from tuner.networks.quantised import replace_quantised
-from tuner.networks.random_draws import refuse_random
+from tuner.networks.random_draws import guard_random, refuse_random
 from tuner.networks.shapes import Dims, fix_shapes
 from tuner.networks.simplifying import simplify
 from tuner.networks.subgraphs import separate_names
@@ -79,6 +79,7 @@ def clean(
     model = inline_functions(model)
     separate_names(model.graph)
     refuse_random(model, with_branches=False)
+    guard_random(model)
     n_quantised = replace_quantised(model).total()
     n_sums = replace_sums(model)
     model, problem = simplify(model)

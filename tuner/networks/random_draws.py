@@ -1,6 +1,6 @@
 """Refusal of models that draw random numbers, which folding would turn into constants."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import onnx
 
@@ -19,6 +19,10 @@ _OPERATORS = frozenset(
 )
 
 
+# Domain in which folding knows no operator.
+_GUARDED = "tuner.random"
+
+
 def refuse_random(model: onnx.ModelProto, *, with_branches: bool = True) -> None:
     """Refuse a model whose outputs depend on random numbers.
 
@@ -29,6 +33,24 @@ def refuse_random(model: onnx.ModelProto, *, with_branches: bool = True) -> None
     Raises:
         ModelError: If one does; the message has the operator and the output.
     """
+    draw = next(_draws(model, with_branches=with_branches), None)
+    if draw is not None:
+        raise _refusal(*draw)
+
+
+def guard_random(model: onnx.ModelProto) -> None:
+    """Keep folding from making constants of random numbers that a branch may bring to an output."""
+    draws = [node for node, _ in _draws(model, with_branches=True)]
+    for node in draws:
+        node.domain = _GUARDED
+        # Folding takes a node without operands for a constant.
+        node.input.extend(info.name for info in model.graph.input[:1])
+    if draws:
+        model.opset_import.add(domain=_GUARDED, version=1)
+
+
+def _draws(model: onnx.ModelProto, *, with_branches: bool) -> Iterator[tuple[onnx.NodeProto, str]]:
+    """Yield what draws random numbers, and the first output that depends on them."""
     graph = model.graph
     constants = constant_readers(graph)
     if not any(_is_random(node, constants) for node in nodes_within(graph)):
@@ -45,7 +67,7 @@ def refuse_random(model: onnx.ModelProto, *, with_branches: bool = True) -> None
             seen.add(name)
             for each in _nodes_of(node, with_branches=with_branches):
                 if _is_random(each, constants):
-                    raise _refusal(each, info.name)
+                    yield each, info.name
                 pending += each.input
 
 
@@ -59,7 +81,7 @@ def _nodes_of(node: onnx.NodeProto, *, with_branches: bool) -> list[onnx.NodePro
 
 def _is_random(node: onnx.NodeProto, constants: Mapping[str, Callable[[], Array]]) -> bool:
     if node.domain not in ("", "ai.onnx"):
-        return False
+        return bool(node.domain == _GUARDED)
     if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]:
         is_training = constants.get(node.input[2])
         return is_training is None or bool(is_training().any())

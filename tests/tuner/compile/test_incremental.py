@@ -111,7 +111,9 @@ def test_several_shapes_are_one_library(tuned: Cli, dynamic: Path) -> None:
     assert [program["inputs"]["rows"][0] for program in built["programs"]] == [[1, 64], [5, 64]]
     assert built["misses"] == len(built["subgraphs"]) == 3
     library = tuner.load(tuned.folder / "dynamic.lib")
-    assert len(manifest.read(tuned.folder / "dynamic.lib").weights) == 2
+    weights = manifest.read(tuned.folder / "dynamic.lib").weights
+    # The products of one row and of five take the first weight in two shapes.
+    assert len({weight.offset for weight in weights}) == 2
     rng = np.random.default_rng(2)
     pair = rng.random((2, 64), dtype=np.float32)
     for n_rows in (5, 1, 5):

@@ -188,6 +188,20 @@ def test_grouped_attention(past: int, opset: int, options: dict[str, Any]) -> No
     )
 
 
+def test_grouped_attention_of_one_operand() -> None:
+    """Its columns are those of all heads and of two times the shared ones."""
+    weights = {"lengths": np.full(_B, _S - 1, "int32"), "total": np.array(_S, "int32")}
+    check(
+        "GroupQueryAttention",
+        {"qkv": draw(_B, _S, 5 * 16)},
+        ["qkv", "", "", "", "", *weights],
+        weights=weights,
+        n_outputs=3,
+        num_heads=3,
+        kv_num_heads=1,
+    )
+
+
 def test_a_cache_that_an_input_fills_is_refused() -> None:
     """Its length is known when the network runs."""
     feeds = {"q": draw(1, 1, 32), "k": draw(1, 1, 32), "v": draw(1, 1, 32)}

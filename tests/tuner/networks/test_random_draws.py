@@ -41,6 +41,9 @@ def test_random_numbers_of_a_branch_count() -> None:
     """A branch may be the only one that draws."""
     with pytest.raises(ModelError, match="RandomUniform draws"):
         clean(model([branching()], {"data": (3,)}, {"y": (3,)}, {"taken": np.array(True)}))
+    negated = helper.make_node("Not", ["off"], ["taken"])
+    with pytest.raises(ModelError, match="RandomUniform draws"):
+        clean(model([negated, branching()], {"data": (3,)}, {"y": (3,)}, {"off": np.array(False)}))
     above = helper.make_node("ReduceMax", ["data"], ["largest"], keepdims=0)
     choice = helper.make_node("Cast", ["largest"], ["taken"], to=TensorProto.BOOL)
     with pytest.raises(ModelError, match="RandomUniform draws"):
@@ -59,6 +62,25 @@ def test_random_numbers_of_a_branch_that_is_never_taken(is_computed: bool) -> No
     )
 
     np.testing.assert_array_equal(run(network.model, {"data": data})[0], data)
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_random_numbers_that_a_branch_reads(is_taken: bool) -> None:
+    """They count where the branch is taken, though they are drawn outside of it."""
+    drawn = helper.make_node("RandomNormal", [], ["noise"], shape=[3])
+    choice = branching()
+    (then,) = [each.g for each in choice.attribute if each.name == "then_branch"]
+    then.node[0].CopyFrom(helper.make_node("Add", ["data", "noise"], ["value"]))
+    negated = helper.make_node("Not", ["off"], ["taken"])
+    weights = {"off": np.array(not is_taken)}
+    proto = model([drawn, negated, choice], {"data": (3,)}, {"y": (3,)}, weights)
+
+    if is_taken:
+        with pytest.raises(ModelError, match="RandomNormal draws for 'noise'"):
+            clean(proto)
+    else:
+        data = np.arange(3, dtype="float32")
+        np.testing.assert_array_equal(run(clean(proto).model, {"data": data})[0], data)
 
 
 @pytest.mark.parametrize("is_training", [True, False])

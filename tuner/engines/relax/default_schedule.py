@@ -96,10 +96,7 @@ def ranked_traces(
 
     Those of a product differ in their tiles; others have one schedule, or none.
     """
-    try:
-        yield from _decide(module, target, spaces)
-    except _MISFITS:
-        return
+    return _guarded(_decide(module, target, spaces))
 
 
 def closed_traces(module: tvm.IRModule, target: Target) -> Iterator[Trace]:
@@ -260,13 +257,23 @@ def _in_turns(*kinds: Iterable[Trace]) -> Iterator[Trace]:
 
 
 def _guarded(kind: Iterable[Trace]) -> Iterator[Trace]:
-    """Yield the traces of one kind; a failure ends this kind alone."""
+    """Return the traces of one kind; a failure ends this kind alone."""
+    return iter(partial(_next, iter(kind)), None)
+
+
+def _next(traces_: Iterator[Trace]) -> Trace | None:
+    """Return the next trace; None behind the last one and after a failure.
+
+    Generators do not yield inside of such a try: when the interpreter ends, those that are left
+    would look up the errors, which are gone.
+    """
     try:
-        yield from kind
+        return next(traces_, None)
     except _MISFITS:
-        return
+        return None
     except Exception:
         _LOG.exception("a kind of schedules by rule fails")
+        return None
 
 
 def _attempts(module: tvm.IRModule, rules: Iterable[Callable[[Schedule], None]]) -> Iterator[Trace]:

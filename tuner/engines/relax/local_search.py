@@ -17,7 +17,7 @@ from tvm.s_tir.schedule import Trace
 
 from tuner.engines.relax import random_candidates, workloads
 
-_LOGGER = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 # Schedules by rule among which one is drawn.
 _WINDOW = 2
 # Mutants that are made for each that is proposed, and attempts to make one.
@@ -116,7 +116,7 @@ def applied(context: TuneContext, traces: Iterable[Trace]) -> Iterator[MeasureCa
         try:
             schedule = random_candidates.apply(context, trace, seed=1)
         except Exception:
-            _LOGGER.exception("a trace fails, the others are applied")
+            _LOG.exception("a trace fails, the others are applied")
             continue
         if schedule is not None:
             yield MeasureCandidate(schedule, arguments)

@@ -19,7 +19,7 @@ from tuner.engines.relax import default_schedule, local_search, search_effort, t
 from tuner.engines.relax.targets import make_target
 from tuner.errors import WorkError
 
-_LOGGER = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 # Tasks whose programs are kept.
 _N_TASKS = 64
 
@@ -59,9 +59,11 @@ def _replayed(context: TuneContext, by_rule: Iterator[Trace]) -> Iterator[Trace]
     """Yield the traces as a record would hold them."""
     for trace in by_rule:
         try:
-            yield traces.replay(context.mod, traces.dump(trace)).trace
+            replayed = traces.replay(context.mod, traces.dump(trace)).trace
         except WorkError:
-            _LOGGER.exception("a schedule by rule cannot be replayed, the others are")
+            _LOG.exception("a schedule by rule cannot be replayed, the others are")
+            continue
+        yield replayed
 
 
 @lru_cache(maxsize=_N_TASKS)

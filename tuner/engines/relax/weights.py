@@ -15,53 +15,54 @@ _START_BYTES = 256
 
 
 class WeightPool:
-    """A collection of weights that stores equal ones, of one or several programs, once."""
+    """A collection of weights whose file stores equal bytes, of one or several programs, once."""
 
     def __init__(self) -> None:
-        self._values: list[Any] = []
-        self._by_start: dict[Any, list[int]] = {}
+        self._stored: list[Any] = []
+        self._by_start: dict[bytes, list[int]] = {}
+        # Programs of other shapes may take the same bytes in other shapes.
+        self._weights: dict[tuple[int, tuple[int, ...], str], int] = {}
 
     def add(self, value: Any) -> int:
         """Add a tensor unless the pool has an equal one; return its index."""
-        content = _content(value)
-        # Different weights usually differ within their first numbers, so few are compared whole.
-        start = content[:_START_BYTES].tobytes()
-        key = (tuple(int(size) for size in value.shape), str(value.dtype), start)
-        candidates = self._by_start.setdefault(key, [])
-        for index in candidates:
-            if np.array_equal(_content(self._values[index]), content):
-                return index
-        candidates.append(len(self._values))
-        self._values.append(value)
-        return candidates[-1]
+        shape = tuple(int(size) for size in value.shape)
+        weight = (self._store(value), shape, str(value.dtype))
+        return self._weights.setdefault(weight, len(self._weights))
 
     def write(self, path: Path) -> tuple[Weight, ...]:
         """Write all weights to a file; without weights, write no file."""
-        entries = []
-        if not self._values:
+        if not self._weights:
             return ()
+        spans = []
         with path.open("wb") as stream:
-            for value in self._values:
-                array = value.numpy()
+            for value in self._stored:
+                content = _content(value)
                 stream.write(b"\0" * (-stream.tell() % _ALIGNMENT))
-                shape = tuple(int(size) for size in array.shape)
-                entries.append(Weight(stream.tell(), array.nbytes, shape, str(value.dtype)))
-                stream.write(array.reshape(-1).view(np.uint8).data)
-        return tuple(entries)
+                spans.append((stream.tell(), content.nbytes))
+                stream.write(content.data)
+        return tuple(Weight(*spans[number], shape, dtype) for number, shape, dtype in self._weights)
+
+    def _store(self, value: Any) -> int:
+        content = _content(value)
+        # Different weights usually differ within their first numbers, so few are compared whole.
+        candidates = self._by_start.setdefault(content[:_START_BYTES].tobytes(), [])
+        for number in candidates:
+            if np.array_equal(_content(self._stored[number]), content):
+                return number
+        candidates.append(len(self._stored))
+        self._stored.append(value)
+        return candidates[-1]
 
 
 def load_weights(path: Path, entries: tuple[Weight, ...], device: Any) -> list[Any]:
-    """Read weights as tensors on a device."""
+    """Read weights as tensors on a device; those of the same bytes share their memory."""
     if not entries:
         return []
     content = np.memmap(path, np.uint8, "r")
+    spans = {(entry.offset, entry.n_bytes) for entry in entries}
+    stored = {span: tvm.runtime.tensor(content[span[0] : sum(span)], device) for span in spans}
     return [
-        tvm.runtime.tensor(
-            content[entry.offset : entry.offset + entry.n_bytes]
-            .view(np.dtype(entry.dtype))
-            .reshape(entry.shape),
-            device,
-        )
+        stored[entry.offset, entry.n_bytes]._create_view(entry.shape, entry.dtype)
         for entry in entries
     ]
 

@@ -10,7 +10,7 @@ from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 
 from tests.tuner.engines.relax.test_default_schedule import call, workload
 from tuner.engines.base import TargetInfo
-from tuner.engines.relax import cpu_codegen, default_schedule, traces
+from tuner.engines.relax import blocks, cpu_codegen, default_schedule, traces
 from tuner.engines.relax.build import split_packing
 from tuner.engines.relax.grouped_products import (
     GroupedConvolution,
@@ -27,7 +27,6 @@ from tuner.engines.relax.vector_loops import vector_sizes
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
-_REDUCED = 2
 _AVX512, _AVX2, _NEON = Registers(32, 16), Registers(16, 8), Registers(32, 4)
 # Columns that no vector divides, groups of less and of more than a vector, two columns a channel.
 _CONVOLUTIONS = [
@@ -110,9 +109,9 @@ def test_no_tile_changes_an_output(name: str, registers: Registers, target: Targ
 def _product(schedule: Schedule) -> str:
     """Return the name of the reduction of a workload."""
     (name,) = (
-        str(schedule.get(block).name_hint)
+        blocks.name_of(schedule, block)
         for block in schedule.get_child_blocks(schedule.get_sblock("root"))
-        if any(int(axis.iter_type) == _REDUCED for axis in schedule.get(block).iter_vars)
+        if blocks.is_reduction(schedule, block)
     )
     return name.removesuffix("_update")
 

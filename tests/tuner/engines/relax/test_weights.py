@@ -26,7 +26,7 @@ ARRAYS: dict[str, np.ndarray[Any, Any]] = {
 
 
 def test_equal_weights_are_kept_once_and_no_others(tmp_path: Path) -> None:
-    """Weights with equal bytes, shape and dtype are stored once; each is restored unchanged."""
+    """Equal bytes are stored and loaded once, and each shape and dtype is restored unchanged."""
     pool = WeightPool()
 
     numbers = [pool.add(tvm.runtime.tensor(array)) for array in ARRAYS.values()]
@@ -38,3 +38,7 @@ def test_equal_weights_are_kept_once_and_no_others(tmp_path: Path) -> None:
         returned = loaded[number].numpy()
         assert (returned.shape, returned.dtype) == (array.shape, array.dtype)
         assert returned.tobytes() == array.tobytes()
+    same = [number for number, entry in enumerate(entries) if entry.offset == 0]
+    assert same == [0, 3, 4]
+    assert len({np.from_dlpack(loaded[number]).ctypes.data for number in same}) == 1
+    assert len({entry.offset for entry in entries}) == len(entries) - 2

@@ -8,10 +8,10 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
-from tuner.engines.relax.rewrites.visitor import CallVisitor, const, dtype_of, name_of
+from tuner.engines.relax.rewrites.visitor import CallVisitor, const, dtype_of
 from tuner.engines.relax.tensor_types import shape_of
 
-_LAYOUTS = ("NCDHW", "OIDHW")
+_LAYOUTS = {"nn.conv3d": ("NCDHW", "OIDHW")}
 # The axes with depth next to the batch, and back.
 _BY_IMAGE = [0, 2, 1, 3, 4]
 
@@ -28,8 +28,8 @@ class _Flattener(CallVisitor):
     def rewrite(self, _original: relax.Call, call: relax.Call) -> relax.Expr:
         """Replace one convolution; all else stays."""
         attrs = call.attrs
-        weight = self.constant(call.args[1]) if name_of(call) == "nn.conv3d" else None
-        if weight is None or (str(attrs.data_layout), str(attrs.kernel_layout)) != _LAYOUTS:
+        weight = self.weight_of(call, _LAYOUTS)
+        if weight is None:
             return call
         padding = [int(n) for n in attrs.padding]
         depth = weight.shape[2], int(attrs.strides[0]), padding[0], padding[3]

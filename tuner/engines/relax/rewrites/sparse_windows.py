@@ -14,10 +14,10 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
-from tuner.engines.relax.rewrites.visitor import Array, CallVisitor, const, dtype_of, name_of
+from tuner.engines.relax.rewrites.visitor import Array, CallVisitor, const, dtype_of
 from tuner.engines.relax.tensor_types import shape_of
 
-_LAYOUTS = ("NCHW", "OIHW")
+_LAYOUTS = {"nn.conv2d": ("NCHW", "OIHW")}
 # Products in the time that a kernel takes to start, and in that of moving one number.
 _START, _MOVE = 2**20, 32
 # Largest share of products that read the input.
@@ -58,8 +58,8 @@ class _Splitter(CallVisitor):
     def rewrite(self, _original: relax.Call, call: relax.Call) -> relax.Expr:
         """Split one convolution; all else stays."""
         attrs = call.attrs
-        weight = self.constant(call.args[1]) if name_of(call) == "nn.conv2d" else None
-        if weight is None or (str(attrs.data_layout), str(attrs.kernel_layout)) != _LAYOUTS:
+        weight = self.weight_of(call, _LAYOUTS)
+        if weight is None:
             return call
         if {int(n) for n in (*attrs.strides, attrs.groups)} != {1} or max(attrs.dilation) == 1:
             return call

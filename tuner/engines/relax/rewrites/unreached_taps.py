@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.relax.expr_functor import mutator
 
 from tuner.engines.relax.layout.scope import with_attrs
-from tuner.engines.relax.rewrites.visitor import CallVisitor, const, dtype_of, name_of
+from tuner.engines.relax.rewrites.visitor import CallVisitor, const, dtype_of
 from tuner.engines.relax.tensor_types import shape_of
 
 _LAYOUTS = {
@@ -77,11 +77,7 @@ class _Cutter(CallVisitor):
 
     def rewrite(self, _original: relax.Call, call: relax.Call) -> relax.Expr:
         """Cut one window; all else stays."""
-        attrs = call.attrs
-        layouts = _LAYOUTS.get(name_of(call))
-        if layouts is None or layouts != (str(attrs.data_layout), str(attrs.kernel_layout)):
-            return call
-        weight = self.constant(call.args[1])
+        weight = self.weight_of(call, _LAYOUTS)
         if weight is None:
             return call
         axes = _axes_of(call, weight.shape[2:])

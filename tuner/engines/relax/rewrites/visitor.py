@@ -1,6 +1,7 @@
 """Base of rewrites that look at one call at a time and at what its operands are bound to."""
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,18 @@ class CallVisitor(PyExprMutator):  # type: ignore[misc]  # TVM has no types
             expr = self.lookup_binding(expr)
         value: Array | None = constant_value(self, expr)
         return value
+
+    def weight_of(self, call: relax.Call, layouts: Mapping[str, tuple[str, str]]) -> Array | None:
+        """Return the constant weight of a convolution.
+
+        Args:
+            call: Any call.
+            layouts: Layouts of data and weight by operator; others return None.
+        """
+        own = layouts.get(name_of(call))
+        if own is None or own != (str(call.attrs.data_layout), str(call.attrs.kernel_layout)):
+            return None
+        return self.constant(call.args[1])
 
     def scalar(self, expr: relax.Expr) -> float | None:
         """Return the value of a constant with one element."""
