@@ -134,12 +134,16 @@ def finite(value: Any) -> Any:
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, dict):
-        return {name: finite(item) for name, item in value.items()}
+        # Most values are plain numbers, and every trial has an event.
+        return {
+            name: item if type(item) in _PLAIN else finite(item) for name, item in value.items()
+        }
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+_PLAIN = (int, bool, type(None))
 _APPEND = table(Event).insert()
 _JOB = table(Job)
 _ADD_TO_COUNT = (

@@ -63,6 +63,11 @@ class Device:
         """Rounds that it may have under way."""
         return 1 if self.runner.shares_cores else 1 + _N_ROUNDS_AHEAD
 
+    @property
+    def has_room(self) -> bool:
+        """True if it accepts another round."""
+        return self.n_rounds < self.max_rounds and not (self.loss_reason or self.is_blocked)
+
     def supports(self, target: TargetInfo) -> bool | None:
         """Return whether it runs a target's kernels; None before :meth:`query`."""
         if target.spec not in self._descriptions:

@@ -99,12 +99,29 @@ async def _make(
     except WorkError as error:
         kind = OutOfMemory if isinstance(error, OutOfMemory) else WorkError
         raise kind(f"workload {task.workload} cannot be verified: {error}") from error
-    # Another process may make the same file.
-    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     with raising_disk_full():
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            partial.write_bytes(content)
-            partial.rename(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        if request.seed:
+            _write_own(path, content)
+        else:
+            _write_shared(path, content)
+
+
+def _write_own(path: Path, content: bytes) -> None:
+    """Write a file whose name no other round has before it is complete."""
+    try:
+        path.write_bytes(content)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _write_shared(path: Path, content: bytes) -> None:
+    """Write a file that another process may make at the same time."""
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
+    try:
+        partial.write_bytes(content)
+        partial.rename(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise

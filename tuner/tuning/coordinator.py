@@ -6,6 +6,7 @@ plain code that runs between two steps of those tasks, and so never twice at onc
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Collection, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
@@ -72,6 +73,8 @@ class Coordinator:
         self._loop_factory = loop_factory
         self._active_jobs: dict[int, ActiveJob] = {}
         self._owners = fairness.OwnerTimes()
+        # Jobs that accept rounds, by target and id, as of the present dispatch.
+        self._shares: dict[int, dict[int, fairness.JobShare]] = defaultdict(dict)
         self._running_rounds: dict[asyncio.Task[bool | None], RunningRound] = {}
         self._pick_batch = PickBatch(context)
         self._wake = asyncio.Event()
@@ -211,32 +214,41 @@ class Coordinator:
             Whether there may be more to assign at once.
         """
         self._devices.refresh(self._targets, self._jobs_by_device)
-        may_be_more = not self._context.lacks_disk and self._dispatch_rounds()
+        assigned = [] if self._context.lacks_disk else self._dispatch_rounds()
         self._start_pending()
+        # Every device was asked unless the limit was reached; most take one round only.
+        may_be_more = len(assigned) >= _MAX_ROUNDS_PER_DISPATCH or any(
+            device.has_room for device in assigned
+        )
         if not may_be_more:
             self._report_waiting()
         return may_be_more
 
-    def _dispatch_rounds(self) -> bool:
+    def _dispatch_rounds(self) -> list[Device]:
+        """Assign a round to each device that accepts one; returns those that got one."""
+        assigned: list[Device] = []
+        devices = self._devices.with_room()
+        if not devices:
+            return assigned
         # Targets are few, while jobs and devices may be many: a device is asked once per target.
-        targets = {
-            job.target_id: job.session.target
-            for job in self._active_jobs.values()
-            if job.accepts_rounds
-        }
+        targets: dict[int, TargetInfo] = {}
+        self._shares.clear()
+        for job in self._active_jobs.values():
+            if job.accepts_rounds:
+                targets.setdefault(job.target_id, job.session.target)
+                self._shares[job.target_id][job.job_id] = job.share
         without_work: set[frozenset[int]] = set()
-        n_assigned = 0
-        for device in self._devices.with_room():
+        for device in devices:
             target_ids = self._devices.served(device, targets)
             if target_ids in without_work:
                 continue
-            if n_assigned >= _MAX_ROUNDS_PER_DISPATCH:
-                return True
+            if len(assigned) >= _MAX_ROUNDS_PER_DISPATCH:
+                break
             if self._assign_round(device, target_ids):
-                n_assigned += 1
+                assigned.append(device)
             else:
                 without_work.add(target_ids)
-        return n_assigned > 0
+        return assigned
 
     def _assign_round(self, device: Device, target_ids: Collection[int]) -> bool:
         """Assign work for some targets to a device; returns whether there was any."""
@@ -253,10 +265,11 @@ class Coordinator:
                 continue
             if pick is None and job.n_rounds:
                 job.is_idle = True
+                self._update_share(job)
                 continue
+            job.is_finishing = pick is None
             self._reserve(job, device)
             if pick is None:
-                job.is_finishing = True
                 self._start(job, device, None, job.session.finish(device))
             elif isinstance(pick, NewPick):
                 self._pick_batch.add(PendingPick(job, device, pick))
@@ -267,19 +280,24 @@ class Coordinator:
 
     def _next_job(self, target_ids: Collection[int]) -> ActiveJob | None:
         """Return the job that may have work for some targets and is furthest behind."""
-        shares = [
-            job.share
-            for job in self._active_jobs.values()
-            if job.accepts_rounds and job.target_id in target_ids
-        ]
+        shares = [share for target_id in target_ids for share in self._shares[target_id].values()]
         job_id = fairness.choose_job(
             shares, self._owners.virtual_secs, typical_secs=self._typical_secs
         )
         return None if job_id is None else self._active_jobs[job_id]
 
+    def _update_share(self, job: ActiveJob) -> None:
+        """Let the choices of this dispatch know that a job has changed."""
+        shares = self._shares[job.target_id]
+        if job.accepts_rounds and job.job_id in self._active_jobs:
+            shares[job.job_id] = job.share
+        else:
+            shares.pop(job.job_id, None)
+
     def _reserve(self, job: ActiveJob, device: Device) -> None:
         device.n_rounds += 1
         job.n_rounds += 1
+        self._update_share(job)
 
     def _start_pending(self) -> None:
         """Store the picks of the batch and start their rounds; a refused pick fails its job."""
@@ -350,6 +368,7 @@ class Coordinator:
 
     def _finish(self, job: ActiveJob) -> None:
         if self._active_jobs.pop(job.job_id, None) is not None:
+            self._update_share(job)
             job.session.suspend(self._state_on_interrupt)
 
     async def _shutdown(self) -> None:

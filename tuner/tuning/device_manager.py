@@ -67,11 +67,7 @@ class DeviceManager:
 
     def with_room(self) -> list[Device]:
         """Return the devices that accept another round, those without one first."""
-        devices = [
-            device
-            for device in self._context.devices.values()
-            if device.n_rounds < device.max_rounds and not (device.loss_reason or device.is_blocked)
-        ]
+        devices = [device for device in self._context.devices.values() if device.has_room]
         return sorted(devices, key=lambda device: device.n_rounds)
 
     def served(self, device: Device, targets: Mapping[int, TargetInfo]) -> frozenset[int]:

@@ -2,7 +2,7 @@
 
 Submitted writes share a transaction with all that were submitted since the last. A transaction
 per trial suits one device; with a thousand it would take all the time of the coordinator, so
-commits take a fifth of it at most, and grow instead.
+commits take a fifth of it at most, and grow instead, up to a size beyond which they save nothing.
 """
 
 import asyncio
@@ -21,6 +21,9 @@ from tuner.tuning.write_policy import WritePolicy
 
 # Pause after a commit, in durations of that commit.
 _PAUSE_PER_COMMIT = 4.0
+# Waiting items that end the pause. A commit of more costs as much per item, and nothing else
+# happens during it: if items cost a fifth of the time, each pause would exceed the one before.
+_MAX_BATCH = 1_000
 
 _LOG = logging.getLogger(__name__)
 
@@ -232,6 +235,9 @@ class RecordWriter:
             loop = asyncio.get_running_loop()
             at = max(self._paused_until, loop.time())
             self._timer = loop.call_at(at, self._flush_on_timer)
+        elif len(self._waiting) == _MAX_BATCH:
+            self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_soon(self._flush_on_timer)
 
     def _flush_on_timer(self) -> None:
         self._timer = None

@@ -20,6 +20,7 @@ from tuner.tuning.device_peaks import ensure_peaks
 from tuner.tuning.search import SearchInputs, search
 from tuner.tuning.session_options import SessionOptions
 from tuner.tuning.task_profiles import loses_weights, peak_flops
+from tuner.tuning.task_state_cache import RoundIds
 
 _LOG = logging.getLogger(__name__)
 
@@ -110,7 +111,13 @@ class RoundRunner:
         await ensure_peaks(self._context, self._target, self._target_id, device)
         self._choose_cache_state(is_last=True)
         recorder = _ResultRecorder(
-            self._context, self._target_id, pick, device, len(candidates), callbacks
+            self._context,
+            self._target_id,
+            pick,
+            RoundIds.of(pick),
+            device,
+            len(candidates),
+            callbacks,
         )
         in_flight = self._context.in_flight[pick.task_id]
         in_flight[pick.id] = candidates
@@ -211,6 +218,7 @@ class _ResultRecorder:
     context: TuningContext
     target_id: int
     pick: Pick
+    round_ids: RoundIds
     device: Device
     n_candidates: int
     callbacks: RoundCallbacks
@@ -222,9 +230,10 @@ class _ResultRecorder:
     def on_result(self, candidate: Candidate, result: RunResult) -> None:
         """Submit the record of a candidate."""
         self.callbacks.on_result()
+        ids = self.round_ids
         record = NewRecord(
-            task_id=self.pick.task_id,
-            pick_id=self.pick.id,
+            task_id=ids.task_id,
+            pick_id=ids.pick_id,
             trace=candidate.trace,
             trace_hash=measure_records.trace_hash(candidate.trace),
             module_hash=candidate.module_hash,
@@ -239,19 +248,21 @@ class _ResultRecorder:
             worker=self.device.name,
         )
         writer = self.context.record_writer
-        writer.record(record, lambda stored: self._on_stored(record, stored), self.pick.job_id)
+        writer.record(record, lambda stored: self._on_stored(record, stored), ids.job_id)
         if self.device.runner.shares_cores:
             # While the next candidate is timed, a commit would disturb it.
-            writer.flush(self.pick.job_id)
+            writer.flush(ids.job_id)
 
     def _on_stored(self, record: NewRecord, stored: StoredRecord | None) -> None:
-        self.context.task_states.record_stored(self.pick, record, stored)
+        self.context.task_states.record_stored(self.round_ids, record, stored)
+        if not _LOG.isEnabledFor(logging.INFO):
+            return
         outcome: dict[str, object] = {"error": record.error_kind}
         if stored is not None and stored.latency is not None:
             outcome = {"latency_secs": stored.latency}
         ids = {
-            "job": self.pick.job_id,
-            "pick": self.pick.sequence,
+            "job": self.round_ids.job_id,
+            "pick": self.round_ids.sequence,
             "record": None if stored is None else stored.record_id,
         }
         _LOG.info("trial", extra={**ids, **outcome})

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
+from operator import attrgetter, sub
 from typing import NamedTuple
 
 import numpy as np
@@ -120,9 +122,7 @@ class JobSnapshot:
     @cached_property
     def others(self) -> tuple[int, ...]:
         """Trials per task that other jobs, or imports, contributed."""
-        return tuple(
-            features.n_trials - n for features, n in zip(self.features, self.own, strict=True)
-        )
+        return tuple(map(sub, map(attrgetter("n_trials"), self.features), self.own))
 
     @property
     def total_latency_secs(self) -> float:
@@ -148,9 +148,11 @@ class JobSnapshot:
         if budget is None:
             return sum(self.own)
         credited = self._credited_trials(budget) if any(self.others) else 0
-        untried = any(features.alive and not features.n_trials for features in self.features)
-        shared = 0 if untried else self.shared
+        shared = 0 if self.shared and self._has_untried() else self.shared
         return max(credited, sum(self.own) + shared, budget if self.reached >= budget else 0)
+
+    def _has_untried(self) -> bool:
+        return any(features.alive and not features.n_trials for features in self.features)
 
     def _credited_trials(self, budget: int) -> int:
         own, others = np.array(self.own), np.array(self.others)
@@ -248,18 +250,19 @@ def make_snapshot(
         in_flight: Running rounds without a trial so far, by task.
         profiles: Similarity groups and roofs of the tasks; None to derive them.
     """
-    task_states = [states[task.task_id] for task in tasks]
-    starting = in_flight or {}
+    task_ids = [task.task_id for task in tasks]
+    task_states = [states[task_id] for task_id in task_ids]
+    # Several snapshots a round, each of hundreds of tasks: maps take a third of generators' time.
     return JobSnapshot(
         tasks=tasks,
-        latencies=tuple(state.latency for state in task_states),
-        features=tuple(state.features() for state in task_states),
-        own=tuple(own.get(task.task_id, 0) for task in tasks),
-        in_flight=tuple(starting.get(task.task_id, 0) for task in tasks),
+        latencies=tuple(map(attrgetter("latency"), task_states)),
+        features=tuple([state.cached_features or state.features() for state in task_states]),
+        own=tuple(map(own.get, task_ids, repeat(0))),
+        in_flight=tuple(map((in_flight or {}).get, task_ids, repeat(0))),
         profiles=profiles or task_profiles(tasks),
         reached=max((job.reached for job in equivalents), default=0),
         shared=sum(job.n_trials for job in equivalents),
-        variants=tuple(state.variant for state in task_states),
+        variants=tuple(map(attrgetter("variant"), task_states)),
     )
 
 

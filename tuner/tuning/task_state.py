@@ -62,23 +62,28 @@ class TaskState:
         latency: Latency of the best record, seconds; inf if there is none.
         failed: Ids of the picks whose search failed.
         variant: Variant of the best record; empty for the workload itself.
+        cached_features: Features as of the last call of :meth:`features`; None since a change.
     """
 
     rounds: list[RoundResult]
     latency: float = math.inf
     failed: set[int] = field(default_factory=set)
     variant: str = ""
-    _features: TaskFeatures | None = None
+    cached_features: TaskFeatures | None = None
 
     def features(self) -> TaskFeatures:
         """Return the features that follow from the rounds."""
-        if self._features is None:
-            self._features = _derive_features(self.rounds, self.failed, self.latency)
-        return self._features
+        if self.cached_features is None:
+            self.cached_features = (
+                _derive_features(self.rounds, self.failed, self.latency)
+                if self.rounds
+                else _UNTRIED
+            )
+        return self.cached_features
 
     def put(self, result: RoundResult) -> None:
         """Add a round, or replace an earlier result of it."""
-        self._features = None
+        self.cached_features = None
         for index in range(len(self.rounds) - 1, -1, -1):
             if self.rounds[index].pick_id == result.pick_id:
                 self.rounds[index] = result
@@ -95,7 +100,7 @@ class TaskState:
     def fail(self, pick_id: int) -> None:
         """Note that the search of a pick failed."""
         self.failed.add(pick_id)
-        self._features = None
+        self.cached_features = None
 
 
 def states_of(
@@ -183,3 +188,7 @@ def is_exhausted(pick_id: int | None, n_trials: int, failed: Collection[int]) ->
         failed: Picks whose search failed; those are tried again.
     """
     return pick_id is not None and not n_trials and pick_id not in failed
+
+
+# Most tasks of a new job are untried, and its first pick needs the features of all.
+_UNTRIED = _derive_features((), set(), math.inf)

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -38,6 +38,20 @@ _CHECK_INTERVAL_SECS = 0.5
 # Interval in which every job is read again, longer where that would take over 1 % of the time.
 _RELOAD_INTERVAL_SECS = 60.0
 _REST_RATIO = 100.0
+
+
+class RoundIds(NamedTuple):
+    """Ids of a pick, read once: an attribute of a row takes as long as ten of a plain object."""
+
+    pick_id: int
+    task_id: int
+    job_id: int
+    sequence: int
+
+    @classmethod
+    def of(cls, pick: Pick) -> Self:
+        """Read the ids of a stored pick."""
+        return cls(pick.id, pick.task_id, pick.job_id, pick.sequence)
 
 
 @dataclass
@@ -85,6 +99,8 @@ class TaskStateCache:
         self._standings: dict[int, jobs.JobStanding] = {}
         self._standings_read = 0.0
         self._newest = 0
+        # Records that this coordinator has stored since the newest one was looked up.
+        self._n_stored = 0
         self._checked = self._reload_at = 0.0
         self._to_reload: list[int] = []
 
@@ -103,7 +119,7 @@ class TaskStateCache:
             self._checked = self._clock()
             self._reload_at = self._checked + _RELOAD_INTERVAL_SECS
             with self._sessions() as session:
-                self._newest = measure_records.newest_id(session)
+                self._newest, self._n_stored = measure_records.newest_id(session), 0
         task_ids = {task.task_id for task in tasks}
         sharing = self._jobs_with({task_id for task_id in task_ids if self._n_jobs[task_id]})
         self._n_jobs.update(task_ids)
@@ -226,17 +242,19 @@ class TaskStateCache:
         """Return the trials that the round of a pick has made."""
         return self._states[pick.task_id].round_of(pick.id).n_trials
 
-    def record_stored(self, pick: Pick, new: NewRecord, record: StoredRecord | None) -> None:
+    def record_stored(
+        self, round_ids: RoundIds, new: NewRecord, record: StoredRecord | None
+    ) -> None:
         """Add a trial that was stored; None if the task had a record of its trace.
 
         The job of the pick may have ended; the trial then counts for others on its task.
         """
-        # Read once: an attribute of a row takes as long as ten of a plain object.
-        pick_id, task_id, job_id = pick.id, pick.task_id, pick.job_id
+        pick_id, task_id, job_id, _ = round_ids
         if pick_id in self._n_measured:
             if not self._n_measured[pick_id]:
                 self.release(task_id)
             self._n_measured[pick_id] += 1
+        self._n_stored += record is not None
         state = self._states.get(task_id)
         if record is None or state is None:
             return
@@ -268,8 +286,13 @@ class TaskStateCache:
         self._checked = now
         with self._sessions() as session:
             newest = measure_records.newest_id(session)
-            foreign = measure_records.foreign_since(session, self._newest, list(self._jobs))
-        self._newest = newest
+            # Where every id is that of a record of this coordinator, there is nothing to look for.
+            foreign = (
+                []
+                if newest - self._newest == self._n_stored
+                else measure_records.foreign_since(session, self._newest, list(self._jobs))
+            )
+        self._newest, self._n_stored = newest, 0
         self.reload(self._jobs_with({record.task_id for record in foreign} & set(self._states)))
 
     def _reload_next(self, now: float) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from records import connections, database
 from tests.durability import DURABLE
 from tests.records import make
+from tuner.tuning import record_writer
 from tuner.tuning.record_writer import RecordWriter
 from tuner.tuning.write_policy import WritePolicy
 
@@ -82,6 +83,26 @@ def test_the_policy_decides_whether_a_step_is_committed(
         assert notes(engine) == ["a"]
 
     run(engine, main, policy)
+
+
+@pytest.mark.parametrize(("n_waiting", "n_committed"), [(2, 1), (3, 4)])
+def test_a_full_batch_is_not_held_back(
+    engine: Engine, n_waiting: int, n_committed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pause after a slow commit ends as soon as the batch has its largest size."""
+    monkeypatch.setattr(record_writer, "_MAX_BATCH", 3)
+    monkeypatch.setattr(record_writer, "_PAUSE_PER_COMMIT", 1e6)
+
+    async def main(writer: RecordWriter) -> None:
+        writer.write(insert("slow"))
+        writer.flush()
+        for n in range(n_waiting):
+            writer.write(insert(str(n)))
+        for _ in range(2):
+            await asyncio.sleep(0)
+        assert len(notes(engine)) == n_committed
+
+    run(engine, main)
 
 
 def test_groups_are_written_before_changes_and_changes_in_order(engine: Engine) -> None:
