@@ -22,6 +22,7 @@ from tuner.networks.graph import drop_unused_constants, nodes_within
 from tuner.networks.loops import check_loops, refuse_loops, unroll_loops
 from tuner.networks.node_builder import Tables
 from tuner.networks.onnx_file import check_size
+from tuner.networks.opsets import raise_opset
 from tuner.networks.quantised import replace_quantised
 from tuner.networks.random_draws import guard_random, refuse_random
 from tuner.networks.shapes import Dims, fix_shapes
@@ -69,6 +70,7 @@ def clean(
     _set_input_shapes(model, shapes)
     correct_domains(model)
     _check(model)
+    model = raise_opset(model)
     check_loops(model)
     fixed = [key for key in shapes if declared[key] != shapes[key]]
     notes += tuple(f"fixed {key} to {'x'.join(map(str, shapes[key]))}" for key in fixed)

@@ -64,7 +64,8 @@ def fix_shapes(
 
     Raises:
         ModelError: If a request matches no input or contradicts the model, if two inputs disagree
-            on a named dimension, or if a dynamic input has no request.
+            on a named dimension, or if a dynamic input has no request and a dimension that no
+            other input with a request shares.
     """
     if sizes:
         declared = _with_sizes(name_dimensions(declared), sizes)
@@ -72,12 +73,19 @@ def fix_shapes(
         if name not in declared:
             raise _wrong(f"the model has no input {name!r}; its inputs are {_names(declared)}")
         _check_request(name, declared[name], shape)
+    shared = _shared_sizes(declared, requested)
+    # A dimension of several inputs needs to be given once.
+    declared = {
+        name: dims
+        if dims is None
+        else tuple(shared.get(dim, dim) if isinstance(dim, str) else dim for dim in dims)
+        for name, dims in declared.items()
+    }
     missing = [name for name, dims in declared.items() if _is_open(dims) and name not in requested]
     if missing:
         shown = " and ".join(f"{name!r} with shape {_show(declared[name])}" for name in missing)
         examples = " ".join(f"{name}={_suggest(declared[name])}" for name in missing)
         raise _wrong(f"the shape must be fixed for input {shown}; for example: {examples}")
-    _check_symbols(declared, requested)
     # The shape of an input without a request consists of numbers, as checked above.
     return {
         name: requested[name] if name in requested else tuple(int(dim) for dim in dims or ())
@@ -128,7 +136,10 @@ def _check_request(name: str, dims: Dims, shape: tuple[int, ...]) -> None:
             )
 
 
-def _check_symbols(declared: Mapping[str, Dims], requested: Mapping[str, tuple[int, ...]]) -> None:
+def _shared_sizes(
+    declared: Mapping[str, Dims], requested: Mapping[str, tuple[int, ...]]
+) -> dict[str, int]:
+    """Return the sizes of named dimensions that requests give."""
     sizes: dict[str, tuple[str, int]] = {}
     for name, shape in requested.items():
         for dim, size in zip(declared[name] or (), shape, strict=False):
@@ -140,6 +151,7 @@ def _check_symbols(declared: Mapping[str, Dims], requested: Mapping[str, tuple[i
                     f"inputs {other!r} and {name!r} share the dimension {dim!r}, "
                     f"but their shapes give it {other_size} and {size}"
                 )
+    return {dim: size for dim, (_, size) in sizes.items()}
 
 
 def _wrong(text: str) -> ModelError:

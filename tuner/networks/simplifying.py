@@ -45,6 +45,7 @@ def simplify(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     # With equal placeholder weights, different layers would be merged as duplicates.
     skipped = ["subexpression_elimination", "weight_tying"] if is_degenerate(model) else None
     fold_weights(model.graph)
+    _drop_repeated_names(model.graph)
     weights = _detach(model)
     model = _infer_shapes(model)
     model, notes = _slim(model, skipped)
@@ -56,6 +57,19 @@ def simplify(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     # Indices that are constant by now.
     fold_weights(model.graph)
     return model, notes
+
+
+def _drop_repeated_names(graph: onnx.GraphProto) -> None:
+    """Drop the name of a node that another one has, as the turns of an unrolled loop do.
+
+    ONNX Runtime, by which onnxslim folds constants, refuses a graph with them, and nothing is
+    folded: the number of turns of the next loop, for one.
+    """
+    names: set[str] = set()
+    for node in nodes_within(graph):
+        if node.name in names:
+            node.ClearField("name")
+        names.add(node.name)
 
 
 def _slim(

@@ -37,6 +37,7 @@ class _Trees:
         depth: Largest number of decisions before a leaf.
         index: Number of a node by tree and its number there.
         comparison: Operator of every decision.
+        nan_first: True for nodes where a missing value goes to the first child.
     """
 
     features: Array
@@ -47,6 +48,7 @@ class _Trees:
     depth: int
     index: dict[tuple[int, int], int]
     comparison: str
+    nan_first: Array
 
 
 @dataclass(frozen=True)
@@ -147,11 +149,15 @@ def _leaves(b: Replacement, trees: _Trees) -> str:
     features, thresholds, first, second = (
         b.constant(each) for each in (trees.features, limits, trees.first, trees.second)
     )
+    nan_first = b.constant(trees.nan_first) if trees.nan_first.any() else ""
     b.check_table(n_rows, len(trees.roots))
     current = b.constant(np.tile(trees.roots, (n_rows, 1)))
     for _ in range(trees.depth):
         values = b.add("GatherElements", data, b.add("Gather", features, current), axis=1)
         is_first = b.add(trees.comparison, values, b.add("Gather", thresholds, current))
+        if nan_first:
+            is_missing = b.add("And", b.add("IsNaN", values), b.add("Gather", nan_first, current))
+            is_first = b.add("Or", is_first, is_missing)
         current = b.add(
             "Where", is_first, b.add("Gather", first, current), b.add("Gather", second, current)
         )
@@ -162,8 +168,8 @@ def _read(b: Replacement) -> _Trees:
     """Return the tables of the attributes.
 
     Raises:
-        UnknownValueError: If decisions are of several kinds, missing values have a side, or the
-            nodes of a tree do not follow each other from its root on.
+        UnknownValueError: If decisions are of several kinds, or the nodes of a tree do not follow
+            each other from its root on.
         ModelError: If the attributes do not describe trees.
     """
     if b.opset < 13 or len(b.shape(b.input(0))) != 2:
@@ -179,8 +185,9 @@ def _read(b: Replacement) -> _Trees:
     kinds = {mode.decode(errors="replace") for mode in modes} - {"LEAF"}
     if len(kinds) > 1 or not kinds <= set(_COMPARISONS):
         raise UnknownValueError
-    if any(b.attribute("nodes_missing_value_tracks_true", [])):
-        raise UnknownValueError
+    missing = b.attribute("nodes_missing_value_tracks_true") or [0] * len(tree_ids)
+    if len(missing) != len(tree_ids):
+        raise _malformed(b, "its lists of nodes have several lengths")
     index = {key: i for i, key in enumerate(zip(tree_ids, node_ids, strict=True))}
     if len(index) < len(tree_ids) or min(features) < 0:
         raise _malformed(b, "a node appears twice, or reads a feature below 0")
@@ -198,7 +205,10 @@ def _read(b: Replacement) -> _Trees:
     depth = _depth(first, second, roots)
     comparison = _COMPARISONS[kinds.pop()] if kinds else "LessOrEqual"
     floats = np.array(thresholds, np.float32)
-    return _Trees(np.array(features), floats, first, second, roots, depth, index, comparison)
+    nan_first = np.array(missing, np.bool_)
+    return _Trees(
+        np.array(features), floats, first, second, roots, depth, index, comparison, nan_first
+    )
 
 
 def _list(b: Replacement, name: str) -> list[Any]:

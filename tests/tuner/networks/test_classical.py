@@ -146,6 +146,41 @@ def test_an_average_of_trees(transform: str) -> None:
     check("TreeEnsembleRegressor", _DATA, n_targets=1, **how, **trees)
 
 
+@pytest.mark.parametrize("mode", ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GT"])
+def test_missing_values_have_a_side(mode: str) -> None:
+    """A node says which, as those of LightGBM and XGBoost do."""
+    trees = forest("target", [0, 1], -1, mode)
+    sides = _RNG.integers(0, 2, len(trees["nodes_modes"])).tolist()
+    check(
+        "TreeEnsembleRegressor", _GAPS, n_targets=2, nodes_missing_value_tracks_true=sides, **trees
+    )
+    with pytest.raises(ModelError, match="several lengths"):
+        clean(
+            model_of(
+                "TreeEnsembleRegressor",
+                _GAPS,
+                n_targets=2,
+                nodes_missing_value_tracks_true=[1],
+                **trees,
+            )
+        )
+
+
+@pytest.mark.parametrize("opset", [None, 8, 9, 11])
+def test_forests_of_old_versions(opset: int | None) -> None:
+    """Converters write the lowest version of the standard, or none where no node is of it."""
+    proto = model_of("TreeEnsembleRegressor", _DATA, n_targets=1, **forest("target", [0], -1))
+    del proto.opset_import[:]
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    if opset is not None:
+        proto.opset_import.append(helper.make_opsetid("", opset))
+        proto.graph.node.append(helper.make_node("Identity", [proto.graph.output[0].name], ["y"]))
+        proto.graph.output[0].name = "y"
+
+    for actual, expected in zip(*both(proto, {"x": _DATA}), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("low", [-1, 0])
 @pytest.mark.parametrize("ids", [[0], [0, 1]])
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC"])

@@ -92,6 +92,34 @@ def test_a_loop_is_unrolled(condition: list[onnx.NodeProto], trips: str, start: 
     assert "Loop" not in left
 
 
+def test_a_loop_as_long_as_what_another_one_stacks_is_unrolled() -> None:
+    """Its turns are computed from a shape, though nodes of the first loop's turns share a name."""
+    proto = loop(_GOES_ON, "trips", "")
+    proto.graph.node[1].attribute[0].g.node[0].name = "number"
+    turn = body(
+        [
+            helper.make_node("Identity", ["go2"], ["goes2"]),
+            helper.make_node("Sin", ["row"], ["next_row"]),
+        ],
+        {"i2": _NUMBER, "go2": _FLAG, "row": _ROW},
+        {"goes2": _FLAG, "next_row": _ROW},
+    )
+    proto.graph.node.extend(
+        [
+            helper.make_node("Shape", ["squares"], ["sizes"]),
+            helper.make_node("Cast", ["sizes"], ["floats"], to=TensorProto.FLOAT),
+            helper.make_node("ReduceMax", ["floats"], ["largest"], keepdims=0),
+            helper.make_node("Cast", ["largest"], ["length"], to=TensorProto.INT64),
+            helper.make_node("Loop", ["length", "", "y"], ["z"], body=turn),
+        ]
+    )
+    proto.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [3]))
+
+    operators = check(proto, {"data": np.array([1.0, -2.0, 3.0], "float32")})
+
+    assert not operators & {"Loop", "Shape"}
+
+
 def test_a_loop_that_the_data_ends_is_refused() -> None:
     """The message says what to export instead."""
     condition = [

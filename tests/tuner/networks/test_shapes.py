@@ -20,7 +20,7 @@ def test_fixed_inputs_need_no_request() -> None:
     [
         ({"data": ("batch", 3, "?", "?")}, {}, r"\(batch, 3, \?, \?\).*example: data=1,3,224,224 "),
         ({"ids": ("n", "t")}, {}, r"example: ids=1,128 "),
-        ({"a": ("n", 2), "b": ("n", 2)}, {"a": (1, 2)}, r"example: b=1,2 "),
+        ({"a": ("n", 2), "b": ("m", 2)}, {"a": (1, 2)}, r"example: b=1,2 "),
         ({"data": None}, {}, r"shape unknown.*example: data=1,3,224,224 "),
         ({"data": (1, 3)}, {"x": (1, 3)}, r"no input 'x'; its inputs are 'data'"),
         ({"data": ("n", 3)}, {"data": (1, 3, 4)}, r"has 3 dimensions, but .* declares 2: \(n, 3\)"),
@@ -37,3 +37,14 @@ def test_bad_requests_are_explained(
     with pytest.raises(ModelError, match=message) as caught:
         fix_shapes(declared, requested)
     assert "\n" not in str(caught.value)
+
+
+def test_a_dimension_of_several_inputs_is_given_once() -> None:
+    """Unnamed dimensions of two inputs are not the same."""
+    declared: dict[str, Dims] = {"ids": ("batch", "length"), "mask": ("batch", 1, "length")}
+
+    shapes = fix_shapes(declared, {"ids": (2, 16)})
+
+    assert shapes == {"ids": (2, 16), "mask": (2, 1, 16)}
+    with pytest.raises(ModelError, match=r"for input 'mask' with shape \(2, \?\)"):
+        fix_shapes({"ids": ("batch", "?"), "mask": ("batch", "?")}, {"ids": (2, 16)})

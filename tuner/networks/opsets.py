@@ -1,0 +1,35 @@
+"""Newer versions of the standard's operators, where rewrites need them."""
+
+import onnx
+import onnx.version_converter
+
+from tuner.networks.graph import nodes_within
+from tuner.networks.node_builder import opset_of
+
+_CLASSICAL = "ai.onnx.ml"
+# The first version with all operators that forests of trees are rewritten as.
+_MIN_OPSET = 13
+
+
+def raise_opset(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model of classical machine learning in the version that its rewrites need.
+
+    Converters of such models write the lowest version that their few standard operators have, or
+    none if there are none. Other models stay as they are, and so does one that the converter of
+    onnx cannot convert.
+    """
+    nodes = list(nodes_within(model.graph))
+    if all(node.domain != _CLASSICAL for node in nodes) or opset_of(model) >= _MIN_OPSET:
+        return model
+    if all(node.domain == _CLASSICAL for node in nodes):
+        raised = onnx.ModelProto()
+        raised.CopyFrom(model)
+        kept = [item for item in model.opset_import if item.domain not in ("", "ai.onnx")]
+        del raised.opset_import[:]
+        raised.opset_import.extend([*kept, onnx.helper.make_opsetid("", _MIN_OPSET)])
+        return raised
+    # The binding raises errors of several types; the model is then refused where it is rewritten.
+    try:
+        return onnx.version_converter.convert_version(model, _MIN_OPSET)
+    except Exception:
+        return model
