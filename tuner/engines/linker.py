@@ -102,7 +102,20 @@ def compile_c(source: str, machine: str, out: Path) -> None:
     Raises:
         WorkError: If no C compiler for the machine is installed, or it fails.
     """
-    command = [find_compiler(machine), "-O2", "-fPIC", "-c", "-x", "c", "-", "-o", str(out)]
+    # Without a compiler driver, the linker has no library of atomic operations.
+    options = ["-mno-outline-atomics"] if _canonical(machine) == "aarch64" else []
+    command = [
+        find_compiler(machine),
+        *options,
+        "-O2",
+        "-fPIC",
+        "-c",
+        "-x",
+        "c",
+        "-",
+        "-o",
+        str(out),
+    ]
     done = subprocess.run(command, input=source.encode(), capture_output=True, check=False)
     if done.returncode:
         output = done.stderr.decode(errors="replace").strip()[-500:]

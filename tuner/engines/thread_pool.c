@@ -5,7 +5,8 @@
    nothing. What another thread has begun is awaited, by spinning at first, then asleep. Waiting
    threads of the pool spin between the kernels of a network, and sleep after it.
 
-   Launches at the same time, by several threads of the caller, get pools of their own. */
+   Launches at the same time, by several threads of the caller, get pools of their own, and so does
+   a child of fork, which has none of its parent's threads. */
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -39,6 +40,7 @@ typedef struct {
 typedef struct pool {
   _Alignas(64) pthread_mutex_t in_use;
   struct pool *next;
+  pid_t process;
   int n_threads; /* the caller's included */
   loop body;
   void *data;
@@ -51,8 +53,7 @@ typedef struct pool {
   worker workers[]; /* worker i runs task i + 1 */
 } pool;
 
-static _Atomic(pool *) pools;
-static pthread_mutex_t growth = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic(pool *) pools; /* grows only */
 static int n_threads = 1;
 
 static void relax(void) {
@@ -95,8 +96,8 @@ static int take(worker *w) {
   return atomic_compare_exchange_strong(&w->has_task, &expected, 0);
 }
 
-static void run(pool *p, int task) {
-  if (p->body(task, &p->tasks, p->data)) atomic_store(&p->failed, 1);
+static int run(pool *p, int task) {
+  return p->body(task, &p->tasks, p->data);
 }
 
 static void sleep_until_task(worker *w) {
@@ -115,7 +116,7 @@ static void *work(void *argument) {
   while (!atomic_load(&p->ends)) {
     if (!spin_for(&w->has_task, 1, IDLE_NS, 1)) sleep_until_task(w);
     if (!take(w)) continue;
-    run(p, task);
+    if (run(p, task)) atomic_store(&p->failed, 1);
     if (atomic_fetch_sub(&p->n_unfinished, 1) == 1 && atomic_load(&p->caller_sleeps)) {
       pthread_mutex_lock(&p->mutex);
       pthread_cond_signal(&p->finished);
@@ -148,7 +149,7 @@ static pool *create(void) {
   size_t size = sizeof(pool) + sizeof(worker) * (size_t)(n_threads - 1);
   pool *p = aligned_alloc(64, (size + 63) / 64 * 64);
   if (!p) return NULL;
-  *p = (pool){.n_threads = 1};
+  *p = (pool){.n_threads = 1, .process = getpid()};
   pthread_mutex_init(&p->in_use, NULL);
   pthread_mutex_lock(&p->in_use);
   pthread_mutex_init(&p->mutex, NULL);
@@ -164,20 +165,20 @@ static pool *create(void) {
 }
 
 static pool *acquire(void) {
+  pid_t process = getpid();
   for (pool *p = atomic_load(&pools); p; p = p->next)
-    if (!pthread_mutex_trylock(&p->in_use)) return p;
+    if (p->process == process && !pthread_mutex_trylock(&p->in_use)) return p;
   pool *p = create();
   if (!p) return NULL;
-  pthread_mutex_lock(&growth);
   p->next = atomic_load(&pools);
-  atomic_store(&pools, p);
-  pthread_mutex_unlock(&growth);
+  while (!atomic_compare_exchange_weak(&pools, &p->next, p)) continue;
   return p;
 }
 
 /* TVM sets the pointer when it loads the library. */
 __attribute__((weak)) void (*__TVMFFIErrorSetRaisedFromCStr)(const char *kind, const char *message);
 
+/* A task that fails in the calling thread has left its message there. */
 static int fail(const char *message) {
   if (__TVMFFIErrorSetRaisedFromCStr) __TVMFFIErrorSetRaisedFromCStr("RuntimeError", message);
   return -1;
@@ -194,22 +195,17 @@ static int launch(loop body, void *data, int n_tasks) {
   p->tasks.num_task = n;
   atomic_store_explicit(&p->n_unfinished, n - 1, memory_order_relaxed);
   for (int task = 1; task < n; task++) give_task(&p->workers[task - 1]);
-  run(p, 0);
+  int status = run(p, 0);
   for (int task = n - 1; task > 0; task--) {
     if (!take(&p->workers[task - 1])) continue;
-    run(p, task);
+    status |= run(p, task);
     atomic_fetch_sub(&p->n_unfinished, 1);
   }
   wait_for_workers(p);
   int failed = atomic_exchange(&p->failed, 0);
   pthread_mutex_unlock(&p->in_use);
+  if (status) return -1;
   return failed ? fail("a task of a parallel loop failed") : 0;
-}
-
-/* A child of fork has none of the threads. */
-static void forget(void) {
-  atomic_store(&pools, NULL);
-  pthread_mutex_init(&growth, NULL);
 }
 
 static int usable_cores(void) {
@@ -223,13 +219,14 @@ __attribute__((constructor)) static void start(void) {
   int wanted = variable ? atoi(variable) : 0;
   n_threads = wanted > 0 ? wanted : usable_cores();
   if (n_threads > MAX_THREADS) n_threads = MAX_THREADS;
-  pthread_atfork(NULL, NULL, forget);
 }
 
-/* Unloading the library takes away the code that its threads run. */
+/* Unloading the library takes away the code that its threads run. At the exit of a process another
+   thread may still call: it finds pools without threads, and runs all tasks itself. */
 __attribute__((destructor)) static void stop(void) {
-  for (pool *p = atomic_exchange(&pools, NULL), *next; p; p = next) {
-    next = p->next;
+  pid_t process = getpid();
+  for (pool *p = atomic_load(&pools); p; p = p->next) {
+    if (p->process != process) continue;
     atomic_store(&p->ends, 1);
     for (int i = 1; i < p->n_threads; i++) {
       worker *w = &p->workers[i - 1];
@@ -238,8 +235,6 @@ __attribute__((destructor)) static void stop(void) {
       pthread_mutex_unlock(&w->mutex);
       pthread_join(w->thread, NULL);
     }
-    /* At the exit of a process another thread may be in a launch, which then ends alone. */
-    if (!pthread_mutex_trylock(&p->in_use)) free(p);
   }
 }
 

@@ -24,7 +24,7 @@ def compile_pool(objects: list[Path], folder: Path) -> list[Path]:
 
     Returns:
         What to link beside the objects: the object file. Empty if no C compiler for the machine is
-        installed; TVM's threads then run the library.
+        installed, or it fails; TVM's threads then run the library.
     """
     out = folder / _OBJECT
     try:

@@ -27,9 +27,10 @@ def set_threads(described: Manifest, n_threads: int | None) -> None:
     """
     if n_threads is not None and n_threads < 1:
         raise RequestError(f"threads must be at least 1, got {n_threads}")
+    user = _of_the_user()
     n_tuned, n_cores = described.device.get("n_cores"), len(os.sched_getaffinity(0))
     default = min(n_tuned, n_cores) if isinstance(n_tuned, int) and n_tuned > 0 else n_cores
-    os.environ[VARIABLE] = str(n_threads or _of_the_user() or default)
+    os.environ[VARIABLE] = str(n_threads or user or default)
 
 
 @lru_cache(maxsize=1)

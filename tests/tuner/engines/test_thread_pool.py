@@ -166,6 +166,11 @@ if child == 0:
     os._exit(0 if library.run("count") == (0, parent) else 1)
 print(os.waitpid(child, 0)[1], library.run("count") == (0, parent))
 """
+_EXIT_OF_CHILD = """
+if child == 0:
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+"""
 
 
 def test_a_forked_process_gets_threads_of_its_own(path: Path) -> None:
@@ -182,6 +187,39 @@ def test_a_forked_process_gets_threads_of_its_own(path: Path) -> None:
     assert done.stdout.split() == ["0", "True"]
 
 
+def test_a_process_may_fork_after_the_library_is_unloaded(path: Path) -> None:
+    """Nothing of the library is called any more."""
+    program = _PROGRAM.replace("child = os.fork()", "_unload(library)\nchild = os.fork()")
+    program = program.replace("_Library\n", "_Library, _unload\n")
+    program = program[: program.index("if child")] + _EXIT_OF_CHILD
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)],
+        env={**os.environ, "TVM_NUM_THREADS": str(_N_THREADS)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert done.stdout.split() == ["0"]
+
+
+def test_a_linker_without_a_compiler_driver_finds_all_functions(path: Path) -> None:
+    """It has the C library of the process that loads, and nothing that is linked statically."""
+    names = subprocess.run(
+        ["nm", "-D", "--undefined-only", "--format=just-symbols", str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    functions = {name.partition("@")[0] for name in names} - {"__cxa_finalize"}
+
+    assert functions
+    missing = [name for name in functions if not hasattr(ctypes.CDLL(None), name)]
+    assert [name for name in missing if not name.startswith("_ITM_")] == []
+    assert functions.isdisjoint({"pthread_atfork", "atexit"})  # in libc_nonshared.a
+
+
 def test_threads_that_share_a_core_with_another_process(library: _Library) -> None:
     """The caller runs the tasks that they have not begun."""
     before = _threads()
@@ -189,7 +227,9 @@ def test_threads_that_share_a_core_with_another_process(library: _Library) -> No
     core = min(os.sched_getaffinity(0))
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        for task in {*(_threads() - before), busy.pid}:
+        workers = _threads() - before
+        assert len(workers) == _N_THREADS - 1
+        for task in {*workers, busy.pid}:
             os.sched_setaffinity(task, {core})
         counts = _Counts()
         assert library.loaded.run_often(2000, ctypes.byref(counts)) == 0

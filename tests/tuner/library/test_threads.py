@@ -40,6 +40,16 @@ def test_a_library_of_an_unknown_device_gets_all_cores() -> None:
     assert os.environ[VARIABLE] == str(_N_CORES)
 
 
+def test_an_argument_is_no_default_of_other_libraries() -> None:
+    """A library that is loaded later gets its own default."""
+    numbers = []
+    for n_threads in (1000, None):
+        set_threads(described(device={"n_cores": 1}), n_threads)
+        numbers.append(os.environ[VARIABLE])
+
+    assert numbers == ["1000", "1"]
+
+
 def test_the_variable_wins_over_the_default_and_an_argument_over_both(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
