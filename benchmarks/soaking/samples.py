@@ -1,6 +1,7 @@
 """Samples of the memory of every process of a service, and of the bytes on its disk."""
 
 import asyncio
+import os
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,15 +81,16 @@ def is_flat(growth: dict[str, dict[str, Any]]) -> bool:
 
 
 def sizes(data_dir: Path) -> dict[str, int]:
-    """Return the bytes of each folder of a data directory."""
+    """Return the bytes of each folder of a data directory, whose files may go meanwhile."""
     totals: dict[str, int] = {}
-    for path in data_dir.rglob("*"):
-        try:
-            if path.is_file():
-                name = path.relative_to(data_dir).parts[0]
-                totals[name] = totals.get(name, 0) + path.stat().st_blocks * 512
-        except OSError:
-            continue
+    for folder, _, names in os.walk(data_dir):
+        for path in (Path(folder, name) for name in names):
+            try:
+                n_bytes = path.lstat().st_blocks * 512
+            except OSError:
+                continue
+            name = path.relative_to(data_dir).parts[0]
+            totals[name] = totals.get(name, 0) + n_bytes
     return dict(sorted(totals.items()))
 
 
