@@ -81,7 +81,7 @@ def is_flat(growth: dict[str, dict[str, Any]]) -> bool:
 
 
 def sizes(data_dir: Path) -> dict[str, int]:
-    """Return the bytes of each folder of a data directory, whose files may go meanwhile."""
+    """Return the bytes of each folder of a data directory; files and folders may go during it."""
     totals: dict[str, int] = {}
     for folder, _, names in os.walk(data_dir):
         for path in (Path(folder, name) for name in names):

@@ -24,7 +24,7 @@ def test_workers_are_found(tmp_path: Path) -> None:
 def test_folders_may_go_while_their_sizes_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is left counts."""
+    """Only the folder that is left counts."""
     for name in "abc":
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_bytes(b"1" * 5000)
