@@ -1,5 +1,7 @@
 """Newer versions of the standard's operators, where rewrites need them."""
 
+import logging
+
 import onnx
 import onnx.version_converter
 
@@ -9,6 +11,8 @@ from tuner.networks.node_builder import opset_of
 _CLASSICAL = "ai.onnx.ml"
 # The first version with all operators that forests of trees are rewritten as.
 _MIN_OPSET = 13
+
+_LOG = logging.getLogger(__name__)
 
 
 def raise_opset(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -31,5 +35,6 @@ def raise_opset(model: onnx.ModelProto) -> onnx.ModelProto:
     # The binding raises errors of several types; the model is then refused where it is rewritten.
     try:
         return onnx.version_converter.convert_version(model, _MIN_OPSET)
-    except Exception:
+    except Exception as error:
+        _LOG.info("the model keeps its opset %d: %s", opset_of(model), error)
         return model
