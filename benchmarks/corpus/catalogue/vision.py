@@ -122,6 +122,7 @@ _TIMM = (
     _timm("mobileone_s0"),
     _timm("efficientvit_b0"),
     _timm("gcvit_xxtiny"),
+    _timm("visformer_tiny"),
     _timm("tnt_s_patch16_224"),
     _timm("halonet26t", size=256),
     _timm("lambda_resnet26rpt_256", size=256),

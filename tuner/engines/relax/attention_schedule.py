@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
+from tvm import tirx
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import SBlockRV
+from tvm.sym import Analyzer
 
 from tuner.engines.relax.blocks import (
     REDUCTION,
@@ -176,6 +177,7 @@ def schedule_attention(schedule: Schedule, tile: AttentionTile, lanes: int, n_co
     queries, keys, values = _copies(schedule, scores, context)
     chain = _between(schedule, scores, context)
     (last,) = schedule.get_output_blocks(schedule.get_sblock("root"))
+    _merge_rows(schedule, last)
     nests = []
     for product, n_vectors in (
         (scores, tile.n_score_vectors),
@@ -240,6 +242,23 @@ def _copy(schedule: Schedule, product: SBlockRV, axis: Any) -> SBlockRV:
     raise ScheduleError("the product has other operands")
 
 
+def _merge_rows(schedule: Schedule, last: SBlockRV) -> None:
+    """Let the block that writes the result run over whole rows where it splits them in two axes.
+
+    The rows of an image are its height and width, of which a tile of rows covers no rectangle.
+    """
+    block = schedule.get(last)
+    analyzer = Analyzer()
+    for axis in block.iter_vars:
+        analyzer.bind(axis.var, axis.dom)
+    places = [analyzer.simplify(each.min) for each in block.reads[0].region]
+    if isinstance(places[-2], tirx.Var):
+        return
+    variables = [axis.var for axis in block.iter_vars]
+    moving = [place for place in places if not isinstance(place, tirx.IntImm)]
+    schedule.transform_block_layout(last, tirx.IndexMap(variables, moving, None))
+
+
 def _between(schedule: Schedule, scores: SBlockRV, context: SBlockRV) -> list[SBlockRV]:
     """Return the blocks from one product to the other, in their order."""
     names = {name_of(schedule, scores)}
@@ -264,4 +283,4 @@ def _is_product(schedule: Schedule, block: SBlockRV) -> bool:
 
 
 def _uses(index: Any, variable: Any) -> bool:
-    return any(each.same_as(variable) for each in tvm.tirx.analysis.undefined_vars(index))
+    return any(each.same_as(variable) for each in tirx.analysis.undefined_vars(index))

@@ -5,6 +5,7 @@ from typing import Any
 
 from tvm import relax
 
+from tuner.engines.relax.converters.einsum import convert_einsum
 from tuner.engines.relax.converters.elementary import convert_clip, convert_pad
 from tuner.engines.relax.converters.elementwise import (
     convert_mean,
@@ -19,6 +20,7 @@ from tuner.engines.relax.converters.resize import convert_resize
 #: Converter by name of the operator: builder, inputs, attributes and opset to an expression.
 CONVERTERS: dict[str, Callable[[Any, Any, dict[str, Any], int], Any]] = {
     "Clip": convert_clip,
+    "Einsum": convert_einsum,
     "GRU": converter_of("GRU"),
     "LSTM": converter_of("LSTM"),
     "Max": fold_with(relax.op.maximum),

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import tvm
 from onnx import TensorProto, helper
 from tvm.s_tir import Schedule
 
@@ -28,9 +29,17 @@ pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 
 def _attention(
-    save: Save, shape: tuple[int, int, int], *, masked: bool = False, filled: bool = False
+    save: Save,
+    shape: tuple[int, int, int],
+    *,
+    masked: bool = False,
+    filled: bool = False,
+    image: tuple[int, int] | None = None,
 ) -> ModelFile:
-    """Save attention over (tokens, heads, values of a head), after a product for each operand."""
+    """Save attention over (tokens, heads, values of a head), after a product for each operand.
+
+    The tokens of the result are the pixels of an ``image``, if it has a size.
+    """
     n_tokens, n_heads, size = shape
     width = n_heads * size
     nodes = []
@@ -49,15 +58,22 @@ def _attention(
         helper.make_node("IsNaN", ["softmax"], ["is_nan"]),
         helper.make_node("Where", ["is_nan", "zero", "softmax"], ["weights"]),
         helper.make_node("MatMul", ["weights" if filled else "softmax", "v"], ["heads_out"]),
-        helper.make_node("Transpose", ["heads_out"], ["rows"], perm=[0, 2, 1, 3]),
-        helper.make_node("Reshape", ["rows", "merged"], ["y"]),
     ]
+    if image:
+        nodes += [
+            helper.make_node("Reshape", ["heads_out", "pixels"], ["image"]),
+            helper.make_node("Transpose", ["image"], ["rows"], perm=[0, 2, 3, 1, 4]),
+        ]
+    else:
+        nodes.append(helper.make_node("Transpose", ["heads_out"], ["rows"], perm=[0, 2, 1, 3]))
+    nodes.append(helper.make_node("Reshape", ["rows", "merged"], ["y"]))
     weights: dict[str, Array] = {
         f"w{name}": draw(width, width, seed=i) / 4 for i, name in enumerate("qkv")
     }
     weights |= {
         "heads": np.array([1, n_tokens, n_heads, size]),
-        "merged": np.array([1, n_tokens, width]),
+        "pixels": np.array([1, n_heads, *(image or ()), size]),
+        "merged": np.array([1, *(image or (n_tokens,)), width]),
         "scale": np.array(size**-0.5, np.float32),
         "zero": np.array(0, np.float32),
         "mask": np.triu(np.full((n_tokens, n_tokens), -np.inf, np.float32), 1),
@@ -219,3 +235,24 @@ def test_every_schedule_is_a_trace_of_its_own(save: Save, target: TargetInfo) ->
     assert attention.n_heads == 3
     schedule_attention(schedule, AttentionTile(4, 2, 1), lanes=4, n_cores=2)
     assert "T.parallel(T.int64(6))" in schedule.mod.script()
+
+
+def test_rows_of_an_image_are_tiled_as_rows(save: Save, target: TargetInfo) -> None:
+    """No tile of 4 rows is a rectangle of the 5x7 that the result has in their place."""
+    task = _task(_attention(save, (35, 3, 16), image=(5, 7)), target)
+    module = workloads.load(task.ir)
+    schedule = Schedule(module)
+
+    schedule_attention(schedule, AttentionTile(4, 2, 1), lanes=4, n_cores=2)
+
+    expected, actual = (_run(each) for each in (module, schedule.mod))
+    assert difference(actual, expected) < 1e-5
+
+
+def _run(module: tvm.IRModule) -> Array:
+    """Return the output of a workload for inputs that are drawn."""
+    shapes = [[int(size) for size in param.shape] for param in module["main"].params]
+    *inputs, output = [tvm.runtime.tensor(draw(*shape)) for shape in shapes]
+    tvm.compile(module, target="llvm")["main"](*inputs, output)
+    result: Array = output.numpy()
+    return result
