@@ -53,14 +53,14 @@ def test_the_last_whole_line_of_a_network_counts(tmp_path: Path) -> None:
 
 def test_the_mean_is_geometric_and_failures_prevent_the_goal() -> None:
     """New networks have a mean of their own."""
-    lines = [line("light-squeezenet", 0.5), line("crnn", 2.0)]
+    lines = [line("light-vgg19", 0.5), line("edsr", 2.0)]
 
     summary = _versus_report.summarise(lines)
     failed = _versus_report.summarise([line("a", 0.9), {**line("b", 1.0), "error": "no"}])
 
     assert (summary["mean_ratio"], summary["mean_ratio_of_new"]) == pytest.approx((1.0, 2.0))
-    assert (summary["worst_network"], summary["reached"]) == ("crnn", False)
-    assert _versus_report.summarise([line("a", 0.9)])["reached"]
+    assert (summary["worst_network"], summary["reached"]) == ("edsr", False)
+    assert _versus_report.summarise([line("a", 0.8)])["reached"]
     assert failed["failed"] == ["b"]
     assert not failed["reached"]
     assert not _versus_report.summarise([])["reached"]
@@ -69,9 +69,9 @@ def test_the_mean_is_geometric_and_failures_prevent_the_goal() -> None:
 def test_the_table_has_a_row_for_each_network_and_the_losses() -> None:
     """A network that failed has its reason, a disturbed one a mark."""
     broken = {"network": "broken", "new": True, "error": "a | b"}
-    text = _versus_report.table([line("crnn", 1.5, losses=[_LOSS], disturbed=True), broken])
+    text = _versus_report.table([line("edsr", 1.5, losses=[_LOSS], disturbed=True), broken])
 
-    assert "| crnn | new | 10 | 3 | 2 | 3 | ~1.50 |" in text
+    assert "| edsr | new | 10 | 3 | 2 | 3 | ~1.50 |" in text
     assert "| broken | new | a / b | | | | |" in text
     assert "Geometric mean against the faster peer 1.50, 1.50 of the new ones" in text
-    assert "- crnn: conv2d[1x8] takes 1.5 ms, onnxruntime 1 ms" in text
+    assert "- edsr: conv2d[1x8] takes 1.5 ms, onnxruntime 1 ms" in text

@@ -1,4 +1,4 @@
-"""Questions about a block of a schedule: its name, its axes, and if it can be inlined."""
+"""Blocks of a schedule: their names and axes, and which of them are inlined."""
 
 from typing import Any
 
@@ -39,3 +39,12 @@ def is_free_to_inline(schedule: Schedule, block: SBlockRV) -> bool:
     if any(is_reduction(schedule, each) for each in consumers):
         return False
     return len(consumers) == 1 or movement.is_movement(schedule.get(block))
+
+
+def inline_copies(schedule: Schedule) -> None:
+    """Inline the plain copies before the first reduction, as convolutions without padding have."""
+    for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+        if is_reduction(schedule, block):
+            return
+        if movement.is_copy(schedule.get(block)) and schedule.get_consumers(block):
+            schedule.compute_inline(block)

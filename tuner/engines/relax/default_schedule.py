@@ -61,6 +61,9 @@ _MAX_PADDED = 0.7
 # many columns read all weights again for each few rows.
 _MAX_LANES = 0.5
 _MATRIX = 2
+# Rows above which fetching weights ahead costs more than it saves: below 100 rows it is 4 % faster,
+# from 300 on 7 % slower (docs/decisions/0073).
+_MAX_STREAMED_ROWS = 128
 # Errors of TVM, for structures and shapes that a rule does not fit.
 _MISFITS = (ScheduleError, RuntimeError, ValueError)
 # More than the register tiles of any product.
@@ -181,8 +184,11 @@ def _decide_products(
     streamed = streamed_traces(marked, *tiles)
     direct = _decide_direct(module, extents, operands, registers, n_jobs)
     grouped = _decide_grouped(module, spaces[0], operands, registers, n_jobs)
+    tiled = tile_traces(spaces, *tiles)
+    has_few_rows = math.prod(extents[:-1]) <= _MAX_STREAMED_ROWS
+    products = (streamed, direct, tiled) if has_few_rows else (direct, tiled, streamed)
     # A panel of a grouped convolution reads its weights once.
-    kinds.append(_in_turns(grouped, streamed, direct, tile_traces(spaces, *tiles)))
+    kinds.append(_in_turns(grouped, *products))
     for kind in map(_guarded, kinds):
         best = next(kind, None)
         if best is not None:

@@ -12,6 +12,11 @@ def is_movement(block: Any) -> bool:
     return block.init is None and _moves(getattr(block.body, "value", None))
 
 
+def is_copy(block: Any) -> bool:
+    """Return whether a block stores what it loads, under no condition."""
+    return block.init is None and type(getattr(block.body, "value", None)).__name__ in _LOADS
+
+
 def _moves(value: Any) -> bool:
     name = type(value).__name__
     if name in _LOADS or name in _LEAVES:

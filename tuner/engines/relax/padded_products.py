@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from tuner.engines.relax.blocks import is_reduction
+from tuner.engines.relax.blocks import inline_copies, is_reduction
 from tuner.engines.relax.operands import Operand
 from tuner.engines.relax.register_tiles import Registers, cycles_of
 
@@ -67,6 +67,7 @@ def schedule_padded(schedule: Schedule, tile: Sequence[int], lanes: int, n_jobs:
     Raises:
         ScheduleError: If the workload is not a product, or begins with something else.
     """
+    inline_copies(schedule)
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     product = blocks[0]
     n_reduced = len(schedule.get_loops(product)) - len(tile)

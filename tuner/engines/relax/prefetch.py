@@ -14,7 +14,6 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize, Schedule
-from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import Evaluate, For, ForKind, IndexMap, PrimFunc, SeqStmt
 
 from tuner.engines.relax.loops import rebuilt
@@ -50,10 +49,10 @@ def spaces_with_prefetch(module: tvm.IRModule, spaces: Sequence[Schedule]) -> li
         return []
     marked = []
     for space in spaces:
-        tiled = [block for block in _blocks(space) if _is_tiled(space, block)]
+        tiled = _tiled(space)
         if len(tiled) == 1:
             copy = space.copy()
-            copy.annotate(copy.get_sblock(str(space.get(tiled[0]).name_hint)), MARK, 1)
+            copy.annotate(copy.get_sblock(tiled[0]), MARK, 1)
             marked.append(copy)
     return marked
 
@@ -219,9 +218,12 @@ def _is_among(value: Any, values: Iterable[Any]) -> bool:
     return any(value.same_as(each) for each in values)
 
 
-def _blocks(schedule: Schedule) -> list[SBlockRV]:
-    return list(schedule.get_child_blocks(schedule.get_sblock("root")))
+def _tiled(space: Schedule) -> list[str]:
+    """Return the names of the tiled blocks of a space.
 
-
-def _is_tiled(schedule: Schedule, block: SBlockRV) -> bool:
-    return _TILED in schedule.get(block).annotations
+    A trace holds what is asked of its schedule, the list of all blocks too, and cannot be applied
+    with a decision that changes their number: a copy is asked.
+    """
+    copy = space.copy()
+    blocks = [copy.get(block) for block in copy.get_child_blocks(copy.get_sblock("root"))]
+    return [str(block.name_hint) for block in blocks if _TILED in block.annotations]

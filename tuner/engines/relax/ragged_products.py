@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tvm.s_tir import Schedule, ScheduleError
 
-from tuner.engines.relax.blocks import is_reduction
+from tuner.engines.relax.blocks import inline_copies, is_reduction
 from tuner.engines.relax.operands import Operand
 from tuner.engines.relax.register_tiles import Registers, cycles_of
 
@@ -69,6 +69,7 @@ def schedule_ragged(schedule: Schedule, tile: Sequence[int], lanes: int, n_jobs:
     Raises:
         ScheduleError: If the workload is not a product, or begins with something else.
     """
+    inline_copies(schedule)
     product, *others = schedule.get_child_blocks(schedule.get_sblock("root"))
     if not is_reduction(schedule, product) or any(is_reduction(schedule, b) for b in others):
         raise ScheduleError("the workload is not one product")

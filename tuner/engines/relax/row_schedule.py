@@ -7,10 +7,13 @@ last axis moves inside. What several nests read, or what the rows of one would c
 is a nest of its own.
 """
 
+import itertools
 import math
 import sys
+from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
@@ -28,6 +31,10 @@ from tuner.engines.relax.register_tiles import largest_divisor
 _MIN_VECTOR, _MAX_VECTOR = 8, 64
 # Iterations of a block inside a nest, over those of the block alone: more is repeated work.
 _MAX_REPETITION = 1.25
+# Comparisons of an axis with the first element of a part of a concatenation, and the most parts
+# that become loops of their own.
+_COMPARISONS = ("LT", "LE", "GE", "GT")
+_MAX_PARTS = 32
 
 
 def schedule_rows(schedule: Schedule, n_jobs: int) -> None:
@@ -45,8 +52,12 @@ def schedule_rows(schedule: Schedule, n_jobs: int) -> None:
         for block in schedule.get_child_blocks(schedule.get_sblock("root"))
         if not _inline(schedule, block)
     ]
+    nests = []
     while blocks:
+        nests.append(blocks[-1])
         blocks = _schedule_nest(schedule, blocks, n_jobs)
+    for last in nests:
+        _cut_between_parts(schedule, last)
 
 
 def _schedule_nest(schedule: Schedule, blocks: list[SBlockRV], n_jobs: int) -> list[SBlockRV]:
@@ -177,6 +188,35 @@ def parallelise(schedule: Schedule, rows: list[LoopRV], n_jobs: int) -> None:
         count *= int(schedule.get(rows[n]).extent)
         n += 1
     schedule.parallel(schedule.fuse(*rows[:n]))
+
+
+def _cut_between_parts(schedule: Schedule, block: SBlockRV) -> None:
+    """Cut the loop over the last axis where one part of a concatenation ends and the next begins.
+
+    LLVM vectorises loops of one part each; of one loop with conditions, it does so for two parts.
+    """
+    loops, axes = schedule.get_loops(block), axes_of(schedule, block, SPATIAL)
+    if not loops or not axes or is_reduction(schedule, block):
+        return
+    extent = int(axes[-1].dom.extent)
+    sizes = _parts(schedule.get(block).body, axes[-1].var, extent)
+    if 1 < len(sizes) <= _MAX_PARTS and schedule.get(loops[-1]).extent == extent:
+        schedule.loop_partition(loops[-1], [*sizes[:-1], None])
+
+
+def _parts(body: Any, last: Any, extent: int) -> list[int]:
+    """Return the sizes of the parts of an axis between the numbers that it is compared with."""
+    bounds = {0, extent}
+
+    def visit(node: Any) -> None:
+        if type(node).__name__ not in _COMPARISONS:
+            return
+        for value, other in ((node.a, node.b), (node.b, node.a)):
+            if isinstance(value, tvm.tirx.IntImm) and last.same_as(other):
+                bounds.add(min(max(int(value), 0), extent))
+
+    tvm_ffi.structural_walk(body, (tvm_ffi.Object, visit))
+    return [end - start for start, end in itertools.pairwise(sorted(bounds))]
 
 
 def _reduces_last(schedule: Schedule, block: SBlockRV) -> bool:

@@ -101,6 +101,12 @@ CASES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
         [(1, 7, 7, 400), (400, 1, 1, 400)],
     ),
     "conv of 112 channels": (_conv, [(1, 1, 5, 64), (112, 3, 3, 64)]),
+    "conv of 197 rows": (
+        lambda x, w, b: _OPS.nn.relu(
+            _OPS.add(_OPS.nn.conv1d(x, w, data_layout="NWC", kernel_layout="OWI"), b)
+        ),
+        [(1, 197, 96), (160, 1, 96), (160,)],
+    ),
     "product": (_OPS.matmul, [(128, 96), (96, 160)]),
     "product of one column": (
         lambda x, w, b: _OPS.nn.relu(_OPS.add(_OPS.matmul(x, w), b)),
@@ -119,6 +125,10 @@ CASES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
     ),
     "product of few rows": (_OPS.matmul, [(49, 768), (768, 1536)]),
     "product of one row": (_OPS.matmul, [(1, 512), (512, 1000)]),
+    "parts of channels": (
+        lambda x, y, z: _OPS.nn.relu(_OPS.concat((x, _OPS.nn.gelu(y), z), 3)),
+        [(1, 9, 9, 24), (1, 9, 9, 40), (1, 9, 9, 3)],
+    ),
     "softmax": (lambda x: _OPS.nn.softmax(x, -1), [(3, 50, 197)]),
     "softmax over channels": (lambda x: _OPS.nn.softmax(x, 1), [(2, 19, 8, 8)]),
     "layer norm": (
@@ -332,7 +342,9 @@ def test_products_of_odd_shapes_are_padded(name: str, is_padded: bool, target: T
     assert ("PadEinsum" in trace) == is_padded
 
 
-@pytest.mark.parametrize("name", ["product of 197 rows and more", "products of 197 rows"])
+@pytest.mark.parametrize(
+    "name", ["product of 197 rows and more", "products of 197 rows", "conv of 197 rows"]
+)
 def test_odd_rows_end_with_a_smaller_tile(name: str, target: TargetInfo) -> None:
     """Nothing is copied where only the rows are odd."""
     scheduled = by_rule(workload(name), target)
@@ -408,6 +420,14 @@ def test_a_kernel_by_rule_passes_verification(
     by_rule = compiled(workload(name), target, tmp_path / "by_rule")
 
     assert by_rule != unscheduled(workload(name), target, tmp_path / "unscheduled", monkeypatch)
+
+
+def test_each_part_of_a_concatenation_has_a_loop(target: TargetInfo) -> None:
+    """LLVM makes no vectors of a loop with several conditions."""
+    script = by_rule(workload("parts of channels"), target).script()
+
+    ends = re.findall(r"range\((?:T.int64\(\d+\), )?T.int64\((\d+)\)\)", script)
+    assert {24, 64, 67} <= {int(end) for end in ends}
 
 
 def test_blocks_that_move_numbers_are_not_repeated(target: TargetInfo) -> None:

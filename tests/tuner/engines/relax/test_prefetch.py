@@ -58,6 +58,27 @@ def test_a_product_by_rule_prefetches_large_weights(target: TargetInfo) -> None:
     assert prefetch.MARK in trace
 
 
+def test_many_rows_begin_without_prefetches(target: TargetInfo) -> None:
+    """Waiting for a block of weights costs less than the requests, for many tiles use it."""
+    module = product(400, 1024, 256)
+
+    assert prefetch.MARK not in default_schedule.compute_trace(module, make_target(target.spec))
+    assert marked_trace(module, target)
+
+
+def test_spaces_are_left_as_they_are(target: TargetInfo) -> None:
+    """A trace that lists all blocks cannot be applied with another place of the padding."""
+    module = product(48, 1024, 256)
+    spaces = traces.design_spaces(module, make_target(target.spec), PostOrderApply())
+    before = [traces.dump(space.trace) for space in spaces]
+
+    marked = prefetch.spaces_with_prefetch(module, spaces)
+
+    assert [traces.dump(space.trace) for space in spaces] == before
+    assert len(marked) == len(spaces)
+    assert not any("GetChildBlocks" in traces.dump(space.trace) for space in marked)
+
+
 def test_prefetches_change_no_output(target: TargetInfo) -> None:
     """The kernel with packed weights gives the product."""
     module = product(48, 1024, 256)

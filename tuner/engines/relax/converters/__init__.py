@@ -11,6 +11,7 @@ from tuner.engines.relax.converters.elementwise import (
     convert_mean,
     convert_one_hot,
     convert_pow,
+    convert_prelu,
     convert_topk,
     fold_with,
 )
@@ -27,6 +28,7 @@ CONVERTERS: dict[str, Callable[[Any, Any, dict[str, Any], int], Any]] = {
     "Mean": convert_mean,
     "Min": fold_with(relax.op.minimum),
     "OneHot": convert_one_hot,
+    "PRelu": convert_prelu,
     "Pad": convert_pad,
     "Pow": convert_pow,
     "RNN": converter_of("RNN"),

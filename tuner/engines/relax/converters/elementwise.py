@@ -12,6 +12,8 @@ from tuner.engines.relax.converters.operands import constant_array
 
 # Largest whole exponent that becomes products.
 _MAX_PRODUCTS = 4
+# Version from which the slope of PRelu broadcasts, and axes of a tensor whose last are channels.
+_PRELU_BROADCASTS, _CHANNELS_LAST_RANK = 7, 2
 
 
 def fold_with(operator: Callable[[Any, Any], Any]) -> Callable[..., relax.Expr]:
@@ -49,6 +51,21 @@ def convert_pow(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) ->
     kind = dtype if is_float else "float64"
     result = relax.op.power(_cast(builder, base, kind), _cast(builder, exponent, kind))
     return result if is_float else relax.op.astype(builder.emit(result), dtype)
+
+
+def convert_prelu(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Convert PRelu; before version 7, the slopes are those of the channels.
+
+    TVM's own function broadcasts the slope in a block that keeps it out of the kernel before it.
+    """
+    del attrs
+    x, slope = inputs
+    n_axes = len(x.ty.shape)
+    if opset < _PRELU_BROADCASTS and n_axes > _CHANNELS_LAST_RANK:
+        shape = [-1, *[1] * (n_axes - _CHANNELS_LAST_RANK)]
+        slope = builder.emit(relax.op.reshape(slope, shape))
+    is_negative = builder.emit(relax.op.less(x, relax.const(0, str(x.ty.dtype))))
+    return relax.op.where(is_negative, builder.emit(relax.op.multiply(x, slope)), x)
 
 
 def convert_one_hot(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:

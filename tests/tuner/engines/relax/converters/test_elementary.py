@@ -1,4 +1,4 @@
-"""Bounds and paddings agree with ONNX Runtime, and leave convolutions channels last."""
+"""Bounds, slopes and paddings agree with ONNX Runtime, and leave convolutions channels last."""
 
 import warnings
 from typing import Any
@@ -9,7 +9,9 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.tuner.engines.relax.conftest import Array, draw
+from tests.tuner.engines.relax.conftest import Array, Save, draw
+from tests.tuner.engines.relax.test_lowering import names_of
+from tuner.engines.base import TargetInfo
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -36,6 +38,9 @@ CASES: dict[str, tuple[int, str, list[str], dict[str, Any], dict[str, Array]]] =
     "bounds": (13, "Clip", bounds(-0.5, 0.25)[0], {}, bounds(-0.5, 0.25)[1]),
     "upper bound": (13, "Clip", bounds(None, 0.25)[0], {}, bounds(None, 0.25)[1]),
     "no bound": (13, "Clip", [], {}, {}),
+    "one slope": (16, "PRelu", ["s"], {}, {"s": np.array([0.25], "float32")}),
+    "slopes of channels": (9, "PRelu", ["s"], {}, {"s": draw(8, 1, 1, seed=3)}),
+    "slopes of columns": (16, "PRelu", ["s"], {}, {"s": draw(7, seed=3)}),
     "zeros": (13, "Pad", ["p"], {}, {"p": _PADS}),
     "a constant": (13, "Pad", ["p", "v"], {}, {"p": _PADS, "v": np.array(1.5, "float32")}),
     "negative": (13, "Pad", ["p"], {}, {"p": np.array([0, 0, -1, 0, 0, 0, 1, -1])}),
@@ -85,6 +90,22 @@ def test_operator_between_convolutions_needs_no_transpose(case: str) -> None:
     (expected,) = session.run(None, {"data": data})
     actual = machine["main"](tvm.runtime.tensor(data)).numpy()
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(1,), (8, 1, 1)])
+def test_slopes_are_fused_into_the_convolution(
+    shape: tuple[int, ...], save: Save, target: TargetInfo
+) -> None:
+    """A convolution and its PRelu are one kernel."""
+    nodes = [
+        helper.make_node("Conv", ["data", "w"], ["x"]),
+        helper.make_node("PRelu", ["x", "s"], ["y"]),
+    ]
+    weights = {"w": draw(8, 3, 3, 3), "s": draw(*shape, seed=1)}
+
+    names = names_of(save(nodes, (2, 3, 8, 9), weights), target)
+
+    assert [name.split("_")[0] for name in names if "transpose" not in name] == ["conv2d"]
 
 
 def test_bound_of_nan_is_none() -> None:
