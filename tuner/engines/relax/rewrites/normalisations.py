@@ -232,23 +232,30 @@ def _with(norm: _Norm, scale: Array | None, shift: Array | None) -> _Norm:
 
 def _express(norm: _Norm) -> relax.Expr | None:
     """Return the operator of a normalisation; None if there is none for its axes or constants."""
-    data, dtype, shape = norm.data, dtype_of(norm.data), shape_of(norm.data)
+    dtype, shape = dtype_of(norm.data), shape_of(norm.data)
     if dtype != "float32":
         return None
     axes = list(norm.axes)
+    expressed = None
+    if norm.is_centred and len(shape) >= _MIN_SPATIAL and axes == list(range(2, len(shape))):
+        expressed = _express_channels(norm, shape, axes)
+    # Over the last axis alone, which layouts keep, it may be the norm of a token.
+    is_image = expressed is not None and len(axes) > 1
     is_trailing = axes == list(range(len(shape) - len(axes), len(shape)))
-    if is_trailing and not norm.n_groups:
+    if is_trailing and not norm.n_groups and not is_image:
         trailing = _express_trailing(norm, shape, axes)
-        if trailing is not None:
-            return trailing
-    if not norm.is_centred or len(shape) < _MIN_SPATIAL or axes != list(range(2, len(shape))):
-        return None
+        return expressed if trailing is None else trailing
+    return expressed
+
+
+def _express_channels(norm: _Norm, shape: tuple[int, ...], axes: list[int]) -> relax.Expr | None:
+    """Return a norm of groups of channels, or of each channel, which layouts can be assigned to."""
     scale, shift = (_along(value, shape, [1], fill) for value, fill in _constants(norm))
     if scale is None or shift is None:
         return None
     if norm.n_groups:
-        return relax.op.nn.group_norm(data, scale, shift, norm.n_groups, 1, axes, norm.epsilon)
-    return relax.op.nn.instance_norm(data, scale, shift, 1, axes, norm.epsilon)
+        return relax.op.nn.group_norm(norm.data, scale, shift, norm.n_groups, 1, axes, norm.epsilon)
+    return relax.op.nn.instance_norm(norm.data, scale, shift, 1, axes, norm.epsilon)
 
 
 def _express_trailing(norm: _Norm, shape: tuple[int, ...], axes: list[int]) -> relax.Expr | None:

@@ -143,3 +143,32 @@ def test_a_group_norm_and_its_tail_agree(
     assert not channels_last or [name for name in names if "group_norm_tir_sigmoid" in name]
     # Of a mean of 1000, float32 leaves four digits of what varies.
     assert difference(actual, expected) < (1e-5 if mean == 0 else 3e-4)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_an_instance_norm_between_convolutions_needs_no_transpose(
+    scale: float, save: Save, target: TargetInfo, tmp_path: Path
+) -> None:
+    """Without a scale it is no layer norm over the positions, whose axes would have to be last."""
+    nodes = [
+        _node("Conv", "data first", "x"),
+        _node("InstanceNormalization", "x scale zeros", "n"),
+        _node("Relu", "n", "r"),
+        _node("Conv", "r second", "y"),
+    ]
+    model = _model(
+        save,
+        nodes,
+        (2, 16, 6, 7),
+        first=draw(24, 16, 3, 3, seed=1),
+        second=draw(16, 24, 3, 3, seed=2),
+        scale=np.full(24, scale, "float32"),
+        zeros=np.zeros(24, "float32"),
+    )
+
+    actual, expected = outputs_of(model, target, tmp_path / "out")
+
+    names = names_of(model, target)
+    assert sum("transpose" in name for name in names) <= 2
+    assert not [name for name in names if "layer_norm" in name]
+    assert difference(actual, expected) < 1e-5
