@@ -4,7 +4,6 @@ A scalar has no shape to be given, so that a number among the input shapes is it
 """
 
 from collections.abc import Mapping
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,35 +12,53 @@ from onnx import helper, numpy_helper
 
 from tuner.errors import ModelError
 from tuner.networks.graph import Array
-from tuner.networks.shapes import Dims
+from tuner.networks.shapes import Dims, name_dimensions
+
+_NO_SIZES: Mapping[str, int] = {}
 
 
 def split_values(
-    declared: Mapping[str, Dims], requested: Mapping[str, tuple[int, ...]]
+    declared: Mapping[str, Dims],
+    requested: Mapping[str, tuple[int, ...]],
+    sizes: Mapping[str, int] = _NO_SIZES,
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
     """Separate values from the shapes that were requested.
 
     Args:
         declared: Shapes declared by the model.
-        requested: Shapes by input name; of an input whose declared shape has one element, a number
-            that is not this shape is its value.
+        requested: Shapes by input name; of an input whose shape has one element, a number that is
+            not this shape is its value.
+        sizes: Sizes of dynamic dimensions by name.
 
     Returns:
         The shapes, and the values by input name.
     """
-    values = {
-        name: given[0] for name, given in requested.items() if _is_value(declared.get(name), given)
-    }
+    # Unnamed dimensions are not shared.
+    declared = name_dimensions(declared)
+
+    def is_value(name: str, given: tuple[int, ...]) -> bool:
+        dims = declared.get(name)
+        if dims is None or len(given) != 1:
+            return False
+        known = {**sizes, **_sizes_of_others(name, declared, requested)}
+        shape = tuple(known.get(dim, dim) if isinstance(dim, str) else dim for dim in dims)
+        return all(size == 1 for size in shape) and shape != given
+
+    values = {name: given[0] for name, given in requested.items() if is_value(name, given)}
     return {name: given for name, given in requested.items() if name not in values}, values
 
 
-def takes_value(dims: Dims) -> bool:
-    """Return whether an input of a declared shape has one element."""
-    return dims is not None and all(isinstance(d, int) for d in dims) and prod(map(int, dims)) == 1
-
-
-def _is_value(dims: Dims, given: tuple[int, ...]) -> bool:
-    return takes_value(dims) and len(given) == 1 and dims != given
+def _sizes_of_others(
+    name: str, declared: Mapping[str, Dims], requested: Mapping[str, tuple[int, ...]]
+) -> dict[str, int]:
+    """Return the sizes of dimensions by the other inputs, but single numbers, perhaps values."""
+    return {
+        dim: size
+        for other, shape in requested.items()
+        if other != name and len(shape) > 1
+        for dim, size in zip(declared.get(other) or (), shape, strict=False)
+        if isinstance(dim, str)
+    }
 
 
 def fix_values(model: onnx.ModelProto, values: Mapping[str, int]) -> None:
@@ -53,7 +70,8 @@ def fix_values(model: onnx.ModelProto, values: Mapping[str, int]) -> None:
     graph = model.graph
     for info in [info for info in graph.input if info.name in values]:
         value, kind = values[info.name], info.type.tensor_type.elem_type
-        dims = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
+        # A dimension that other inputs fix has no size here; all are 1.
+        dims = [1] * len(info.type.tensor_type.shape.dim)
         dtype = helper.tensor_dtype_to_np_dtype(kind)
         typed = _typed(dims, value, dtype)
         if typed is None:

@@ -63,7 +63,7 @@ def clean(
             would pass the 2 GB protobuf limit.
     """
     model = _prepare(model)
-    requested, values = split_values(declared_inputs(model), inputs or {})
+    requested, values = split_values(declared_inputs(model), inputs or {}, sizes or {})
     fix_values(model, values)
     declared = declared_inputs(model)
     shapes = fix_shapes(declared, requested, sizes or {})

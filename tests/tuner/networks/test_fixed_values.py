@@ -9,13 +9,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.tuner.networks.models import Array, run
 from tuner.errors import ModelError
+from tuner.networks.fixed_values import split_values
 from tuner.networks.onnx import clean
 from tuner.networks.originals import write_original
 
 _DATA = np.array([1.0, 2.0], "float32")
 
 
-def rated(shape: tuple[int, ...], kind: int = TensorProto.INT64) -> onnx.ModelProto:
+def rated(shape: tuple[int | str, ...], kind: int = TensorProto.INT64) -> onnx.ModelProto:
     """Return a model that doubles its data at the rate 16 and reduces them otherwise."""
     output = [helper.make_tensor_value_info("value", TensorProto.FLOAT, None)]
     branches = {
@@ -59,6 +60,41 @@ def test_a_value_chooses_the_branch(shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(output_at(16, shape), [2.0, 4.0])
     np.testing.assert_array_equal(output_at(8, shape), 2.0)
     np.testing.assert_array_equal(output_at(0, shape), 2.0)
+
+
+def of_a_batch() -> onnx.ModelProto:
+    """Return a model whose rate has one element for each item of the batch of its data."""
+    model = rated(("n",))
+    model.graph.input[0].CopyFrom(
+        helper.make_tensor_value_info("data", TensorProto.FLOAT, ("n", 2))
+    )
+    return model
+
+
+def test_the_size_of_a_batch_tells_values_from_shapes() -> None:
+    """An input of a batch of 1 takes a value; of a larger one, it takes a shape."""
+    network = clean(of_a_batch(), {"data": (1, 2), "rate": (16,)})
+
+    assert network.values == {"rate": 16}
+    assert {name: spec.shape for name, spec in network.inputs.items()} == {"data": (1, 2)}
+    np.testing.assert_array_equal(run(network.model, {"data": _DATA[None]})[0], [[2.0, 4.0]])
+
+
+def test_unnamed_dimensions_are_not_shared() -> None:
+    """The first of the data says nothing of the number of rates."""
+    requested = {"data": (1, 2), "rate": (16,)}
+
+    for dim, values in (("n", {"rate": 16}), ("?", {})):
+        assert split_values({"data": (dim, 2), "rate": (dim,)}, requested)[1] == values
+
+
+@pytest.mark.parametrize("rate", [(1,), (3,)])
+def test_the_shape_of_a_batch_is_no_value(rate: tuple[int, ...]) -> None:
+    """A number that is the size of the batch is a shape; another one contradicts the data."""
+    with pytest.raises(ModelError, match="rate"):
+        clean(of_a_batch(), {"data": (rate[0], 2), "rate": rate})
+    with pytest.raises(ModelError, match="'n'"):
+        clean(of_a_batch(), {"data": (2, 2), "rate": (16,)})
 
 
 def test_the_refusal_says_what_to_give() -> None:
