@@ -9,6 +9,8 @@ from tuner.engines.relax import movement
 
 #: Kinds of axes.
 SPATIAL, REDUCTION = 0, 2
+#: Pragma that has TVM cut a loop where a condition inside it begins to hold.
+LOOP_CUT = "pragma_loop_partition_hint"
 
 
 def name_of(schedule: Schedule, block: SBlockRV) -> str:

@@ -24,7 +24,12 @@ from tuner.engines.relax.attention_schedule import (
     find_attention,
     schedule_attention,
 )
-from tuner.engines.relax.direct_products import direct_tiles, schedule_direct
+from tuner.engines.relax.direct_products import (
+    DirectTile,
+    direct_tiles,
+    schedule_direct,
+    tiling_cycles,
+)
 from tuner.engines.relax.dot_products import has_dot_products
 from tuner.engines.relax.dot_schedule import (
     dot_tiles,
@@ -42,7 +47,7 @@ from tuner.engines.relax.padded_products import padded_tiles, schedule_padded
 from tuner.engines.relax.ragged_products import ragged_tiles, schedule_ragged
 from tuner.engines.relax.register_tiles import Registers, product_cycles, registers_of
 from tuner.engines.relax.row_schedule import schedule_rows
-from tuner.engines.relax.streamed_products import streamed_traces
+from tuner.engines.relax.streamed_products import streamed_cycles, streamed_traces
 from tuner.engines.relax.tiled_products import REDUCTION, SPATIAL, tile_traces, tiles_of
 from tuner.engines.relax.weight_schedule import (
     find_weight_product,
@@ -64,6 +69,8 @@ _MATRIX = 2
 # Rows above which fetching weights ahead costs more than it saves: below 100 rows it is 4 % faster,
 # from 300 on 7 % slower (docs/decisions/0073).
 _MAX_STREAMED_ROWS = 128
+# Their cycles over those of direct schedules, at most.
+_MAX_STREAMED = 1.1
 # Errors of TVM, for structures and shapes that a rule does not fit.
 _MISFITS = (ScheduleError, RuntimeError, ValueError)
 # More than the register tiles of any product.
@@ -163,9 +170,19 @@ def _decide_products(
     """Yield traces of a product or convolution, with the fastest kind of tiles."""
     operands = operands_of(module)
     extents = [extent for _, extent in tiles_of(spaces[0], SPATIAL)]
-    n_terms = math.prod(extent for _, extent in tiles_of(spaces[0], REDUCTION))
+    *window, n_inputs = (extent for _, extent in tiles_of(spaces[0], REDUCTION))
+    n_terms = math.prod(window) * n_inputs
     cycles = n_terms * product_cycles(extents, operands, registers)
-    kinds = [_decide_lanes(module, registers, n_jobs, cycles)]
+    direct_tiles_ = _direct_tiles(module, extents, operands, registers, n_jobs)
+    direct_cycles = n_terms * min(
+        (
+            tiling_cycles(tile.inner, extents, operands, registers)
+            for tile in direct_tiles_[:1]
+            if tile.inner[-1] >= registers.lanes
+        ),
+        default=math.inf,
+    )
+    kinds = [_decide_lanes(module, registers, n_jobs, min(cycles, direct_cycles))]
     if len(extents) >= _MATRIX and not any(operand.group for operand in operands):
         padded = padded_tiles(extents, n_terms, operands, registers)
         if padded[0][1] < _MAX_PADDED * cycles:
@@ -182,11 +199,15 @@ def _decide_products(
     marked = prefetch.spaces_with_prefetch(module, spaces)
     tiles = registers, operands, n_tiled
     streamed = streamed_traces(marked, *tiles)
-    direct = _decide_direct(module, extents, operands, registers, n_jobs)
+    direct = _attempts(module, (partial(schedule_direct, tile=tile) for tile in direct_tiles_))
     grouped = _decide_grouped(module, spaces[0], operands, registers, n_jobs)
     tiled = tile_traces(spaces, *tiles)
-    has_few_rows = math.prod(extents[:-1]) <= _MAX_STREAMED_ROWS
-    products = (streamed, direct, tiled) if has_few_rows else (direct, tiled, streamed)
+    streams = (
+        math.prod(window) == 1
+        and math.prod(extents[:-1]) <= _MAX_STREAMED_ROWS
+        and n_terms * streamed_cycles(extents, operands, registers) <= _MAX_STREAMED * direct_cycles
+    )
+    products = (streamed, direct, tiled) if streams else (direct, tiled, streamed)
     # A panel of a grouped convolution reads its weights once.
     kinds.append(_in_turns(grouped, *products))
     for kind in map(_guarded, kinds):
@@ -207,22 +228,25 @@ def _decide_lanes(
     yield from _attempts(module, (partial(schedule_lanes, tile=t, n_jobs=n_jobs) for t, _ in fast))
 
 
-def _decide_direct(
+def _direct_tiles(
     module: tvm.IRModule,
     extents: Sequence[int],
     operands: Sequence[Operand],
     registers: Registers,
     n_jobs: int,
-) -> Iterator[Trace]:
-    """Yield traces with register tiles of rows by vectors, for numbers that whole vectors share."""
+) -> list[DirectTile]:
+    """Return register tiles of rows by vectors, for numbers that whole vectors share."""
     columns = len(extents) - 1
     are_shared = not any(each.group for each in operands) and not all(
         columns in each.axes for each in operands
     )
     if step_loops.is_serial(module) or not are_shared:
-        return
-    tiles = direct_tiles(extents, operands, registers, n_jobs)
-    yield from _attempts(module, (partial(schedule_direct, tile=tile) for tile in tiles))
+        return []
+    try:
+        return direct_tiles(extents, operands, registers, n_jobs)
+    except Exception:
+        _LOG.exception("a kind of schedules by rule fails")
+        return []
 
 
 def _decide_grouped(

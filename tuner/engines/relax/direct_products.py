@@ -14,7 +14,7 @@ from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tuner.engines.relax import movement
-from tuner.engines.relax.blocks import is_reduction, name_of
+from tuner.engines.relax.blocks import LOOP_CUT, SPATIAL, extents_of, is_reduction, name_of
 from tuner.engines.relax.operands import Operand
 from tuner.engines.relax.register_tiles import (
     Registers,
@@ -29,6 +29,8 @@ from tuner.engines.relax.vector_loops import vector_sizes
 _MAX_WIDTH, _MIN_SUMS = 96, 8
 # Rows whose addresses fit the other registers, and loads a cycle where each is part of a product.
 _MAX_ROWS, _LOADS_PER_CYCLE = 16, 2
+# Cost of tiles of which the last is smaller, over that of tiles that divide the rows, at most.
+_MAX_UNEVEN = 0.9
 # Factor of the jobs that a search also tries, and the tiles that it tries before.
 _MORE_JOBS, _MORE_JOBS_LATER = 4, 2
 # Bytes of weights that stay in the private cache of a core.
@@ -53,7 +55,10 @@ class DirectTile:
 def direct_tiles(
     extents: Sequence[int], operands: Sequence[Operand], registers: Registers, n_jobs: int
 ) -> list[DirectTile]:
-    """Return tiles that divide the result, the one estimated to be fastest first.
+    """Return tiles of the result, the one estimated to be fastest first.
+
+    Where the tiles that divide the last axis of rows are slow, as for 37 pixels, the last tile is
+    smaller than the others.
 
     Args:
         extents: Extents of the result; the last is the columns.
@@ -72,21 +77,40 @@ def direct_tiles(
     n_jobs = max(n_jobs, data // _JOB_BYTES)
     # Weights that no private cache holds are read once, all rows after each other.
     columns_first = weights > max(data, _L2_BYTES)
-    tiles: list[tuple[int, ...]] = []
+    even: list[tuple[int, ...]] = []
+    uneven: list[tuple[int, ...]] = []
     for width in divisors(n_columns, _MAX_WIDTH):
         n_vectors = len(vector_sizes(width, registers.lanes))
         n_rows = min(max_rows(n_vectors, registers), _MAX_ROWS)
         for inner in _rows(rows, n_rows) if n_rows > 0 else ():
-            tiles += [(*inner, width)] * (math.prod(inner) * n_vectors >= _MIN_SUMS)
-    tiles.sort(
-        key=lambda tile: cycles_of(tile, operands, registers, _LOADS_PER_CYCLE) / math.prod(tile)
-    )
+            even += [(*inner, width)] * (math.prod(inner) * n_vectors >= _MIN_SUMS)
+        if rows and width >= registers.lanes:
+            sizes = range(math.ceil(_MIN_SUMS / n_vectors), min(n_rows + 1, rows[-1]))
+            others = [1] * (len(rows) - 1)
+            uneven += [(*others, size, width) for size in sizes if rows[-1] % size]
+
+    def cost(tile: Sequence[int]) -> float:
+        return tiling_cycles(tile, extents, operands, registers)
+
+    limit = _MAX_UNEVEN * min(map(cost, even), default=math.inf)
+    tiles = sorted([*even, *(tile for tile in uneven if cost(tile) <= limit)], key=cost)
     ranked = [
         (place + later, DirectTile(tile, _jobs(extents, tile, n, columns_first=columns_first)))
         for place, tile in enumerate(tiles)
         for n, later in ((n_jobs, 0), (_MORE_JOBS * n_jobs, _MORE_JOBS_LATER))
     ]
     return list(dict.fromkeys(tile for _, tile in sorted(ranked, key=lambda each: each[0])))
+
+
+def tiling_cycles(
+    tile: Sequence[int],
+    extents: Sequence[int],
+    operands: Sequence[Operand],
+    registers: Registers,
+) -> float:
+    """Estimate the cycles that all tiles of a result take for one step of the reduction."""
+    n_tiles = math.prod(-(-extent // size) for extent, size in zip(extents, tile, strict=True))
+    return n_tiles * cycles_of(tile, operands, registers, _LOADS_PER_CYCLE)
 
 
 def _rows(extents: Sequence[int], n_rows: int) -> Iterator[tuple[int, ...]]:
@@ -103,7 +127,10 @@ def _jobs(
     extents: Sequence[int], tile: Sequence[int], n_jobs: int, *, columns_first: bool
 ) -> tuple[int, ...]:
     """Return the jobs of each axis: of the first axes as many as wanted, then of the next."""
-    n_tiles = [extent // size for extent, size in zip(extents, tile, strict=True)]
+    # All tiles of a row of which the last is smaller belong to one job.
+    n_tiles = [
+        1 if extent % size else extent // size for extent, size in zip(extents, tile, strict=True)
+    ]
     jobs = [1] * len(n_tiles)
     for axis in sorted(range(len(n_tiles)), key=lambda n: columns_first and n < len(n_tiles) - 1):
         jobs[axis] = next(
@@ -143,7 +170,9 @@ def place_tile(schedule: Schedule, tile: DirectTile) -> tuple[SBlockRV, list[Loo
     Raises:
         ScheduleError: If the workload is not one product; the schedule is then half done.
     """
-    product, producers, last = _blocks(schedule)
+    is_uneven = _is_uneven(schedule, tile)
+    # TVM does not cut loops reliably where padding is tested inside them, too.
+    product, producers, last = _blocks(schedule, inlines_padding=not is_uneven)
     loops = schedule.get_loops(last)
     if len(loops) != len(tile.inner):
         raise ScheduleError("the result has another shape than the product")
@@ -154,6 +183,8 @@ def place_tile(schedule: Schedule, tile: DirectTile) -> tuple[SBlockRV, list[Loo
     jobs, outer, inner = (list(each) for each in zip(*splits, strict=True))
     *outer_rows, panels = outer
     schedule.reorder(*jobs, panels, *outer_rows, *inner)
+    if is_uneven:
+        schedule.annotate(outer_rows[-1], LOOP_CUT, 1)
     unroll(schedule, inner)
     schedule.compute_at(product, outer_rows[-1], preserve_unit_loops=True)
     own = schedule.get_loops(product)[len(jobs) + len(outer) :]
@@ -166,7 +197,16 @@ def place_tile(schedule: Schedule, tile: DirectTile) -> tuple[SBlockRV, list[Loo
     return product, list(own[: len(tile.inner)]), list(own[len(tile.inner) :])
 
 
-def _blocks(schedule: Schedule) -> tuple[SBlockRV, list[SBlockRV], SBlockRV]:
+def _is_uneven(schedule: Schedule, tile: DirectTile) -> bool:
+    """Return whether the last tile of some axis of the result is smaller than the others."""
+    (result, *_) = schedule.get_output_blocks(schedule.get_sblock("root"))
+    extents = extents_of(schedule, result, SPATIAL)
+    return any(extent % size for extent, size in zip(extents, tile.inner, strict=False))
+
+
+def _blocks(
+    schedule: Schedule, *, inlines_padding: bool
+) -> tuple[SBlockRV, list[SBlockRV], SBlockRV]:
     """Return the product, what is computed before it, and the last block; inline the others."""
     root = schedule.get_sblock("root")
     blocks = schedule.get_child_blocks(root)
@@ -177,7 +217,8 @@ def _blocks(schedule: Schedule) -> tuple[SBlockRV, list[SBlockRV], SBlockRV]:
     position = [name_of(schedule, block) for block in blocks].index(name_of(schedule, product))
     producers = []
     for block in blocks[:position]:
-        if movement.is_movement(schedule.get(block)):
+        statement = schedule.get(block)
+        if movement.is_copy(statement) or (inlines_padding and movement.is_movement(statement)):
             schedule.compute_inline(block)
         else:
             producers.append(block)

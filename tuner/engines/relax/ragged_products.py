@@ -9,12 +9,10 @@ from collections.abc import Sequence
 
 from tvm.s_tir import Schedule, ScheduleError
 
-from tuner.engines.relax.blocks import inline_copies, is_reduction
+from tuner.engines.relax.blocks import LOOP_CUT, inline_copies, is_reduction
 from tuner.engines.relax.operands import Operand
 from tuner.engines.relax.register_tiles import Registers, cycles_of
 
-# Pragma that has TVM cut a loop where a condition inside it begins to hold.
-_CUT = "pragma_loop_partition_hint"
 _MATRIX = 2
 
 
@@ -90,7 +88,7 @@ def schedule_ragged(schedule: Schedule, tile: Sequence[int], lanes: int, n_jobs:
         schedule.unroll(row)
         schedule.unroll(vectors)
         schedule.vectorize(vector)
-    schedule.annotate(row_tiles, _CUT, 1)
+    schedule.annotate(row_tiles, LOOP_CUT, 1)
     if n_jobs > 1:
         schedule.parallel(schedule.fuse(*batch, panels))
     schedule.decompose_reduction(product, reduced[0])

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import Trace
 
+from tuner.engines.relax.direct_products import tiling_cycles
 from tuner.engines.relax.operands import Operand
 from tuner.engines.relax.register_tiles import (
     Registers,
@@ -49,12 +50,7 @@ def streamed_traces(
     # The second space adds the epilogue to each panel.
     space = spaces[min(1, len(spaces) - 1)]
     extents = [extent for _, extent in tiles_of(space, SPATIAL)]
-    near = [Operand(each.axes, each.group, 0) for each in operands]
-    tiles = [
-        tile
-        for tile in register_tiles(extents, near, registers)
-        if n_vector_steps(tile[-1], registers.lanes) == 1
-    ]
+    tiles = _tiles(extents, _near(operands), registers)
     n_rows = math.prod(extents[:-1])
     is_near = n_rows * tiles[0][-1] * _ELEMENT_BYTES <= _NEAR_BYTES if tiles else False
     blocks = _BLOCKS if is_near else _BLOCKS_OF_MANY_SUMS
@@ -62,6 +58,34 @@ def streamed_traces(
         trace = _decide(space, tile, n_terms, n_jobs)
         if trace is not None:
             yield trace
+
+
+def streamed_cycles(
+    extents: Sequence[int], operands: Sequence[Operand], registers: Registers
+) -> float:
+    """Estimate the cycles of a product, whose weights were fetched, for one step of the reduction.
+
+    Returns:
+        Infinity if there is no register tile.
+    """
+    near = _near(operands)
+    tiles = _tiles(extents, near, registers)
+    return tiling_cycles(tiles[0], extents, near, registers) if tiles else math.inf
+
+
+def _tiles(
+    extents: Sequence[int], near: Sequence[Operand], registers: Registers
+) -> list[list[int]]:
+    return [
+        tile
+        for tile in register_tiles(extents, near, registers)
+        if n_vector_steps(tile[-1], registers.lanes) == 1
+    ]
+
+
+def _near(operands: Sequence[Operand]) -> list[Operand]:
+    """Return operands as those that the first cache holds."""
+    return [Operand(each.axes, each.group, 0) for each in operands]
 
 
 def _decide(space: Schedule, tile: Sequence[int], n_terms: int, n_jobs: int) -> Trace | None:

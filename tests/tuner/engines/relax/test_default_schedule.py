@@ -80,6 +80,10 @@ CASES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
         lambda x, w: _conv(x, w, strides=2),
         [(2, 11, 13, 5), (7, 3, 3, 5)],
     ),
+    "strided conv of 19 columns": (
+        lambda x, w: _conv(x, w, strides=2),
+        [(2, 7, 37, 24), (40, 3, 3, 24)],
+    ),
     "depthwise": (lambda x, w: _conv(x, w, groups=72), [(1, 14, 14, 72), (72, 3, 3, 1)]),
     "grouped": (lambda x, w: _conv(x, w, groups=4), [(1, 7, 7, 64), (64, 3, 3, 16)]),
     "grouped by 4": (lambda x, w: _conv(x, w, groups=28), [(1, 7, 9, 112), (112, 3, 3, 4)]),
@@ -343,10 +347,16 @@ def test_products_of_odd_shapes_are_padded(name: str, is_padded: bool, target: T
 
 
 @pytest.mark.parametrize(
-    "name", ["product of 197 rows and more", "products of 197 rows", "conv of 197 rows"]
+    "name",
+    [
+        "product of 197 rows and more",
+        "products of 197 rows",
+        "conv of 197 rows",
+        "strided conv of 19 columns",
+    ],
 )
 def test_odd_rows_end_with_a_smaller_tile(name: str, target: TargetInfo) -> None:
-    """Nothing is copied where only the rows are odd."""
+    """Results are not copied where only the rows are odd."""
     scheduled = by_rule(workload(name), target)
 
     assert "pragma_loop_partition_hint" in scheduled.script()

@@ -50,6 +50,16 @@ def test_a_tile_divides_the_result_and_its_jobs_the_tiles() -> None:
             assert extent % (jobs * size) == 0
 
 
+@pytest.mark.parametrize("extent", [19, 37, 74])
+def test_rows_that_no_tile_divides_end_with_a_smaller_one(extent: int) -> None:
+    """The tiles of a row belong to one job; those that divide it would be slower."""
+    (tile, *_) = direct_tiles([1, extent, extent, 128], _operands(), _AVX512, 8)
+
+    assert extent % tile.inner[2]
+    assert tile.jobs[2] == 1
+    assert tile.inner[1] == 1
+
+
 def test_one_row_has_no_tile() -> None:
     """The sums of one row of 32 numbers would wait for each other."""
     assert direct_tiles([1, 32], [Operand(frozenset({1}), 0, 2**16)], _AVX512, 8) == []
@@ -66,7 +76,17 @@ def test_large_weights_are_shared_out_by_columns() -> None:
     assert math.prod(large) == large[-1] >= 8
 
 
-@pytest.mark.parametrize("name", ["conv", "conv of 40 channels", "product", "conv of 400 channels"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "conv",
+        "conv of 40 channels",
+        "strided conv of 19 columns",
+        "product",
+        "product of 197 rows and more",
+        "conv of 400 channels",
+    ],
+)
 def test_no_tile_changes_an_output(name: str, target: TargetInfo) -> None:
     """Padding is read in place, odd columns end with shorter vectors, what follows is included."""
     module, made = workload(name), make_target(target.spec)
