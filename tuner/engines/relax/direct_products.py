@@ -127,10 +127,7 @@ def _jobs(
     extents: Sequence[int], tile: Sequence[int], n_jobs: int, *, columns_first: bool
 ) -> tuple[int, ...]:
     """Return the jobs of each axis: of the first axes as many as wanted, then of the next."""
-    # All tiles of a row of which the last is smaller belong to one job.
-    n_tiles = [
-        1 if extent % size else extent // size for extent, size in zip(extents, tile, strict=True)
-    ]
+    n_tiles = tiles_to_share(extents, tile)
     jobs = [1] * len(n_tiles)
     for axis in sorted(range(len(n_tiles)), key=lambda n: columns_first and n < len(n_tiles) - 1):
         jobs[axis] = next(
@@ -138,6 +135,13 @@ def _jobs(
         )
         n_jobs = math.ceil(n_jobs / jobs[axis])
     return tuple(jobs)
+
+
+def tiles_to_share(extents: Sequence[int], tile: Sequence[int]) -> list[int]:
+    """Return the tiles of each axis that jobs can share: 1 if the last tile is smaller."""
+    return [
+        1 if extent % size else extent // size for extent, size in zip(extents, tile, strict=True)
+    ]
 
 
 def schedule_direct(schedule: Schedule, tile: DirectTile) -> None:
@@ -150,18 +154,23 @@ def schedule_direct(schedule: Schedule, tile: DirectTile) -> None:
     Raises:
         ScheduleError: If the workload is not one product; the schedule is then half done.
     """
-    product, rows, reduced = place_tile(schedule, tile)
+    # TVM does not cut loops reliably where padding is tested inside them, too.
+    is_uneven = _is_uneven(schedule, tile)
+    product, rows, reduced = place_tile(schedule, tile, inlines_padding=not is_uneven)
     schedule.reorder(*reduced, *rows)
     unroll(schedule, rows)
     schedule.decompose_reduction(product, reduced[0])
 
 
-def place_tile(schedule: Schedule, tile: DirectTile) -> tuple[SBlockRV, list[LoopRV], list[LoopRV]]:
+def place_tile(
+    schedule: Schedule, tile: DirectTile, *, inlines_padding: bool = True
+) -> tuple[SBlockRV, list[LoopRV], list[LoopRV]]:
     """Compute a product tile by tile in parallel jobs, panel by panel of columns.
 
     Args:
         schedule: Schedule of an unscheduled workload.
         tile: Register tile and jobs.
+        inlines_padding: True to test padding in the product, False to copy the data of each job.
 
     Returns:
         The product, its loops over a tile, and those over the reduction, which are yet to be put
@@ -171,8 +180,7 @@ def place_tile(schedule: Schedule, tile: DirectTile) -> tuple[SBlockRV, list[Loo
         ScheduleError: If the workload is not one product; the schedule is then half done.
     """
     is_uneven = _is_uneven(schedule, tile)
-    # TVM does not cut loops reliably where padding is tested inside them, too.
-    product, producers, last = _blocks(schedule, inlines_padding=not is_uneven)
+    product, producers, last = _blocks(schedule, inlines_padding=inlines_padding)
     loops = schedule.get_loops(last)
     if len(loops) != len(tile.inner):
         raise ScheduleError("the result has another shape than the product")

@@ -13,7 +13,12 @@ from functools import partial
 
 from tvm.s_tir import Schedule
 
-from tuner.engines.relax.direct_products import DirectTile, place_tile, unroll
+from tuner.engines.relax.direct_products import (
+    DirectTile,
+    place_tile,
+    tiles_to_share,
+    unroll,
+)
 from tuner.engines.relax.operands import Operand
 from tuner.engines.relax.register_tiles import (
     LATENCY,
@@ -100,7 +105,9 @@ def find_grouped(
 def grouped_tiles(
     convolution: GroupedConvolution, registers: Registers, n_jobs: int, n_cores: int
 ) -> list[DirectTile]:
-    """Return tiles that divide a result, the one estimated to be fastest first.
+    """Return tiles of a result, the one estimated to be fastest first.
+
+    The last tile of a row is smaller where no tile but one of a single pixel divides it.
 
     Args:
         convolution: The convolution.
@@ -112,10 +119,17 @@ def grouped_tiles(
     tiles = [
         (*(1 for _ in rows), pixels, width)
         for width in _widths(convolution, registers)
-        for pixels in divisors(n_pixels, _MAX_ROWS)
+        for pixels in _tile_lengths(n_pixels)
         if _fits(convolution, pixels, width, registers)
     ]
-    tiles.sort(key=lambda tile: _cycles(convolution, tile[-2], tile[-1], registers))
+
+    def cost(tile: Sequence[int]) -> tuple[float, float]:
+        pixels, width = tile[-2:]
+        computed = -(-n_pixels // pixels) * pixels / n_pixels
+        cycles, n_loads = _cycles(convolution, pixels, width, registers)
+        return cycles * computed, n_loads * computed
+
+    tiles.sort(key=cost)
     jobs = partial(_jobs, convolution.extents, n_jobs=n_jobs, n_cores=n_cores)
     ranked = [
         (place + later, DirectTile(tile, jobs(tile, columns_first=columns_first)))
@@ -123,6 +137,12 @@ def grouped_tiles(
         for columns_first, later in ((True, 0), (False, _ROWS_LATER))
     ]
     return list(dict.fromkeys(tile for _, tile in sorted(ranked, key=lambda each: each[0])))
+
+
+def _tile_lengths(n_pixels: int) -> Sequence[int]:
+    """Return the pixels of a tile: divisors of a row, or all sizes where it has none."""
+    lengths = divisors(n_pixels, _MAX_ROWS)
+    return lengths if len(lengths) > 1 else range(1, min(n_pixels, _MAX_ROWS) + 1)
 
 
 def _widths(convolution: GroupedConvolution, registers: Registers) -> list[int]:
@@ -178,7 +198,7 @@ def _jobs(
     extents: Sequence[int], tile: Sequence[int], n_jobs: int, n_cores: int, *, columns_first: bool
 ) -> tuple[int, ...]:
     """Return the jobs of each axis: of the first axes enough for all cores, as many on each."""
-    n_tiles = [extent // size for extent, size in zip(extents, tile, strict=True)]
+    n_tiles = tiles_to_share(extents, tile)
     jobs = [1] * len(n_tiles)
     *rows, pixels, columns = range(len(n_tiles))
     for axis in (columns, *rows, pixels) if columns_first else (*rows, columns, pixels):

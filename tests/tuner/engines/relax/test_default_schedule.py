@@ -92,6 +92,10 @@ CASES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
         lambda x, w: _conv(x, w, 32, 2),
         [(1, 12, 12, 32), (64, 5, 5, 1)],
     ),
+    "depthwise of 19 columns": (
+        lambda x, w: _conv(x, w, groups=40),
+        [(1, 5, 19, 40), (40, 3, 3, 1)],
+    ),
     "depthwise of a row": (
         lambda x, w: _OPS.nn.conv1d(
             x, w, padding=1, groups=24, data_layout="NWC", kernel_layout="OWI"
@@ -353,6 +357,7 @@ def test_products_of_odd_shapes_are_padded(name: str, is_padded: bool, target: T
         "products of 197 rows",
         "conv of 197 rows",
         "strided conv of 19 columns",
+        "depthwise of 19 columns",
     ],
 )
 def test_odd_rows_end_with_a_smaller_tile(name: str, target: TargetInfo) -> None:
