@@ -14,13 +14,11 @@ from tuner.errors import ModelError
 from tuner.networks.graph import Array
 from tuner.networks.shapes import Dims, name_dimensions
 
-_NO_SIZES: Mapping[str, int] = {}
-
 
 def split_values(
     declared: Mapping[str, Dims],
     requested: Mapping[str, tuple[int, ...]],
-    sizes: Mapping[str, int] = _NO_SIZES,
+    sizes: Mapping[str, int],
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
     """Separate values from the shapes that were requested.
 
@@ -40,7 +38,7 @@ def split_values(
         dims = declared.get(name)
         if dims is None or len(given) != 1:
             return False
-        known = {**sizes, **_sizes_of_others(name, declared, requested)}
+        known = {**_sizes_of_others(name, declared, requested), **sizes}
         shape = tuple(known.get(dim, dim) if isinstance(dim, str) else dim for dim in dims)
         return all(size == 1 for size in shape) and shape != given
 

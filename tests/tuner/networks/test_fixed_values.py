@@ -85,16 +85,29 @@ def test_unnamed_dimensions_are_not_shared() -> None:
     requested = {"data": (1, 2), "rate": (16,)}
 
     for dim, values in (("n", {"rate": 16}), ("?", {})):
-        assert split_values({"data": (dim, 2), "rate": (dim,)}, requested)[1] == values
+        assert split_values({"data": (dim, 2), "rate": (dim,)}, requested, {})[1] == values
 
 
-@pytest.mark.parametrize("rate", [(1,), (3,)])
-def test_the_shape_of_a_batch_is_no_value(rate: tuple[int, ...]) -> None:
-    """A number that is the size of the batch is a shape; another one contradicts the data."""
+@pytest.mark.parametrize("n", [1, 3])
+def test_the_size_of_a_batch_is_a_shape(n: int) -> None:
+    """It is not a value."""
     with pytest.raises(ModelError, match="rate"):
-        clean(of_a_batch(), {"data": (rate[0], 2), "rate": rate})
+        clean(of_a_batch(), {"data": (n, 2), "rate": (n,)})
+
+
+def test_a_number_contradicts_a_larger_batch() -> None:
+    """It can only be a shape."""
     with pytest.raises(ModelError, match="'n'"):
         clean(of_a_batch(), {"data": (2, 2), "rate": (16,)})
+
+
+def test_the_size_of_a_bucket_tells_values_from_shapes() -> None:
+    """It counts more than the shape of another input."""
+    requested = {"data": (1, 2), "rate": (16,)}
+
+    for size, values in ((1, {"rate": 16}), (4, {})):
+        declared = {"data": ("n", 2), "rate": ("n",)}
+        assert split_values(declared, requested, {"n": size})[1] == values
 
 
 def test_the_refusal_says_what_to_give() -> None:

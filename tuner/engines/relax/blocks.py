@@ -1,4 +1,4 @@
-"""Blocks of a schedule: their names and axes, and which of them are inlined."""
+"""Blocks of a schedule: their names, their axes, and the inlining of some."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def is_free_to_inline(schedule: Schedule, block: SBlockRV) -> bool:
 
 
 def inline_copies(schedule: Schedule) -> None:
-    """Inline the plain copies before the first reduction, as convolutions without padding have."""
+    """Inline the plain copies before the first reduction, such as the data of a 1x1 convolution."""
     for block in schedule.get_child_blocks(schedule.get_sblock("root")):
         if is_reduction(schedule, block):
             return

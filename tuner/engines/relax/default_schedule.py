@@ -25,6 +25,7 @@ from tuner.engines.relax.attention_schedule import (
     schedule_attention,
 )
 from tuner.engines.relax.direct_products import (
+    JOBS_PER_CORE,
     DirectTile,
     direct_tiles,
     schedule_direct,
@@ -57,7 +58,6 @@ from tuner.engines.relax.weight_schedule import (
 
 _LOG = logging.getLogger(__name__)
 
-_JOBS_PER_CORE = 4
 # Smaller kernels end before a second core has begun: about 10 us.
 _MIN_PARALLEL_FLOP, _MIN_PARALLEL_BYTES = 1e6, 2**18
 # Cycles of a padded product, over those without padding, from which the copies are worth it.
@@ -69,7 +69,7 @@ _MATRIX = 2
 # Rows above which fetching weights ahead costs more than it saves: below 100 rows it is 4 % faster,
 # from 300 on 7 % slower (docs/decisions/0073).
 _MAX_STREAMED_ROWS = 128
-# Their cycles over those of direct schedules, at most.
+# Estimated cycles of a schedule with prefetches over those of a direct one, at most.
 _MAX_STREAMED = 1.1
 # Errors of TVM, for structures and shapes that a rule does not fit.
 _MISFITS = (ScheduleError, RuntimeError, ValueError)
@@ -136,7 +136,7 @@ def _attention_rules(
     attention = find_attention(schedule)
     if attention is None:
         return []
-    n_cores = max(_n_jobs(module, target) // _JOBS_PER_CORE, 1)
+    n_cores = max(_n_jobs(module, target) // JOBS_PER_CORE, 1)
     registers = registers_of(target)
     return [
         partial(schedule_attention, tile=tile, lanes=registers.lanes, n_cores=n_cores)
@@ -150,7 +150,7 @@ def _n_jobs(module: tvm.IRModule, target: Target) -> int:
     is_small = step_loops.is_serial(module) or (
         flop < _MIN_PARALLEL_FLOP and n_bytes < _MIN_PARALLEL_BYTES
     )
-    return 1 if is_small else _JOBS_PER_CORE * int(target.attrs.get("num-cores", 1))
+    return 1 if is_small else JOBS_PER_CORE * int(target.attrs.get("num-cores", 1))
 
 
 def _decide(module: tvm.IRModule, target: Target, spaces: Sequence[Schedule]) -> Iterator[Trace]:
@@ -173,23 +173,17 @@ def _decide_products(
     *window, n_inputs = (extent for _, extent in tiles_of(spaces[0], REDUCTION))
     n_terms = math.prod(window) * n_inputs
     cycles = n_terms * product_cycles(extents, operands, registers)
-    direct_tiles_ = _direct_tiles(module, extents, operands, registers, n_jobs)
-    direct_cycles = n_terms * min(
-        (
-            tiling_cycles(tile.inner, extents, operands, registers)
-            for tile in direct_tiles_[:1]
-            if tile.inner[-1] >= registers.lanes
-        ),
-        default=math.inf,
-    )
+    tiles = _direct_tiles(module, extents, operands, registers, n_jobs)
+    direct_cycles = n_terms * _direct_cycles(tiles, extents, operands, registers)
     kinds = [_decide_lanes(module, registers, n_jobs, min(cycles, direct_cycles))]
     if len(extents) >= _MATRIX and not any(operand.group for operand in operands):
         padded = padded_tiles(extents, n_terms, operands, registers)
         if padded[0][1] < _MAX_PADDED * cycles:
-            ragged = ragged_tiles(extents, n_terms, operands, registers, n_jobs // _JOBS_PER_CORE)
+            ragged = ragged_tiles(extents, n_terms, operands, registers, n_jobs // JOBS_PER_CORE)
             uneven = (
                 _decide_uneven(module, schedule_ragged, ragged, registers, n_jobs),
                 _decide_uneven(module, schedule_padded, padded, registers, n_jobs),
+                _attempts(module, (partial(schedule_direct, tile=tile) for tile in tiles)),
             )
             kinds.insert(0, _in_turns(*uneven))
             kinds.insert(0, _decide_lanes(module, registers, n_jobs, padded[0][1]))
@@ -197,11 +191,10 @@ def _decide_products(
     n_tiled = _ALL_TILES if step_loops.is_serial(module) else n_jobs
     # Prefetches only pay off in some programs of a space; a search starts from these.
     marked = prefetch.spaces_with_prefetch(module, spaces)
-    tiles = registers, operands, n_tiled
-    streamed = streamed_traces(marked, *tiles)
-    direct = _attempts(module, (partial(schedule_direct, tile=tile) for tile in direct_tiles_))
+    streamed = streamed_traces(marked, registers, operands, n_tiled)
+    direct = _attempts(module, (partial(schedule_direct, tile=tile) for tile in tiles))
     grouped = _decide_grouped(module, spaces[0], operands, registers, n_jobs)
-    tiled = tile_traces(spaces, *tiles)
+    tiled = tile_traces(spaces, registers, operands, n_tiled)
     streams = (
         math.prod(window) == 1
         and math.prod(extents[:-1]) <= _MAX_STREAMED_ROWS
@@ -249,6 +242,18 @@ def _direct_tiles(
         return []
 
 
+def _direct_cycles(
+    tiles: Sequence[DirectTile],
+    extents: Sequence[int],
+    operands: Sequence[Operand],
+    registers: Registers,
+) -> float:
+    """Return the cycles of direct schedules for one step of the reduction; infinity for none."""
+    if not tiles or tiles[0].inner[-1] < registers.lanes:
+        return math.inf
+    return tiling_cycles(tiles[0].inner, extents, operands, registers)
+
+
 def _decide_grouped(
     module: tvm.IRModule,
     space: Schedule,
@@ -263,7 +268,7 @@ def _decide_grouped(
     convolution = find_grouped(extents, reduced, operands)
     if convolution is None or step_loops.is_serial(module):
         return
-    n_cores = max(n_jobs // _JOBS_PER_CORE, 1)
+    n_cores = max(n_jobs // JOBS_PER_CORE, 1)
     apply = partial(schedule_grouped, convolution=convolution)
     tiles = grouped_tiles(convolution, registers, n_jobs, n_cores)
     yield from _attempts(module, (partial(apply, tile=tile) for tile in tiles))

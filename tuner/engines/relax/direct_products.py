@@ -31,6 +31,8 @@ _MAX_WIDTH, _MIN_SUMS = 96, 8
 _MAX_ROWS, _LOADS_PER_CYCLE = 16, 2
 # Cost of tiles of which the last is smaller, over that of tiles that divide the rows, at most.
 _MAX_UNEVEN = 0.9
+#: Parallel jobs of each core.
+JOBS_PER_CORE = 4
 # Factor of the jobs that a search also tries, and the tiles that it tries before.
 _MORE_JOBS, _MORE_JOBS_LATER = 4, 2
 # Bytes of weights that stay in the private cache of a core.
@@ -67,13 +69,14 @@ def direct_tiles(
         n_jobs: Parallel jobs.
 
     Returns:
-        None without tiles of enough sums: these would wait for each other.
+        An empty list without tiles of enough sums: these would wait for each other.
     """
     *rows, n_columns = extents
     data, weights = (
         max((each.n_bytes for each in operands if (len(rows) in each.axes) is columns), default=0)
         for columns in (False, True)
     )
+    n_cores = max(n_jobs // JOBS_PER_CORE, 1)
     n_jobs = max(n_jobs, data // _JOB_BYTES)
     # Weights that no private cache holds are read once, all rows after each other.
     columns_first = weights > max(data, _L2_BYTES)
@@ -84,13 +87,13 @@ def direct_tiles(
         n_rows = min(max_rows(n_vectors, registers), _MAX_ROWS)
         for inner in _rows(rows, n_rows) if n_rows > 0 else ():
             even += [(*inner, width)] * (math.prod(inner) * n_vectors >= _MIN_SUMS)
-        if rows and width >= registers.lanes:
-            sizes = range(math.ceil(_MIN_SUMS / n_vectors), min(n_rows + 1, rows[-1]))
-            others = [1] * (len(rows) - 1)
-            uneven += [(*others, size, width) for size in sizes if rows[-1] % size]
+        if width >= registers.lanes:
+            sizes = range(math.ceil(_MIN_SUMS / n_vectors), n_rows + 1)
+            uneven += [(*inner, width) for size in sizes for inner in _uneven_rows(rows, size)]
 
     def cost(tile: Sequence[int]) -> float:
-        return tiling_cycles(tile, extents, operands, registers)
+        cycles = tiling_cycles(tile, extents, operands, registers)
+        return cycles * imbalance(extents, tile, n_cores)
 
     limit = _MAX_UNEVEN * min(map(cost, even), default=math.inf)
     tiles = sorted([*even, *(tile for tile in uneven if cost(tile) <= limit)], key=cost)
@@ -123,6 +126,14 @@ def _rows(extents: Sequence[int], n_rows: int) -> Iterator[tuple[int, ...]]:
         yield from ((*rows, size) for rows in _rows(others, n_rows // size))
 
 
+def _uneven_rows(extents: Sequence[int], size: int) -> list[tuple[int, ...]]:
+    """Return a tile of a size along the last axis of several rows; none if it divides them."""
+    axis = max((n for n, extent in enumerate(extents) if extent > 1), default=-1)
+    if axis < 0 or extents[axis] <= size or extents[axis] % size == 0:
+        return []
+    return [tuple(size if n == axis else 1 for n in range(len(extents)))]
+
+
 def _jobs(
     extents: Sequence[int], tile: Sequence[int], n_jobs: int, *, columns_first: bool
 ) -> tuple[int, ...]:
@@ -144,6 +155,17 @@ def tiles_to_share(extents: Sequence[int], tile: Sequence[int]) -> list[int]:
     ]
 
 
+def imbalance(extents: Sequence[int], tile: Sequence[int], n_cores: int) -> float:
+    """Return the time of uneven tiles over that of an even share for each core; 1 for even tiles.
+
+    The tiles of a row of which the last is smaller belong to one job.
+    """
+    if not any(extent % size for extent, size in zip(extents, tile, strict=True)):
+        return 1.0
+    n_shared = math.prod(tiles_to_share(extents, tile))
+    return math.ceil(n_shared / n_cores) * n_cores / n_shared
+
+
 def schedule_direct(schedule: Schedule, tile: DirectTile) -> None:
     """Schedule a product or convolution and what surrounds it in place.
 
@@ -154,23 +176,23 @@ def schedule_direct(schedule: Schedule, tile: DirectTile) -> None:
     Raises:
         ScheduleError: If the workload is not one product; the schedule is then half done.
     """
-    # TVM does not cut loops reliably where padding is tested inside them, too.
-    is_uneven = _is_uneven(schedule, tile)
-    product, rows, reduced = place_tile(schedule, tile, inlines_padding=not is_uneven)
+    # TVM does not cut loops reliably where padding is tested inside them.
+    product, rows, reduced = place_tile(schedule, tile, copies_padding=True)
     schedule.reorder(*reduced, *rows)
     unroll(schedule, rows)
     schedule.decompose_reduction(product, reduced[0])
 
 
 def place_tile(
-    schedule: Schedule, tile: DirectTile, *, inlines_padding: bool = True
+    schedule: Schedule, tile: DirectTile, *, copies_padding: bool = False
 ) -> tuple[SBlockRV, list[LoopRV], list[LoopRV]]:
     """Compute a product tile by tile in parallel jobs, panel by panel of columns.
 
     Args:
         schedule: Schedule of an unscheduled workload.
         tile: Register tile and jobs.
-        inlines_padding: True to test padding in the product, False to copy the data of each job.
+        copies_padding: True to copy the padded data of each job if the last tile of a row is
+            smaller, rather than to test padding in the product.
 
     Returns:
         The product, its loops over a tile, and those over the reduction, which are yet to be put
@@ -180,10 +202,11 @@ def place_tile(
         ScheduleError: If the workload is not one product; the schedule is then half done.
     """
     is_uneven = _is_uneven(schedule, tile)
-    product, producers, last = _blocks(schedule, inlines_padding=inlines_padding)
+    product, producers, last = _blocks(schedule, inlines_padding=not (is_uneven and copies_padding))
     loops = schedule.get_loops(last)
     if len(loops) != len(tile.inner):
         raise ScheduleError("the result has another shape than the product")
+    extents = [int(schedule.get(loop).extent) for loop in loops]
     splits = [
         schedule.split(loop, [jobs, None, size])
         for loop, jobs, size in zip(loops, tile.jobs, tile.inner, strict=True)
@@ -191,13 +214,14 @@ def place_tile(
     jobs, outer, inner = (list(each) for each in zip(*splits, strict=True))
     *outer_rows, panels = outer
     schedule.reorder(*jobs, panels, *outer_rows, *inner)
-    if is_uneven:
-        schedule.annotate(outer_rows[-1], LOOP_CUT, 1)
+    for extent, size, loop in zip(extents, tile.inner, outer, strict=True):
+        if extent % size:
+            schedule.annotate(loop, LOOP_CUT, 1)
     unroll(schedule, inner)
     schedule.compute_at(product, outer_rows[-1], preserve_unit_loops=True)
     own = schedule.get_loops(product)[len(jobs) + len(outer) :]
     job = schedule.fuse(*jobs)
-    for block in producers:
+    for block in reversed(producers):
         schedule.compute_at(block, job)
         _vectorise_last(schedule, block)
     if math.prod(tile.jobs) > 1:

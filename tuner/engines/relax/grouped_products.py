@@ -15,6 +15,7 @@ from tvm.s_tir import Schedule
 
 from tuner.engines.relax.direct_products import (
     DirectTile,
+    imbalance,
     place_tile,
     tiles_to_share,
     unroll,
@@ -127,7 +128,8 @@ def grouped_tiles(
         pixels, width = tile[-2:]
         computed = -(-n_pixels // pixels) * pixels / n_pixels
         cycles, n_loads = _cycles(convolution, pixels, width, registers)
-        return cycles * computed, n_loads * computed
+        turns = computed * imbalance(convolution.extents, tile, n_cores)
+        return cycles * turns, n_loads * turns
 
     tiles.sort(key=cost)
     jobs = partial(_jobs, convolution.extents, n_jobs=n_jobs, n_cores=n_cores)

@@ -34,6 +34,8 @@ _MAX_REPETITION = 1.25
 # Comparisons of an axis with the first element of a part of a concatenation, and the most parts
 # that become loops of their own.
 _COMPARISONS = ("LT", "LE", "GE", "GT")
+# Comparisons, with the side of the number, of which the number begins a part: 24 <= x, x < 24.
+_BEGINS = (("LE", "left"), ("LT", "right"), ("GE", "right"), ("GT", "left"))
 _MAX_PARTS = 32
 
 
@@ -201,7 +203,12 @@ def _cut_between_parts(schedule: Schedule, block: SBlockRV) -> None:
     extent = int(axes[-1].dom.extent)
     sizes = _parts(schedule.get(block).body, axes[-1].var, extent)
     if 1 < len(sizes) <= _MAX_PARTS and schedule.get(loops[-1]).extent == extent:
-        schedule.loop_partition(loops[-1], [*sizes[:-1], None])
+        parts = [*sizes[:-1], None]
+        try:
+            schedule.copy().loop_partition(loops[-1], parts)
+        except ScheduleError:
+            return
+        schedule.loop_partition(loops[-1], parts)
 
 
 def _parts(body: Any, last: Any, extent: int) -> list[int]:
@@ -211,9 +218,10 @@ def _parts(body: Any, last: Any, extent: int) -> list[int]:
     def visit(node: Any) -> None:
         if type(node).__name__ not in _COMPARISONS:
             return
-        for value, other in ((node.a, node.b), (node.b, node.a)):
+        for side, value, other in (("left", node.a, node.b), ("right", node.b, node.a)):
             if isinstance(value, tvm.tirx.IntImm) and last.same_as(other):
-                bounds.add(min(max(int(value), 0), extent))
+                bound = int(value) + ((type(node).__name__, side) not in _BEGINS)
+                bounds.add(min(max(bound, 0), extent))
 
     tvm_ffi.structural_walk(body, (tvm_ffi.Object, visit))
     return [end - start for start, end in itertools.pairwise(sorted(bounds))]

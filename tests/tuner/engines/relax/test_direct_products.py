@@ -60,6 +60,14 @@ def test_rows_that_no_tile_divides_end_with_a_smaller_one(extent: int) -> None:
     assert tile.inner[1] == 1
 
 
+@pytest.mark.parametrize("n_jobs", [8, 64])
+def test_uneven_tiles_keep_the_cores_busy(n_jobs: int) -> None:
+    """Jobs share the columns of a single row; for many cores, tiles divide the row."""
+    (tile, *_) = direct_tiles([1, 1, 74, 64], _operands(), _AVX512, n_jobs)
+
+    assert math.prod(tile.jobs) >= n_jobs // 4
+
+
 def test_one_row_has_no_tile() -> None:
     """The sums of one row of 32 numbers would wait for each other."""
     assert direct_tiles([1, 32], [Operand(frozenset({1}), 0, 2**16)], _AVX512, 8) == []
@@ -88,7 +96,7 @@ def test_large_weights_are_shared_out_by_columns() -> None:
     ],
 )
 def test_no_tile_changes_an_output(name: str, target: TargetInfo) -> None:
-    """Padding is read in place, odd columns end with shorter vectors, what follows is included."""
+    """Odd columns end with shorter vectors, odd rows with a smaller tile."""
     module, made = workload(name), make_target(target.spec)
     schedule = Schedule(module)
     extents = [int(schedule.get(loop).extent) for loop in _spatial(schedule)]

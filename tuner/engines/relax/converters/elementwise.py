@@ -12,8 +12,10 @@ from tuner.engines.relax.converters.operands import constant_array
 
 # Largest whole exponent that becomes products.
 _MAX_PRODUCTS = 4
-# Version from which the slope of PRelu broadcasts, and axes of a tensor whose last are channels.
-_PRELU_BROADCASTS, _CHANNELS_LAST_RANK = 7, 2
+# Version from which the slope of PRelu broadcasts.
+_PRELU_BROADCASTS = 7
+# Axes of a tensor whose last axis are the channels: batch and channels.
+_N_AXES = 2
 
 
 def fold_with(operator: Callable[[Any, Any], Any]) -> Callable[..., relax.Expr]:
@@ -61,8 +63,8 @@ def convert_prelu(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) 
     del attrs
     x, slope = inputs
     n_axes = len(x.ty.shape)
-    if opset < _PRELU_BROADCASTS and n_axes > _CHANNELS_LAST_RANK:
-        shape = [-1, *[1] * (n_axes - _CHANNELS_LAST_RANK)]
+    if opset < _PRELU_BROADCASTS and n_axes > _N_AXES:
+        shape = [-1, *[1] * (n_axes - _N_AXES)]
         slope = builder.emit(relax.op.reshape(slope, shape))
     is_negative = builder.emit(relax.op.less(x, relax.const(0, str(x.ty.dtype))))
     return relax.op.where(is_negative, builder.emit(relax.op.multiply(x, slope)), x)

@@ -32,7 +32,9 @@ def bounds(*values: float | None) -> tuple[list[str], dict[str, Array]]:
     return [f"c{i}" if v is not None else "" for i, v in enumerate(values)], arrays
 
 
-CASES: dict[str, tuple[int, str, list[str], dict[str, Any], dict[str, Array]]] = {
+Case = tuple[int, str, list[str], dict[str, Any], dict[str, Array]]
+
+CASES: dict[str, Case] = {
     "attributes": (6, "Clip", [], {"min": -0.5, "max": 0.25}, {}),
     "one attribute": (6, "Clip", [], {"min": 0.0}, {}),
     "bounds": (13, "Clip", bounds(-0.5, 0.25)[0], {}, bounds(-0.5, 0.25)[1]),
@@ -56,9 +58,9 @@ CASES: dict[str, tuple[int, str, list[str], dict[str, Any], dict[str, Array]]] =
 }
 
 
-def model_of(case: str) -> onnx.ModelProto:
+def model_of(case: Case) -> onnx.ModelProto:
     """Return the model of the operator between two convolutions."""
-    opset, op, names, attributes, arrays = CASES[case]
+    opset, op, names, attributes, arrays = case
     nodes = [
         helper.make_node("Conv", ["data", "w"], ["x"]),
         helper.make_node(op, ["x", *names], ["m"], **attributes),
@@ -75,21 +77,26 @@ def model_of(case: str) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
+def output_of(module: tvm.IRModule, data: Array) -> Array:
+    """Return the output of a module that was laid out."""
+    target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
+    machine = relax.VirtualMachine(tvm.compile(module, target=target), tvm.cpu())
+    output: Array = machine["main"](tvm.runtime.tensor(data)).numpy()
+    return output
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_operator_between_convolutions_needs_no_transpose(case: str) -> None:
     """Only input and output are transposed, and the output equals ONNX Runtime's."""
-    model = model_of(case)
+    model = model_of(CASES[case])
     data = draw(2, 3, 8, 9, seed=2)
 
     module = assign_layouts(import_graph(model))
 
     assert module.script().count("permute_dims(") <= 2
-    target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
-    machine = relax.VirtualMachine(tvm.compile(module, target=target), tvm.cpu())
     session = onnxruntime.InferenceSession(model.SerializeToString())
     (expected,) = session.run(None, {"data": data})
-    actual = machine["main"](tvm.runtime.tensor(data)).numpy()
-    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(output_of(module, data), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", [(1,), (8, 1, 1)])
@@ -106,6 +113,20 @@ def test_slopes_are_fused_into_the_convolution(
     names = names_of(save(nodes, (2, 3, 8, 9), weights), target)
 
     assert [name.split("_")[0] for name in names if "transpose" not in name] == ["conv2d"]
+
+
+def test_slopes_of_old_models_are_those_of_the_channels() -> None:
+    """Version 6 does not broadcast; ONNX Runtime refuses it."""
+    slopes, data = draw(8, seed=3), draw(2, 3, 8, 9, seed=2)
+
+    old, new = (
+        output_of(
+            assign_layouts(import_graph(model_of((opset, "PRelu", ["s"], {}, {"s": s})))), data
+        )
+        for opset, s in ((6, slopes), (16, slopes.reshape(8, 1, 1)))
+    )
+
+    np.testing.assert_allclose(old, new, rtol=1e-6)
 
 
 def test_bound_of_nan_is_none() -> None:

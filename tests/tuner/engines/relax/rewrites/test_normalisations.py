@@ -149,7 +149,7 @@ def test_a_group_norm_and_its_tail_agree(
 def test_an_instance_norm_between_convolutions_needs_no_transpose(
     scale: float, save: Save, target: TargetInfo, tmp_path: Path
 ) -> None:
-    """As a layer norm over the positions it would have its axes last."""
+    """A layer norm over the positions would need the channels first."""
     nodes = [
         _node("Conv", "data first", "x"),
         _node("InstanceNormalization", "x scale zeros", "n"),
