@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import TypeVar
 
 import tvm
 from tvm.s_tir import Schedule, ScheduleError
@@ -57,6 +58,7 @@ from tuner.engines.relax.weight_schedule import (
 )
 
 _LOG = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 # Smaller kernels end before a second core has begun: about 10 us.
 _MIN_PARALLEL_FLOP, _MIN_PARALLEL_BYTES = 1e6, 2**18
@@ -173,9 +175,9 @@ def _decide_products(
     *window, n_inputs = (extent for _, extent in tiles_of(spaces[0], REDUCTION))
     n_terms = math.prod(window) * n_inputs
     cycles = n_terms * product_cycles(extents, operands, registers)
-    tiles = _direct_tiles(module, extents, operands, registers, n_jobs)
-    direct_cycles = n_terms * _direct_cycles(tiles, extents, operands, registers)
-    kinds = [_decide_lanes(module, registers, n_jobs, min(cycles, direct_cycles))]
+    tiles = list(_guarded(_direct_tiles(module, extents, operands, registers, n_jobs)))
+    direct_cycles = _direct_cycles(tiles, extents, operands, registers)
+    kinds = [_decide_lanes(module, registers, n_jobs, min(cycles, n_terms * direct_cycles))]
     if len(extents) >= _MATRIX and not any(operand.group for operand in operands):
         padded = padded_tiles(extents, n_terms, operands, registers)
         if padded[0][1] < _MAX_PADDED * cycles:
@@ -183,7 +185,7 @@ def _decide_products(
             uneven = (
                 _decide_uneven(module, schedule_ragged, ragged, registers, n_jobs),
                 _decide_uneven(module, schedule_padded, padded, registers, n_jobs),
-                _attempts(module, (partial(schedule_direct, tile=tile) for tile in tiles)),
+                _decide_direct(module, tiles),
             )
             kinds.insert(0, _in_turns(*uneven))
             kinds.insert(0, _decide_lanes(module, registers, n_jobs, padded[0][1]))
@@ -192,13 +194,13 @@ def _decide_products(
     # Prefetches only pay off in some programs of a space; a search starts from these.
     marked = prefetch.spaces_with_prefetch(module, spaces)
     streamed = streamed_traces(marked, registers, operands, n_tiled)
-    direct = _attempts(module, (partial(schedule_direct, tile=tile) for tile in tiles))
+    direct = _decide_direct(module, tiles)
     grouped = _decide_grouped(module, spaces[0], operands, registers, n_jobs)
     tiled = tile_traces(spaces, registers, operands, n_tiled)
     streams = (
         math.prod(window) == 1
         and math.prod(extents[:-1]) <= _MAX_STREAMED_ROWS
-        and n_terms * streamed_cycles(extents, operands, registers) <= _MAX_STREAMED * direct_cycles
+        and streamed_cycles(extents, operands, registers) <= _MAX_STREAMED * direct_cycles
     )
     products = (streamed, direct, tiled) if streams else (direct, tiled, streamed)
     # A panel of a grouped convolution reads its weights once.
@@ -227,19 +229,18 @@ def _direct_tiles(
     operands: Sequence[Operand],
     registers: Registers,
     n_jobs: int,
-) -> list[DirectTile]:
-    """Return register tiles of rows by vectors, for numbers that whole vectors share."""
+) -> Iterator[DirectTile]:
+    """Yield register tiles of rows by vectors, for numbers that whole vectors share."""
     columns = len(extents) - 1
     are_shared = not any(each.group for each in operands) and not all(
         columns in each.axes for each in operands
     )
-    if step_loops.is_serial(module) or not are_shared:
-        return []
-    try:
-        return direct_tiles(extents, operands, registers, n_jobs)
-    except Exception:
-        _LOG.exception("a kind of schedules by rule fails")
-        return []
+    if are_shared and not step_loops.is_serial(module):
+        yield from direct_tiles(extents, operands, registers, n_jobs)
+
+
+def _decide_direct(module: tvm.IRModule, tiles: Iterable[DirectTile]) -> Iterator[Trace]:
+    return _attempts(module, (partial(schedule_direct, tile=tile) for tile in tiles))
 
 
 def _direct_cycles(
@@ -291,19 +292,19 @@ def _in_turns(*kinds: Iterable[Trace]) -> Iterator[Trace]:
     return (trace for turn in turns for trace in turn if trace is not None)
 
 
-def _guarded(kind: Iterable[Trace]) -> Iterator[Trace]:
-    """Return the traces of one kind; a failure ends this kind alone."""
+def _guarded(kind: Iterable[_T]) -> Iterator[_T]:
+    """Return the traces or tiles of one kind; a failure ends this kind alone."""
     return iter(partial(_next, iter(kind)), None)
 
 
-def _next(traces_: Iterator[Trace]) -> Trace | None:
-    """Return the next trace; None behind the last one and after a failure.
+def _next(kind: Iterator[_T]) -> _T | None:
+    """Return the next trace or tile; None behind the last one and after a failure.
 
     Generators do not yield inside of such a try: when the interpreter ends, those that are left
     would look up the errors, which are gone.
     """
     try:
-        return next(traces_, None)
+        return next(kind, None)
     except _MISFITS:
         return None
     except Exception:

@@ -160,10 +160,15 @@ def imbalance(extents: Sequence[int], tile: Sequence[int], n_cores: int) -> floa
 
     The tiles of a row of which the last is smaller belong to one job.
     """
-    if not any(extent % size for extent, size in zip(extents, tile, strict=True)):
+    if not _is_uneven(extents, tile):
         return 1.0
     n_shared = math.prod(tiles_to_share(extents, tile))
     return math.ceil(n_shared / n_cores) * n_cores / n_shared
+
+
+def _is_uneven(extents: Sequence[int], tile: Sequence[int]) -> bool:
+    """Return whether the last tile of some axis is smaller than the others."""
+    return any(extent % size for extent, size in zip(extents, tile, strict=False))
 
 
 def schedule_direct(schedule: Schedule, tile: DirectTile) -> None:
@@ -201,7 +206,8 @@ def place_tile(
     Raises:
         ScheduleError: If the workload is not one product; the schedule is then half done.
     """
-    is_uneven = _is_uneven(schedule, tile)
+    (result, *_) = schedule.get_output_blocks(schedule.get_sblock("root"))
+    is_uneven = _is_uneven(extents_of(schedule, result, SPATIAL), tile.inner)
     product, producers, last = _blocks(schedule, inlines_padding=not (is_uneven and copies_padding))
     loops = schedule.get_loops(last)
     if len(loops) != len(tile.inner):
@@ -227,13 +233,6 @@ def place_tile(
     if math.prod(tile.jobs) > 1:
         schedule.parallel(job)
     return product, list(own[: len(tile.inner)]), list(own[len(tile.inner) :])
-
-
-def _is_uneven(schedule: Schedule, tile: DirectTile) -> bool:
-    """Return whether the last tile of some axis of the result is smaller than the others."""
-    (result, *_) = schedule.get_output_blocks(schedule.get_sblock("root"))
-    extents = extents_of(schedule, result, SPATIAL)
-    return any(extent % size for extent, size in zip(extents, tile.inner, strict=False))
 
 
 def _blocks(

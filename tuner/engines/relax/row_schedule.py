@@ -31,11 +31,11 @@ from tuner.engines.relax.register_tiles import largest_divisor
 _MIN_VECTOR, _MAX_VECTOR = 8, 64
 # Iterations of a block inside a nest, over those of the block alone: more is repeated work.
 _MAX_REPETITION = 1.25
-# Comparisons of an axis with the first element of a part of a concatenation, and the most parts
-# that become loops of their own.
+# Comparisons of an axis with the first element of a part of a concatenation.
 _COMPARISONS = ("LT", "LE", "GE", "GT")
 # Comparisons, with the side of the number, of which the number begins a part: 24 <= x, x < 24.
 _BEGINS = (("LE", "left"), ("LT", "right"), ("GE", "right"), ("GT", "left"))
+# Parts that become loops of their own, at most.
 _MAX_PARTS = 32
 
 

@@ -66,7 +66,7 @@ def streamed_cycles(
     """Estimate the cycles of a product, whose weights were fetched, for one step of the reduction.
 
     Returns:
-        Infinity if there is no register tile.
+        Infinity without a register tile.
     """
     near = _near(operands)
     tiles = _tiles(extents, near, registers)
