@@ -139,5 +139,5 @@ def _burn(n_blocks: int) -> float:
     return time.perf_counter() - started
 
 
-def clock_secs(target: str) -> float | None:
+def clock_secs(target: str, period_secs: float) -> float | None:
     """Return None, because this engine has no clock kernel."""

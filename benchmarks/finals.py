@@ -1,27 +1,24 @@
 """Rank of the candidates in the search compared with that in the final of their task.
 
-Reads the databases that ``benchmarks.versus`` or a tuner left, and prints a JSON line for each: in
-how many races the final chose another winner, Spearman's rank correlation between the latencies of
-search and final, and what the winners of the search would cost the network.
+Reads the databases that ``benchmarks.versus`` or a tuner left, of earlier versions too, and prints
+a JSON line for each: in how many races the final chose another winner, Spearman's rank correlation
+between the latencies of search and final, and what the winners of the search would cost.
 
     python -m benchmarks.finals build/versus/*/data/records.db
 """
 
 import argparse
 import json
+import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import correlation, fmean, median
 from typing import Any
 
 import numpy as np
-from sqlalchemy import select
-from sqlalchemy.orm import Session
-
-from records import database
-from records.models import MeasureRecord, NetworkTask
 
 # Fewer rivals have a rank correlation of -1 or 1.
 _MIN_RIVALS = 3
@@ -64,23 +61,37 @@ def main() -> None:
 
 def races(file: Path) -> list[Race]:
     """Return the races of a database between two rivals and more, from their records."""
-    rivals: dict[int, list[MeasureRecord]] = defaultdict(list)
-    engine = database.connect_existing(f"sqlite:///{file}")
-    with Session(engine) as session:
-        weights = {row.task_id: row.weight for row in session.scalars(select(NetworkTask))}
-        stmt = select(MeasureRecord).where(MeasureRecord.confirmed_secs.is_not(None))
-        for record in session.scalars(stmt.order_by(MeasureRecord.id)):
-            rivals[record.task_id].append(record)
-    engine.dispose()
-    return [
-        Race(
-            weights.get(task_id, 1),
-            [_secs(record.run_secs, record.clock_factor) for record in records],
-            [_secs(record.confirmed_secs, record.confirmed_factor) for record in records],
+    rivals: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection:
+        weights = dict(connection.execute("SELECT task_id, weight FROM network_task"))
+        columns = [row[1] for row in connection.execute("PRAGMA table_info(measure_record)")]
+        # Databases of earlier versions have no factors.
+        search, final = (
+            name if name in columns else "1.0" for name in ("clock_factor", "confirmed_factor")
         )
-        for task_id, records in rivals.items()
-        if len(records) > 1
+        stmt = (
+            f"SELECT task_id, run_secs, {search}, confirmed_secs, {final} FROM measure_record "
+            "WHERE json_type(confirmed_secs) = 'array' ORDER BY id"
+        )
+        for task_id, run_secs, factor, confirmed_secs, confirmed_factor in connection.execute(stmt):
+            pair = (_secs(run_secs, factor), _secs(confirmed_secs, confirmed_factor))
+            rivals[task_id].append(pair)
+    return [
+        Race(weights.get(task_id, 1), *map(list, zip(*pairs, strict=True)))
+        for task_id, pairs in rivals.items()
+        if len(pairs) > 1
     ]
+
+
+def repeated_share(file: Path) -> float:
+    """Return the share of timed candidates of which a sample was disturbed and taken again."""
+    stmt = (
+        "SELECT avg(coalesce(json_extract(conditions, '$.repeated'), 0) > 0) FROM measure_record "
+        "WHERE json_type(run_secs) = 'array'"
+    )
+    with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection:
+        (share,) = connection.execute(stmt).fetchone()
+    return round(share or 0.0, 3)
 
 
 def summarise(finals: Sequence[Race]) -> dict[str, Any]:
@@ -101,8 +112,9 @@ def _ranks(values: Sequence[float]) -> list[int]:
     return [int(rank) for rank in np.argsort(np.argsort(values))]
 
 
-def _secs(samples: Sequence[float] | None, clock_factor: float | None) -> float:
-    return median(samples or ()) * (clock_factor or 1.0)
+def _secs(samples: str, clock_factor: float | None) -> float:
+    secs: list[float] = json.loads(samples)
+    return median(secs) * (clock_factor or 1.0)
 
 
 if __name__ == "__main__":

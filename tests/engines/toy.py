@@ -229,5 +229,5 @@ def _features(task: str, index: int) -> np.ndarray[tuple[int, int], np.dtype[np.
     return rows
 
 
-def clock_secs(target: str) -> float | None:
+def clock_secs(target: str, period_secs: float) -> float | None:
     """Return None, because this engine has no clock kernel."""

@@ -230,11 +230,13 @@ def test_upgrade_gives_jobs_their_owners(engine: Engine) -> None:
     assert differences(engine) == []
 
 
-@pytest.mark.parametrize(("revision", "clock_factor"), [("0004", None), ("0010", 0.5)])
+@pytest.mark.parametrize(
+    ("revision", "clock_factor"), [("0004", None), ("0010", 0.5), ("0011", 0.5)]
+)
 def test_downgrade_forgets_the_clock(
     engine: Engine, revision: str, clock_factor: float | None
 ) -> None:
-    """Revision 0004 has no clock factors, 0010 times of another kernel; latencies stay."""
+    """Revision 0004 has no clock factors, 0010 and 0011 other kernels; latencies stay."""
     with database.sessions(engine).begin() as session:
         targets.clock_reference(session, make.target(session), 0.1)
         new = make.timed(make.task(session), "t", 1.0, clock_factor=0.5)

@@ -48,7 +48,8 @@ class LibraryRuns:
     """A library that runs.
 
     Attributes:
-        clock_target: CPU target whose clock kernel is timed after each turn; empty for none.
+        clock_target: CPU target whose clock kernel is timed after each turn, over periods as long
+            as a run; empty for none.
         clocks: Those times, seconds.
     """
 
@@ -66,14 +67,15 @@ class LibraryRuns:
             self.engine, "run_network", request, timeout_secs=_TIMEOUT_SECS
         )
         if n_runs and self.clock_target:
-            self._read_clock()
+            self._read_clock(median(secs))
         return secs
 
-    def _read_clock(self) -> None:
+    def _read_clock(self, period_secs: float) -> None:
         secs: float | None = self.worker.call(
             self.engine,
             "clock_secs",
             self.clock_target,
+            period_secs,
             timeout_secs=_TIMEOUT_SECS,
             returns=float | None,
         )

@@ -294,7 +294,6 @@ class RunRequest:
             the inputs of the last. Empty for no comparison.
         evaluator: Settings for timing.
         best_secs: Best latency of the task, seconds; slower candidates are timed briefly.
-        time_clock: True to time the engine's clock kernel as well, where it has one.
     """
 
     artifact: str
@@ -302,7 +301,6 @@ class RunRequest:
     references: tuple[str, ...]
     evaluator: EvaluatorSettings
     best_secs: float = float("inf")
-    time_clock: bool = False
 
 
 @dataclass(frozen=True)
@@ -311,8 +309,8 @@ class RunResult:
 
     ``conditions`` are those of the device during the run, as far as it reports them: clocks in MHz,
     temperature in degrees Celsius, and under ``throttled`` the list of reasons why it ran below
-    its speed. ``clock_secs`` is the time of the clock kernel just before, a fixed kernel of the
-    engine that tells how fast the device is; None if it was not timed.
+    its speed. ``clock_secs`` is the time of the clock kernel beside the samples, a fixed kernel of
+    the engine that tells how fast the device is; None if it was not timed.
     """
 
     run_secs: tuple[float, ...] | None = None
@@ -627,5 +625,10 @@ class Engine(Protocol):
     def run_network(self, request: NetworkRun) -> tuple[float, ...]:
         """Run a library and return its samples, seconds."""
 
-    def clock_secs(self, target: str) -> float | None:
-        """Time the engine's clock kernel on a CPU, seconds; None where there is none."""
+    def clock_secs(self, target: str, period_secs: float) -> float | None:
+        """Time the engine's clock kernel on a CPU, seconds; None where there is none.
+
+        Args:
+            target: Canonical JSON of the target.
+            period_secs: Readings are averaged over periods of this length, and the median counts.
+        """

@@ -1,8 +1,9 @@
-"""Clock kernel: a product on all cores that is timed beside candidates to see the device drift.
+"""Clock kernel: a product on all cores that is timed beside every sample to see the device drift.
 
 It loads the vector units of every core as tuned kernels do: a scalar loop on one core does not slow
 down when they do. Its operands stay in the first cache of each core, so that its time follows the
-clock alone and not other users of the caches, see docs/decisions/0036 and 0083.
+clock alone and not other users of the caches, and is short enough to see bursts of less than a
+millisecond, see docs/decisions/0036, 0083 and 0087.
 ``target.clock_secs`` holds its first time: another kernel needs a migration that clears it.
 """
 
@@ -12,11 +13,11 @@ import numpy as np
 
 from tuner.devices.cpu_caches import n_cores
 
-# A register tile of 4 x 32 sums of 64 terms reads 9 KB, and is computed again 3,200 times.
+# A register tile of 4 x 32 sums of 64 terms reads 9 KB, and is computed again 400 times.
 _N_ROWS = 4
 _N_LANES = 32
 _N_TERMS = 64
-_N_TURNS = 3200
+_N_TURNS = 400
 
 
 def define(te: Any) -> list[Any]:

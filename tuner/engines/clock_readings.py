@@ -1,53 +1,76 @@
-"""Time of a clock kernel now, from its last readings.
+"""Readings of the clock kernel in this process: how fast the cores are, moment by moment.
 
-One reading of an undisturbed device varies by some 3 %, as much as the drift that it is to show;
-the median of the readings of the last seconds varies by less than 1 %.
+On a shared host the second hardware thread of a core may belong to another virtual machine. While
+that one computes, the core runs at half of its speed, for a fraction of a millisecond or for
+minutes, and nothing that Linux counts shows it. The clock kernel does: it is read before and after
+every sample.
 """
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 
-# Readings that count: as many as candidates that are timed in some three seconds.
-_N_READINGS = 15
-# Readings come before the first that counts: a device that rested is faster than one at work.
+# Readings for this long come before those that count: a device that rested is faster than one at
+# work.
 _WARM_UP_SECS = 0.2
-# Readings further apart than the largest pause show another state of the device, and so do
-# readings that differ by more than the largest step.
 _MAX_PAUSE_SECS = 10.0
-_MAX_STEP = 0.1
+# A reading that takes longer than the fastest of the last seconds by more than this shows a core
+# that is shared. A speed that lasts longer is the speed of the device.
+_MAX_SLOWDOWN = 1.15
+_MEMORY_SECS = 10.0
+# Periods over which readings are averaged, at least, and their least time together.
+_MIN_PERIODS = 3
+_MIN_SECS = 0.02
 
 
-@dataclass
 class ClockReadings:
-    """The last readings of a clock kernel in this process, latest last."""
+    """Readings of a clock kernel, and the speed that the cores have undisturbed.
 
-    _readings: deque[float] = field(default_factory=lambda: deque(maxlen=_N_READINGS))
-    _read_at: float = -float("inf")
+    Args:
+        run: Runs the kernel once.
+    """
 
-    def read(self, take: Callable[[], float | None]) -> float | None:
-        """Return the time of the clock kernel now, seconds; None if no reading succeeds.
+    def __init__(self, run: Callable[[], object]) -> None:
+        self._run = run
+        self._read_at = -math.inf
+        # Readings of the last seconds that are faster than all later ones, with their times: the
+        # first is the fastest.
+        self._fastest: deque[tuple[float, float]] = deque()
 
-        It is the median of the last readings that are within 10 % of the latest one. After a
-        pause, readings are taken for 0.2 s first.
-
-        Args:
-            take: Reads the kernel once, seconds; None for a reading that was disturbed.
-        """
-        started = time.monotonic()
+    def read(self) -> float:
+        """Run the kernel once and return its time, seconds; after a pause it warms up first."""
+        started = time.perf_counter()
         if started - self._read_at > _MAX_PAUSE_SECS:
-            self._readings.clear()
-            while time.monotonic() < started + _WARM_UP_SECS:
-                self._add(take())
-        self._add(take())
-        if not self._readings:
-            return None
-        latest = self._readings[-1]
-        return median(one for one in self._readings if abs(one / latest - 1.0) <= _MAX_STEP)
+            while time.perf_counter() < started + _WARM_UP_SECS:
+                self._run()
+            started = time.perf_counter()
+        self._run()
+        self._read_at = time.perf_counter()
+        secs = self._read_at - started
+        while self._fastest and self._fastest[-1][1] >= secs:
+            self._fastest.pop()
+        self._fastest.append((self._read_at, secs))
+        while self._fastest[0][0] < self._read_at - _MEMORY_SECS:
+            self._fastest.popleft()
+        return secs
 
-    def _add(self, secs: float | None) -> None:
-        if secs is not None:
-            self._readings.append(secs)
-            self._read_at = time.monotonic()
+    def is_slow(self, secs: float) -> bool:
+        """Return whether a reading shows a core that something else slowed down."""
+        return bool(self._fastest) and secs > _MAX_SLOWDOWN * self._fastest[0][1]
+
+    def average(self, period_secs: float) -> float:
+        """Return the time of the kernel as work of some length sees it, seconds.
+
+        Long work takes the mean of slow and fast moments, short work mostly runs in one of them:
+        readings are averaged over periods as long as the work, and the median period counts.
+        """
+        means: list[float] = []
+        ends = time.perf_counter() + _MIN_SECS
+        while len(means) < _MIN_PERIODS or time.perf_counter() < ends:
+            readings = [self.read()]
+            while sum(readings) < period_secs:
+                readings.append(self.read())
+            means.append(fmean(readings))
+        return median(means)

@@ -1,16 +1,20 @@
 """Sampling of run times: how many samples, which are taken again, and what they went through.
 
-Contention only ever makes a sample longer. A sample during which something else used the cores is
-therefore taken again, and never stands for the candidate while there are enough others.
+Contention only ever makes a sample longer. A sample during which something else used the cores, or
+beside which the clock kernel was slow, is therefore taken again, and never stands for the candidate
+while there are enough others.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from statistics import fmean, median
 from typing import Any
 
 from tuner.devices import cpu_contention, gpus
-from tuner.engines.base import EvaluatorSettings, RunRequest
+from tuner.engines.base import EvaluatorSettings, RunRequest, RunResult
+from tuner.engines.clock_readings import ClockReadings
 
 # A candidate this many times slower than the best gets the fewest samples: it cannot win.
 _HOPELESS = 3.0
@@ -20,19 +24,22 @@ _MAX_SAMPLES = 24
 # bursts of a few milliseconds cost little, and a machine that is never free an eighth of a second.
 _ATTEMPTS = 6
 _MIN_REST_SECS = 0.002
+# Attempts for samples beyond the fewest, which only narrow the median down.
+_MORE_ATTEMPTS = 1
 # A few samples this many times longer than the shortest were disturbed, whatever the counters say.
 _OUTLIER = 1.5
-
-# Settings of a clock kernel, which few samples suffice for: the shortest counts.
-CLOCK_SETTINGS = EvaluatorSettings(repeat=5, min_repeat_ms=0)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample, seconds; disturbed if something else used the cores at the same time."""
+    """One sample, seconds; disturbed if something else used the cores at the same time.
+
+    ``clock_secs`` is the time of the clock kernel around it; None if it was not timed.
+    """
 
     secs: float
     disturbed: bool = False
+    clock_secs: float | None = None
 
 
 # Takes a number of samples.
@@ -41,10 +48,23 @@ TakeSamples = Callable[[int], Sequence[Sample]]
 
 @dataclass(frozen=True)
 class Sampled:
-    """The samples of a candidate, seconds, and the part of its conditions that concerns them."""
+    """The samples of a candidate, seconds, and the part of its conditions that concerns them.
+
+    ``clock_secs`` is the median time of the clock kernel beside them; None if it was not timed.
+    """
 
     run_secs: tuple[float, ...]
     conditions: dict[str, Any]
+    clock_secs: float | None = None
+
+    def result(self, verdict: RunResult) -> RunResult:
+        """Return the result of a candidate that was found correct."""
+        return replace(
+            verdict,
+            run_secs=self.run_secs,
+            conditions=self.conditions or None,
+            clock_secs=self.clock_secs,
+        )
 
 
 def sample(take: TakeSamples, request: RunRequest) -> Sampled:
@@ -62,56 +82,51 @@ def sample(take: TakeSamples, request: RunRequest) -> Sampled:
     settings = request.evaluator
     # Half of the time-out is left for loading and comparing.
     sampling = _Sampling(take, time.monotonic() + settings.timeout_secs / 2)
-    sampling.collect(settings.repeat)
+    sampling.collect(settings.repeat, _ATTEMPTS)
     typical = sampling.shortest
     if settings.cache_flush and typical <= _HOPELESS * request.best_secs:
         n_samples = settings.min_repeat_ms / 1e3 / max(typical * settings.number, 1e-9)
-        sampling.collect(min(round(n_samples), _MAX_SAMPLES))
+        sampling.collect(min(round(n_samples), _MAX_SAMPLES), _MORE_ATTEMPTS)
     return sampling.result(settings.repeat)
-
-
-def read_clock(take: TakeSamples) -> float | None:
-    """Return the time of a clock kernel, seconds; None if it was disturbed all the time."""
-    sampled = sample(take, RunRequest("", "", (), CLOCK_SETTINGS))
-    return None if sampled.conditions.get("disturbed") else min(sampled.run_secs)
 
 
 @dataclass
 class _Sampling:
-    """Samples of one candidate so far, seconds."""
+    """Samples of one candidate so far."""
 
     take: TakeSamples
     deadline: float
-    clean: list[float] = field(default_factory=list)
-    disturbed: list[float] = field(default_factory=list)
-    n_attempts: int = 0
+    clean: list[Sample] = field(default_factory=list)
+    disturbed: list[Sample] = field(default_factory=list)
 
     @property
     def shortest(self) -> float:
-        """Shortest sample, which is the nearest to an undisturbed one."""
-        return min(self.clean or self.disturbed)
+        """Shortest sample, which is the nearest to an undisturbed one, seconds."""
+        return min(each.secs for each in self.clean or self.disturbed)
 
-    def collect(self, n_samples: int) -> None:
-        """Take samples until this many are undisturbed, or attempts or time run out."""
-        while len(self.clean) < n_samples:
-            batch = self.take(n_samples - len(self.clean))
-            self._sort(batch)
-            if len(self.clean) >= n_samples:
+    def collect(self, n_samples: int, n_attempts: int) -> None:
+        """Take samples until this many are undisturbed, or attempts or time run out.
+
+        Each attempt takes twice as many for one that is missing as the attempt before.
+        """
+        if len(self.clean) < n_samples:
+            self._sort(self.take(n_samples - len(self.clean)))
+        for doubled in (2**attempt for attempt in range(n_attempts)):
+            n_missing = n_samples - len(self.clean)
+            rest_secs = _MIN_REST_SECS * doubled
+            if n_missing <= 0 or time.monotonic() + rest_secs > self.deadline:
                 return
-            rest_secs = _MIN_REST_SECS * 2**self.n_attempts
-            if self.n_attempts == _ATTEMPTS or time.monotonic() + rest_secs > self.deadline:
-                return
-            self.n_attempts += 1
             time.sleep(rest_secs)
+            self._sort(self.take(min(n_missing * doubled, max(n_missing, _MAX_SAMPLES))))
 
     def _sort(self, batch: Sequence[Sample]) -> None:
-        limit = _OUTLIER * min([*self.clean, *(taken.secs for taken in batch)])
+        limit = _OUTLIER * min(taken.secs for taken in [*self.clean, *batch])
         n_long = sum(taken.secs > limit for taken in batch)
         # Where most are long, the kernel is like that.
         has_outliers = 2 * n_long < len(batch)
         for taken in batch:
             is_outlier = has_outliers and taken.secs > limit
-            (self.disturbed if taken.disturbed or is_outlier else self.clean).append(taken.secs)
+            (self.disturbed if taken.disturbed or is_outlier else self.clean).append(taken)
 
     def result(self, n_samples: int) -> Sampled:
         """Return at least this many samples, and how they came about."""
@@ -121,36 +136,84 @@ class _Sampling:
             conditions["repeated"] = len(self.disturbed)
         if missing:
             conditions["disturbed"] = True
-        return Sampled((*self.clean, *sorted(self.disturbed)[:missing]), conditions)
+        shortest = sorted(self.disturbed, key=lambda taken: taken.secs)
+        samples = [*self.clean, *shortest[:missing]]
+        clock_secs = _typical(taken.clock_secs for taken in samples)
+        return Sampled(tuple(taken.secs for taken in samples), conditions, clock_secs)
 
 
 class SampleHook:
-    """Function that a time evaluator calls before each sample: it restores the caches.
+    """Function that a time evaluator calls before each sample.
+
+    It restores the caches, and reads the clock before and after every sample.
 
     Args:
         restore_caches: Puts the caches into the state in which the kernel is timed.
+        clock: Clock of the device; None for none.
     """
 
-    def __init__(self, restore_caches: Callable[[], None]) -> None:
+    def __init__(
+        self, restore_caches: Callable[[], None], clock: ClockReadings | None = None
+    ) -> None:
         self._restore_caches = restore_caches
-        self._starts: list[cpu_contention.Reading] = []
-        self._ends: list[cpu_contention.Reading] = []
+        self._clock = clock
+        self._starts: list[_Moment] = []
+        self._ends: list[_Moment] = []
 
     def __call__(self, *_arguments: Any) -> None:
         """End the sample before, if there is one, and prepare the next."""
         if self._starts:
-            self._ends.append(cpu_contention.read())
+            self._end()
         self._restore_caches()
-        self._starts.append(cpu_contention.read())
+        clock_secs = self._read_clock()
+        self._starts.append(_Moment(cpu_contention.read(), clock_secs))
 
     def samples(self, secs: Sequence[float], settings: EvaluatorSettings) -> list[Sample]:
         """Return the samples that were taken since the hook was made."""
-        ends = [*self._ends, cpu_contention.read()]
+        self._end()
         shortest = 0.0 if settings.cache_flush else settings.min_repeat_ms / 1e3
         return [
-            Sample(one, start.is_disturbed_until(end, max(one * settings.number, shortest)))
-            for one, start, end in zip(secs, self._starts, ends, strict=True)
+            self._sample(one, start, end, max(one * settings.number, shortest))
+            for one, start, end in zip(secs, self._starts, self._ends, strict=True)
         ]
+
+    def _end(self) -> None:
+        counters = cpu_contention.read()
+        self._ends.append(_Moment(counters, self._read_clock()))
+
+    def _read_clock(self) -> float | None:
+        return None if self._clock is None else self._clock.read()
+
+    def _sample(self, secs: float, start: "_Moment", end: "_Moment", lasted: float) -> Sample:
+        is_disturbed = start.counters.is_disturbed_until(end.counters, lasted)
+        if self._clock is None or start.clock_secs is None or end.clock_secs is None:
+            return Sample(secs, is_disturbed)
+        clocks = (start.clock_secs, end.clock_secs)
+        is_slow = any(map(self._clock.is_slow, clocks))
+        return Sample(secs, is_disturbed or is_slow, fmean(clocks))
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """Counters of the machine, and the time of the clock kernel, beside a sample."""
+
+    counters: cpu_contention.Reading
+    clock_secs: float | None
+
+
+def merge(turns: Sequence[Sampled]) -> Sampled:
+    """Merge the samples of one candidate from several turns."""
+    return Sampled(
+        tuple(secs for turn in turns for secs in turn.run_secs),
+        reduce(merge_conditions, (turn.conditions for turn in turns), {}),
+        _typical(turn.clock_secs for turn in turns),
+    )
+
+
+def _typical(clocks: Iterable[float | None]) -> float | None:
+    """Return the median of the times that are known; None if there is none."""
+    known = [secs for secs in clocks if secs is not None]
+    return median(known) if known else None
 
 
 def merge_conditions(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

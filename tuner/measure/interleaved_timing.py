@@ -96,10 +96,8 @@ class InterleavedTiming:
     ) -> list[RunResult]:
         setup = self._setup
         requests = [
-            RunRequest(
-                artifact, setup.target, self._references, setup.evaluator, time_clock=not number
-            )
-            for number, artifact in enumerate(artifacts)
+            RunRequest(artifact, setup.target, self._references, setup.evaluator)
+            for artifact in artifacts
         ]
         timeout = setup.evaluator.timeout_secs * len(artifacts) * n_turns
         try:

@@ -42,8 +42,6 @@ async def run_artifact(
     device: Device,
     references: tuple[str, ...],
     best_secs: float,
-    *,
-    time_clock: bool = False,
 ) -> RunResult:
     """Verify and time an artifact on a device that the caller has acquired.
 
@@ -53,7 +51,6 @@ async def run_artifact(
         device: Device that runs it.
         references: Files with expected outputs; empty to skip verification.
         best_secs: Latency from which on it is timed briefly, seconds.
-        time_clock: True to time the engine's clock kernel as well.
 
     Returns:
         The samples, or the error.
@@ -62,7 +59,7 @@ async def run_artifact(
         DiskFull: If the disk is full.
         DeviceLost: If the device was lost.
     """
-    request = RunRequest(artifact, setup.target, references, setup.evaluator, best_secs, time_clock)
+    request = RunRequest(artifact, setup.target, references, setup.evaluator, best_secs)
     timeout = setup.evaluator.timeout_secs
     return await result_of(
         RUNNING,
@@ -205,7 +202,6 @@ class RoundMeasurement:
                 self._device,
                 self._references,
                 self._best_secs,
-                time_clock=True,
             )
         except DeviceLost:
             self._blame(candidate)

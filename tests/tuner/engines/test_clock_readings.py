@@ -1,97 +1,88 @@
-"""The time of the clock kernel is steadier than its readings, and follows steps at once."""
+"""Readings of the clock kernel tell a core that is shared from a device that is slow."""
 
-from collections.abc import Callable, Iterator
+from itertools import chain, cycle, repeat
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 from tuner.engines.clock_readings import ClockReadings
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-class Seconds:
-    """A clock that a reading moves on by as much as the test says."""
+
+class Machine:
+    """A machine on which every run of the kernel takes the next of some times."""
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.secs: Iterator[float] = repeat(1e-4)
 
-    def monotonic(self) -> float:
+    def perf_counter(self) -> float:
         """Return the time."""
         return self.now
 
+    def run(self) -> None:
+        """Run the kernel."""
+        self.now += next(self.secs)
+
 
 @pytest.fixture
-def seconds(monkeypatch: pytest.MonkeyPatch) -> Seconds:
-    """Clock of the module under test."""
-    clock = Seconds()
-    monkeypatch.setattr("tuner.engines.clock_readings.time.monotonic", clock.monotonic)
-    return clock
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Machine that the module under test runs on."""
+    machine = Machine()
+    monkeypatch.setattr("tuner.engines.clock_readings.time.perf_counter", machine.perf_counter)
+    return machine
 
 
-def taker(seconds: Seconds, readings: Iterator[float | None]) -> Callable[[], float | None]:
-    """Return a function that takes the next reading, which lasts 10 ms."""
+def test_a_core_that_is_shared_is_slow(machine: Machine) -> None:
+    """Readings are compared with the fastest of the last seconds."""
+    clock = ClockReadings(machine.run)
+    clock.read()
+    machine.secs = iter([1.1e-4, 2e-4])
 
-    def take() -> float | None:
-        seconds.now += 0.01
-        return next(readings)
-
-    return take
-
-
-def scattered(around: float, seed: int) -> Iterator[float]:
-    """Return readings with the scatter that an undisturbed machine showed."""
-    rng = np.random.default_rng(seed)
-    while True:
-        yield around * float(rng.normal(1.0, 0.025))
+    assert not clock.is_slow(clock.read())
+    assert clock.is_slow(clock.read())
 
 
-def test_scatter_of_readings_is_averaged_out(seconds: Seconds) -> None:
-    """Readings that scatter by 2.5 % give times that scatter by a third of that."""
-    clock = ClockReadings()
-    take = taker(seconds, scattered(2e-4, 0))
+def test_a_speed_that_lasts_is_that_of_the_device(machine: Machine) -> None:
+    """Later, a throttled device is slow no more; when it recovers, the slow speed is."""
+    clock = ClockReadings(machine.run)
+    clock.read()
+    machine.secs = repeat(2e-4)
+    first = clock.read()
+    assert clock.is_slow(first)
+    for _ in range(40):
+        machine.now += 0.3
+        last = clock.read()
+    assert not clock.is_slow(last)
 
-    times = np.array([clock.read(take) for _ in range(200)])
+    machine.secs = repeat(1e-4)
+    clock.read()
 
-    assert times.std() / 2e-4 < 0.011
-    assert abs(times.mean() / 2e-4 - 1.0) < 0.005
-
-
-def test_a_step_is_followed_at_once(seconds: Seconds) -> None:
-    """A device that halves its speed is not compared with the readings before."""
-    clock = ClockReadings()
-    fast, slow = (taker(seconds, scattered(around, 1)) for around in (2e-4, 4e-4))
-    for _ in range(20):
-        clock.read(fast)
-
-    assert clock.read(slow) == pytest.approx(4e-4, rel=0.1)
+    assert clock.is_slow(last)
 
 
-def test_readings_before_a_pause_do_not_count(seconds: Seconds) -> None:
-    """A device that rested is warmed up, and read again."""
-    clock = ClockReadings()
-    assert clock.read(taker(seconds, scattered(2e-4, 2))) == pytest.approx(2e-4, rel=0.03)
-    seconds.now += 60.0
-
-    assert clock.read(taker(seconds, iter([*[2.1e-4] * 30]))) == 2.1e-4
-
-
-def test_disturbed_readings_do_not_count(seconds: Seconds) -> None:
-    """The readings before stand in; without any, the time is unknown."""
-    clock = ClockReadings()
-    never = taker(seconds, iter([None] * 100))
-
-    assert clock.read(never) is None
-    assert clock.read(taker(seconds, iter([2e-4] * 30))) == 2e-4
-    assert clock.read(never) == 2e-4
+def test_a_device_that_rested_warms_up(machine: Machine) -> None:
+    """Its first runs are faster than those at work, and no measure for them."""
+    clock = ClockReadings(machine.run)
+    for _ in range(2):
+        machine.secs = chain(repeat(0.5e-4, 100), repeat(1e-4))
+        assert clock.read() == pytest.approx(1e-4)
+        assert not clock.is_slow(clock.read())
+        machine.now += 60.0
 
 
-def test_old_readings_do_not_stand_in_for_ever(seconds: Seconds) -> None:
-    """A device that stays disturbed has no known time."""
-    clock = ClockReadings()
-    assert clock.read(taker(seconds, iter([2e-4] * 30))) == 2e-4
+@pytest.mark.parametrize(
+    ("period_secs", "expected"),
+    [(0.0, 1e-4), (0.1, 1.25e-4)],
+    ids=["as short as the kernel", "much longer"],
+)
+def test_long_work_takes_the_mean_of_slow_and_fast_moments(
+    machine: Machine, period_secs: float, expected: float
+) -> None:
+    """Short work mostly runs in fast ones, where a quarter of the time is slow."""
+    clock = ClockReadings(machine.run)
+    machine.secs = cycle([1e-4, 1e-4, 1e-4, 2e-4])
 
-    never = taker(seconds, iter([None] * 100))
-    for _ in range(3):
-        seconds.now += 4.0
-        last = clock.read(never)
-
-    assert last is None
+    assert clock.average(period_secs) == pytest.approx(expected, rel=0.01)

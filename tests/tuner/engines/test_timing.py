@@ -2,12 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from tuner.devices import cpu_contention
+from tuner.devices.cpu_contention import Reading
 from tuner.engines import timing
 from tuner.engines.base import EvaluatorSettings, RunRequest
-from tuner.engines.timing import Sample
+from tuner.engines.timing import Sample, SampleHook
+
+if TYPE_CHECKING:
+    from tuner.engines.clock_readings import ClockReadings
 
 SETTINGS = EvaluatorSettings(repeat=3, min_repeat_ms=0)
 REQUEST = RunRequest("", "{}", (), SETTINGS)
@@ -67,9 +73,9 @@ def test_disturbed_samples_are_taken_again_and_left_out(no_rest: list[float]) ->
 
     sampled = timing.sample(kernel.take, REQUEST)
 
-    assert sampled.run_secs == (1.0, 1.1, 1.2)
+    assert sampled.run_secs == (1.0, 1.1, 1.2, 1.2)
     assert sampled.conditions == {"repeated": 3}
-    assert kernel.batches == [3, 2, 1]
+    assert kernel.batches == [3, 2, 2]
     assert no_rest == [0.002, 0.004]
 
 
@@ -132,10 +138,62 @@ def test_a_kernel_that_is_mostly_long_is_like_that() -> None:
     assert timing.sample(kernel.take, REQUEST).run_secs == (1.0, 1.6, 1.7)
 
 
-def test_the_clock_is_the_shortest_undisturbed_sample() -> None:
-    """A clock that was disturbed all the time tells nothing."""
-    assert timing.read_clock(Kernel(*disturbed(0.5), *clean(3.0, 2.0, 2.5)).take) == 2.0
-    assert timing.read_clock(Kernel(*disturbed(0.5)).take) is None
+def test_samples_beyond_the_fewest_are_seldom_taken_again(no_rest: list[float]) -> None:
+    """They narrow the median down, and are not worth an eighth of a second of rests."""
+    settings = replace(SETTINGS, min_repeat_ms=10_000)
+    kernel = Kernel(*clean(1.0, 1.0, 1.0), *disturbed(1.4))
+
+    sampled = timing.sample(kernel.take, replace(REQUEST, evaluator=settings, best_secs=1.0))
+
+    assert sampled.run_secs == (1.0, 1.0, 1.0)
+    assert sampled.conditions == {"repeated": 14}
+    assert no_rest == [0.002]
+
+
+class Clock:
+    """A clock kernel whose times are given; above 1.5 the core is shared."""
+
+    def __init__(self, *readings: float) -> None:
+        self._readings = iter(readings)
+
+    def read(self) -> float:
+        """Return the next time."""
+        return next(self._readings)
+
+    def is_slow(self, secs: float) -> bool:
+        """Return whether it is above 1.5."""
+        return secs > 1.5
+
+
+def test_samples_beside_a_slow_clock_are_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is read before and after each sample; either may show that a core is shared."""
+    monkeypatch.setattr(cpu_contention, "read", lambda: Reading(0.0, 0, 0))
+    readings = (1.0, 1.2, 1.0, 2.0, 2.0, 1.0)
+    hook = SampleHook(lambda: None, cast("ClockReadings", Clock(*readings)))
+    for _ in range(3):
+        hook()
+
+    samples = hook.samples([0.1, 0.2, 0.3], SETTINGS)
+
+    assert samples == [
+        Sample(0.1, disturbed=False, clock_secs=1.1),
+        Sample(0.2, disturbed=True, clock_secs=1.5),
+        Sample(0.3, disturbed=True, clock_secs=1.5),
+    ]
+
+
+def test_the_clock_of_a_candidate_is_that_of_its_samples() -> None:
+    """Samples that were left out do not count, and turns are merged."""
+    samples = [Sample(1.0, clock_secs=1.0), Sample(2.0, disturbed=True, clock_secs=9.0)]
+    kernel = Kernel(*samples, Sample(1.1, clock_secs=1.2), Sample(1.2, clock_secs=1.1))
+
+    sampled = timing.sample(kernel.take, REQUEST)
+    merged = timing.merge([sampled, replace(sampled, clock_secs=1.3)])
+
+    assert sampled.clock_secs == 1.1
+    assert merged.clock_secs == pytest.approx(1.2)
+    assert merged.run_secs == 2 * sampled.run_secs
+    assert merged.conditions == {"repeated": 2}
 
 
 def test_conditions_of_turns_add_up() -> None:

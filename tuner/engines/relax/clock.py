@@ -1,48 +1,35 @@
-"""Times of the clock kernel in this process."""
+"""Clock kernel of this process."""
 
 import logging
-from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import te
 
-from tuner.engines import clock_kernel, timing
+from tuner.engines import clock_kernel
 from tuner.engines.clock_readings import ClockReadings
 from tuner.engines.relax.targets import make_target
-from tuner.engines.timing import Sample, SampleHook
 
 _LOG = logging.getLogger(__name__)
-_HOOK = "tuner.before_clock"
-_READINGS = ClockReadings()
 
 
-def clock_secs(target: str) -> float | None:
-    """Return the time of the clock kernel now, seconds; None if it fails or stays disturbed."""
-    try:
-        module, arguments = _load(target)
-    except Exception:  # no candidate fails for want of a clock
-        _LOG.exception("the clock kernel cannot be built for %s", target)
-        return None
-
-    def take(repeat: int) -> Sequence[Sample]:
-        hook = SampleHook(lambda: None)
-        tvm_ffi.register_global_func(_HOOK, hook, override=True)
-        evaluator = module.time_evaluator(
-            "main", tvm.cpu(), repeat=repeat, f_preproc=_HOOK, number=1
-        )
-        return hook.samples(evaluator(*arguments).results, timing.CLOCK_SETTINGS)
-
-    return _READINGS.read(lambda: timing.read_clock(take))
+def clock_secs(target: str, period_secs: float) -> float | None:
+    """Return the time of the clock kernel over periods of a length; see :class:`Engine`."""
+    clock = readings(target)
+    return None if clock is None else clock.average(period_secs)
 
 
 @lru_cache(maxsize=1)
-def _load(target: str) -> tuple[Any, list[Any]]:
-    """Build the kernel once in a process; return it and its arguments."""
-    module = tvm.tirx.build(_schedule().mod, target=make_target(target, intrinsics=False))
-    return module, [tvm.runtime.tensor(array) for array in clock_kernel.arguments()]
+def readings(target: str) -> ClockReadings | None:
+    """Return the clock for a target, built once in a process; None if that fails."""
+    try:
+        module = tvm.tirx.build(_schedule().mod, target=make_target(target, intrinsics=False))
+        arguments = [tvm.runtime.tensor(array) for array in clock_kernel.arguments()]
+        return ClockReadings(partial(module["main"], *arguments))
+    except Exception:  # no candidate fails for want of a clock
+        _LOG.exception("the clock kernel cannot be built for %s", target)
+        return None
 
 
 def _schedule() -> Any:

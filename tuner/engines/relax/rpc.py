@@ -94,10 +94,6 @@ class RemoteDevice:
         """Return no conditions."""
         return {}
 
-    def clock_secs(self, target: str) -> float | None:  # noqa: ARG002
-        """Return None: a session would upload and run another kernel for every round."""
-        return None
-
     def check_after(self, target: str, error: Exception) -> None:
         """Do nothing: a session ends with its call."""
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from tuner.engines.cache_state import Arguments
 from tuner.engines.relax import build as artifacts
 from tuner.engines.relax import timing
 from tuner.engines.relax.run_device import LOCAL, RunDevice
-from tuner.engines.timing import merge_conditions
+from tuner.engines.timing import Sampled, merge
 from tuner.engines.verification import checks
 from tuner.errors import RequestError, error_text
 
@@ -69,8 +69,7 @@ def run(request: RunRequest, run_device: RunDevice = LOCAL) -> RunResult:
     """Compare and time one artifact; see :class:`Engine`."""
     try:
         with _checking_device(run_device, request.target):
-            clock_secs = run_device.clock_secs(request.target) if request.time_clock else None
-            return replace(_run(request, run_device), clock_secs=clock_secs)
+            return _run(request, run_device)
     except (OSError, RequestError):
         raise  # an unreadable artifact or a wrong device is not a failure of the candidate
     except Exception as error:  # an error of a candidate is a result
@@ -86,7 +85,7 @@ def _run(request: RunRequest, run_device: RunDevice) -> RunResult:
     verdict = checks.check_again(kernel, request.references, verdict)
     if verdict.error_kind:
         return verdict
-    return replace(verdict, run_secs=sampled.run_secs, conditions=sampled.conditions or None)
+    return sampled.result(verdict)
 
 
 @contextmanager
@@ -106,22 +105,14 @@ def run_interleaved(
 ) -> list[RunResult]:
     """Time artifacts in turns; see :class:`Engine`."""
     with _checking_device(run_device, requests[0].target if requests else "{}"):
-        clocks = [
-            run_device.clock_secs(request.target) if request.time_clock else None
-            for request in requests
-        ]
-        results = _run_interleaved(requests, n_turns, run_device)
-        return [
-            replace(result, clock_secs=secs) for result, secs in zip(results, clocks, strict=True)
-        ]
+        return _run_interleaved(requests, n_turns, run_device)
 
 
 def _run_interleaved(
     requests: list[RunRequest], n_turns: int, run_device: RunDevice
 ) -> list[RunResult]:
     kernels = [load_kernel(request.artifact, request.target, run_device) for request in requests]
-    samples: list[list[float]] = [[] for _ in kernels]
-    conditions: list[dict[str, Any]] = [{} for _ in kernels]
+    turns: list[list[Sampled]] = [[] for _ in kernels]
     verdicts = [
         checks.check(kernel, request.references)
         for kernel, request in zip(kernels, requests, strict=True)
@@ -130,14 +121,10 @@ def _run_interleaved(
     for turn in range(n_turns):
         order = correct if turn % 2 == 0 else reversed(correct)
         for i in order:
-            sampled = timing.sample(kernels[i], requests[i])
-            samples[i].extend(sampled.run_secs)
-            conditions[i] = merge_conditions(conditions[i], sampled.conditions)
+            turns[i].append(timing.sample(kernels[i], requests[i]))
     for i in correct:
         verdict = checks.check_again(kernels[i], requests[i].references, verdicts[i])
-        if not verdict.error_kind:
-            verdict = replace(verdict, run_secs=tuple(samples[i]), conditions=conditions[i] or None)
-        verdicts[i] = verdict
+        verdicts[i] = verdict if verdict.error_kind else merge(turns[i]).result(verdict)
     return verdicts
 
 

@@ -42,9 +42,6 @@ class RunDevice(Protocol):
     def conditions(self, target: str) -> dict[str, Any]:
         """Return the clock conditions of the device; see :class:`tuner.engines.base.RunResult`."""
 
-    def clock_secs(self, target: str) -> float | None:
-        """Return the time of the clock kernel now; None where there is none."""
-
     def check_after(self, target: str, error: Exception) -> None:
         """Check the device after an error of a call on it."""
 
@@ -66,11 +63,12 @@ class LocalDevice:
     def sample_hook(
         self, target: str, arguments: Arguments, settings: EvaluatorSettings
     ) -> SampleHook | None:
-        """Return the hook that restores the caches of a CPU and watches for contention."""
+        """Return the hook that restores the caches of a CPU, reads its clock and its counters."""
         if is_gpu(target):
             return None
         operations = cache_operations.operations() if settings.cache_flush else None
-        return SampleHook(cache_state.restorer(operations, arguments, settings))
+        restore = cache_state.restorer(operations, arguments, settings)
+        return SampleHook(restore, clock.readings(target))
 
     def flush_bytes(self, target: str, settings: EvaluatorSettings) -> int:  # noqa: ARG002
         """Return the bytes that replace the L2 of a GPU."""
@@ -85,10 +83,6 @@ class LocalDevice:
         """Return the clock conditions of a GPU; empty for a CPU."""
         uuid = _uuid() if is_gpu(target) else ""
         return gpus.read_conditions(uuid) if uuid else {}
-
-    def clock_secs(self, target: str) -> float | None:
-        """Time the clock kernel of a CPU; a GPU reports its clocks."""
-        return None if is_gpu(target) else clock.clock_secs(target)
 
     def check_after(self, target: str, error: Exception) -> None:
         """Refuse further calls if the GPU context is broken, which lasts until the process ends.

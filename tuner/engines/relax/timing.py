@@ -56,7 +56,7 @@ def sample(kernel: "Kernel", request: RunRequest) -> Sampled:
     state = kernel.run_device.cache_state(target, settings)
     if kernel.is_step:
         state = {"weights": "step before"}
-    return Sampled(sampled.run_secs, {**conditions, **state, **sampled.conditions})
+    return replace(sampled, conditions={**conditions, **state, **sampled.conditions})
 
 
 def take(kernel: "Kernel", settings: EvaluatorSettings, repeat: int) -> Sequence[Sample]:

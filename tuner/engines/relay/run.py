@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import tvm
 from tuner.engines.base import RunRequest, RunResult
 from tuner.engines.cache_state import Arguments
 from tuner.engines.relay import build as artifacts
-from tuner.engines.relay import clock, timing
-from tuner.engines.timing import merge_conditions
+from tuner.engines.relay import timing
+from tuner.engines.timing import Sampled, merge
 from tuner.engines.verification import checks
 from tuner.errors import RequestError, error_text
 
@@ -63,8 +63,7 @@ class Kernel:
 def run(request: RunRequest) -> RunResult:
     """Compare and time one artifact; see :class:`Engine`."""
     try:
-        clock_secs = clock.clock_secs(request.target) if request.time_clock else None
-        return replace(_run(request), clock_secs=clock_secs)
+        return _run(request)
     except (OSError, RequestError):
         raise  # an unreadable artifact is not a failure of the candidate
     except Exception as error:  # an error of a candidate is a result
@@ -80,17 +79,13 @@ def _run(request: RunRequest) -> RunResult:
     verdict = checks.check_again(kernel, request.references, verdict)
     if verdict.error_kind:
         return verdict
-    return replace(verdict, run_secs=sampled.run_secs, conditions=sampled.conditions or None)
+    return sampled.result(verdict)
 
 
 def run_interleaved(requests: list[RunRequest], n_turns: int) -> list[RunResult]:
     """Time artifacts in turns; see :class:`Engine`."""
-    clocks = [
-        clock.clock_secs(request.target) if request.time_clock else None for request in requests
-    ]
     kernels = [load_kernel(request.artifact) for request in requests]
-    samples: list[list[float]] = [[] for _ in kernels]
-    conditions: list[dict[str, Any]] = [{} for _ in kernels]
+    turns: list[list[Sampled]] = [[] for _ in kernels]
     verdicts = [
         checks.check(kernel, request.references)
         for kernel, request in zip(kernels, requests, strict=True)
@@ -99,18 +94,11 @@ def run_interleaved(requests: list[RunRequest], n_turns: int) -> list[RunResult]
     for turn in range(n_turns):
         order = correct if turn % 2 == 0 else reversed(correct)
         for i in order:
-            sampled = timing.sample(kernels[i], requests[i])
-            samples[i].extend(sampled.run_secs)
-            conditions[i] = merge_conditions(conditions[i], sampled.conditions)
+            turns[i].append(timing.sample(kernels[i], requests[i]))
     for i in correct:
         verdict = checks.check_again(kernels[i], requests[i].references, verdicts[i])
-        if not verdict.error_kind:
-            verdict = replace(verdict, run_secs=tuple(samples[i]), conditions=conditions[i] or None)
-        verdicts[i] = verdict
-    return [
-        replace(verdict, clock_secs=clock_secs)
-        for verdict, clock_secs in zip(verdicts, clocks, strict=True)
-    ]
+        verdicts[i] = verdict if verdict.error_kind else merge(turns[i]).result(verdict)
+    return verdicts
 
 
 def load_kernel(artifact: str) -> Kernel:

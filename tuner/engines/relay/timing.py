@@ -1,14 +1,17 @@
 """Timing of a loaded kernel on the CPU of this machine."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import tvm
 
 from tuner.engines import cache_state, timing
 from tuner.engines.base import EvaluatorSettings, RunRequest
+from tuner.engines.clock_readings import ClockReadings
 from tuner.engines.relay import cache_operations
 from tuner.engines.relay.build import KERNEL
+from tuner.engines.relay.clock import readings
 from tuner.engines.timing import Sample, Sampled, SampleHook
 
 if TYPE_CHECKING:
@@ -21,14 +24,18 @@ _HOOK = "tuner.before_sample"
 def sample(kernel: "Kernel", request: RunRequest) -> Sampled:
     """Sample a kernel in the cache state of its network."""
     settings = request.evaluator
-    sampled = timing.sample(lambda repeat: take(kernel, settings, repeat), request)
-    return Sampled(sampled.run_secs, {**cache_state.describe(settings), **sampled.conditions})
+    clock = readings(request.target)
+    sampled = timing.sample(lambda repeat: take(kernel, settings, repeat, clock), request)
+    return replace(sampled, conditions={**cache_state.describe(settings), **sampled.conditions})
 
 
-def take(kernel: "Kernel", settings: EvaluatorSettings, repeat: int) -> Sequence[Sample]:
+def take(
+    kernel: "Kernel", settings: EvaluatorSettings, repeat: int, clock: ClockReadings | None
+) -> Sequence[Sample]:
     """Sample the run time of a kernel ``repeat`` times."""
     operations = cache_operations.operations() if settings.cache_flush else None
-    hook = SampleHook(cache_state.restorer(operations, kernel.arguments_by_use, settings))
+    restore = cache_state.restorer(operations, kernel.arguments_by_use, settings)
+    hook = SampleHook(restore, clock)
     tvm._ffi.register_func(_HOOK, hook.__call__, override=True)
     evaluator = kernel.module.time_evaluator(
         KERNEL,

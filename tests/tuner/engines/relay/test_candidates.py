@@ -244,7 +244,7 @@ def test_weights_are_where_a_network_of_this_size_has_them(
     folder = str(tmp_path / "plain")
     engine("build", BuildRequest(convolution.ir, target.spec, "", folder))
     described = json.loads((tmp_path / "plain" / "kernel.json").read_text())
-    small = RunRequest(folder, target.spec, (), replace(QUICK, network_bytes=1), time_clock=True)
+    small = RunRequest(folder, target.spec, (), replace(QUICK, network_bytes=1))
     large = replace(small, evaluator=replace(QUICK, network_bytes=2**60))
 
     results: list[RunResult] = [engine("run", request) for request in (small, large)]
