@@ -31,7 +31,7 @@ class TuneForm(TuneSpec):
         Field(
             [],
             description="`NAME=1,3,224,224`: shape of a dynamic input; again for another set. "
-            "`NAME=16000`: value of an input of one element.",
+            "`NAME=16000` or `NAME=true`: value of an input of one element.",
         ),
     ]
     bucket: Annotated[

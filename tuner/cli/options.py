@@ -38,8 +38,8 @@ InputOption = Annotated[
         "-i",
         metavar="NAME=1,3,224,224",
         help="Shape of an input with dynamic dimensions, or the value of an input of one element "
-        "(sr=16000), which becomes a constant; repeat for each input. Repeat an input name to add "
-        "another shape configuration.",
+        "(sr=16000, use_cache_branch=true), which becomes a constant; repeat for each input. "
+        "Repeat an input name to add another shape configuration.",
         show_default=False,
         rich_help_panel=MODEL_PANEL,
     ),

@@ -108,7 +108,7 @@ def _inputs(sets: Sequence[Mapping[str, Sequence[int]]]) -> Iterator[str]:
         raise RequestError("name the same inputs in every set", field="input")
     for shapes in sets:
         for name, shape in shapes.items():
-            yield f"{name}={','.join(map(str, shape))}"
+            yield f"{name}={','.join(map(_text, shape))}"
 
 
 def _text(value: Any) -> str:

@@ -9,6 +9,8 @@ from tuner.errors import ModelError, RequestError
 from tuner.jobs.buckets import NOT_PADDED, Buckets, Padded
 from tuner.jobs.spec import TuneSpec
 
+_FLAGS = {"true": True, "false": False}
+
 
 @dataclass(frozen=True)
 class ModelRequest:
@@ -124,20 +126,23 @@ def parse_input_sets(texts: Sequence[str]) -> list[dict[str, tuple[int, ...]]]:
 
 
 def parse_input(text: str) -> tuple[str, tuple[int, ...]]:
-    """Read one input shape, such as ``NAME=1,3,224,224``; a name may itself hold ``=``.
+    """Read one input shape, such as ``NAME=1,3,224,224``, or one value, such as ``NAME=true``.
+
+    A name may itself hold ``=``.
 
     Raises:
         ModelError: If the text has another form, or one of several dimensions is below 1.
     """
     name, equals, sizes = text.rpartition("=")
     try:
-        shape = tuple(int(size) for size in sizes.split(","))
+        flag = _FLAGS.get(sizes.lower())
+        shape = tuple(map(int, sizes.split(","))) if flag is None else (flag,)
     except ValueError:
         shape = ()
     if not (name and equals and shape):
         raise ModelError(
-            f"cannot read {text!r}: expected NAME=1,3,224,224, or a whole number as the value of "
-            "an input of one element",
+            f"cannot read {text!r}: expected NAME=1,3,224,224, or a whole number, true or false as "
+            "the value of an input of one element",
             field="input",
             code="input-shape",
         )
@@ -151,5 +156,5 @@ def parse_input(text: str) -> tuple[str, tuple[int, ...]]:
 
 def _name(model: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
     """Name a model that is requested with several sets of shapes."""
-    sizes = ",".join("x".join(map(str, shape)) for shape in shapes.values())
+    sizes = ",".join("x".join(map(str, shape)).lower() for shape in shapes.values())
     return f"{Path(model).stem}@{sizes}"

@@ -98,7 +98,7 @@ class Program:
     inputs: Inputs
     weights: tuple[int, ...]
     calls: Mapping[str, int]
-    values: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, bool | int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

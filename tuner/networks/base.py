@@ -46,7 +46,7 @@ class Network:
     inputs: dict[str, TensorSpec]
     outputs: dict[str, TensorSpec]
     notes: tuple[str, ...]
-    values: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, bool | int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class LoadedModel:
     outputs: tuple[str, ...]
     notes: tuple[str, ...]
     source: Source | None = None
-    values: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, bool | int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Inputs of one element that are fixed to a value: they become constants of the model.
 
-A scalar has no shape to be given, so that a number among the input shapes is its value.
+A scalar has no shape to be given, so that a number among the input shapes is its value. A truth
+value is not the shape of any input, so that it is always a value.
 """
 
 from collections.abc import Mapping
@@ -19,13 +20,13 @@ def split_values(
     declared: Mapping[str, Dims],
     requested: Mapping[str, tuple[int, ...]],
     sizes: Mapping[str, int],
-) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
+) -> tuple[dict[str, tuple[int, ...]], dict[str, bool | int]]:
     """Separate values from the shapes that were requested.
 
     Args:
         declared: Shapes declared by the model.
         requested: Shapes by input name; of an input whose shape has one element, a number that is
-            not this shape is its value.
+            not this shape is its value, and so is a truth value.
         sizes: Sizes of dynamic dimensions by name.
 
     Returns:
@@ -40,6 +41,8 @@ def split_values(
             return False
         known = {**_sizes_of_others(name, declared, requested), **sizes}
         shape = tuple(known.get(dim, dim) if isinstance(dim, str) else dim for dim in dims)
+        if isinstance(given[0], bool):
+            return all(size == 1 or isinstance(size, str) for size in shape)
         return all(size == 1 for size in shape) and shape != given
 
     values = {name: given[0] for name, given in requested.items() if is_value(name, given)}
@@ -59,7 +62,12 @@ def _sizes_of_others(
     }
 
 
-def fix_values(model: onnx.ModelProto, values: Mapping[str, int]) -> None:
+def as_text(value: bool | int) -> str:
+    """Return a value as users write it."""
+    return str(value).lower()
+
+
+def fix_values(model: onnx.ModelProto, values: Mapping[str, bool | int]) -> None:
     """Replace inputs of one element by constants, in place.
 
     Raises:
@@ -74,7 +82,8 @@ def fix_values(model: onnx.ModelProto, values: Mapping[str, int]) -> None:
         typed = _typed(dims, value, dtype)
         if typed is None:
             raise ModelError(
-                f"input {info.name!r} is of type {dtype}, which does not have the value {value}",
+                f"input {info.name!r} is of type {dtype}, which does not have the value "
+                f"{as_text(value)}",
                 field="input",
                 code="input-shape",
             )
@@ -82,8 +91,10 @@ def fix_values(model: onnx.ModelProto, values: Mapping[str, int]) -> None:
         graph.input.remove(info)
 
 
-def _typed(dims: list[int], value: int, dtype: np.dtype[Any]) -> Array | None:
+def _typed(dims: list[int], value: bool | int, dtype: np.dtype[Any]) -> Array | None:
     """Return an array of one element; None if its type does not have the value."""
+    if isinstance(value, bool) and dtype != np.bool_:
+        return None
     try:
         with np.errstate(all="ignore"):
             typed = np.full(dims, value, dtype)

@@ -15,7 +15,7 @@ from tuner.networks.branches import inline_constant_branches
 from tuner.networks.contributed import correct_domains
 from tuner.networks.empty_operands import drop_empty_operands
 from tuner.networks.expansions import expand_operators
-from tuner.networks.fixed_values import fix_values, split_values
+from tuner.networks.fixed_values import as_text, fix_values, split_values
 from tuner.networks.folding import fold_affine
 from tuner.networks.functions import inline_functions
 from tuner.networks.graph import drop_unused_constants, nodes_within
@@ -74,7 +74,7 @@ def clean(
     check_loops(model)
     fixed = [key for key in shapes if declared[key] != shapes[key]]
     notes += tuple(f"fixed {key} to {'x'.join(map(str, shapes[key]))}" for key in fixed)
-    notes += tuple(f"fixed {key} to the value {value}" for key, value in values.items())
+    notes += tuple(f"fixed {key} to the value {as_text(value)}" for key, value in values.items())
     declared_outputs = {} if fixed or values else _copy_outputs(model)
     _clear_output_shapes(model)
     before = _count_operators(model)

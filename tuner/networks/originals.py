@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # Key under which ONNX names an external file; without it, all weights are in the model's file.
 _EXTERNAL_KEY = b"location"
-_NO_VALUES: Mapping[str, int] = {}
+_NO_VALUES: Mapping[str, bool | int] = {}
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def write_original(
     inputs: Inputs,
     random_weights: int | None,
     folder: str,
-    values: Mapping[str, int] = _NO_VALUES,
+    values: Mapping[str, bool | int] = _NO_VALUES,
 ) -> Original:
     """Return the file of a model without cleaning it; a generated or changed one is written.
 
@@ -85,7 +85,7 @@ def write_original(
     """
     if Path(reference).suffix.lower() == ".pt2":
         return Original(reference, "pt2", Path(reference).name, inputs, {})
-    from tuner.networks.fixed_values import fix_values
+    from tuner.networks.fixed_values import as_text, fix_values
 
     zoo = reference.startswith("zoo:")
     model = _generate(reference) if zoo else _read(Path(reference))
@@ -100,7 +100,7 @@ def write_original(
 
             model = randomise_weights(model, random_weights)
             description += f", random weights of seed {random_weights}"
-        description += "".join(f", {name}={value}" for name, value in values.items())
+        description += "".join(f", {name}={as_text(value)}" for name, value in values.items())
         path = str(Path(folder) / "original.onnx")
         Path(path).write_bytes(model.SerializeToString())
     return Original(path, "onnx", description, inputs, symbols)

@@ -117,7 +117,12 @@ def unknown_dimension(name: str, names: Iterable[str]) -> ModelError:
 
 
 def _check_request(name: str, dims: Dims, shape: tuple[int, ...]) -> None:
-    request = f"input shape {name}={','.join(map(str, shape))}"
+    request = f"input shape {name}={','.join(map(str, shape)).lower()}"
+    if any(isinstance(size, bool) for size in shape):
+        raise _wrong(
+            f"{request} is a truth value, and the model declares the shape {_show(dims)}: only an "
+            "input of one element has a value"
+        )
     if any(size < 1 for size in shape):
         raise _wrong(f"{request}: every dimension must be at least 1")
     if dims is None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import onnx
+from onnx import TensorProto
 
 from tuner.errors import ModelError
 from tuner.networks.foreign import is_foreign
@@ -73,7 +74,11 @@ def _branch_refusal(graph: onnx.GraphProto, output: str, branch: onnx.NodeProto)
         for name in names
     )
     rows = [name for name in names if len(declared[name].type.tensor_type.shape.dim) == 1]
-    numbers = {name: _compared_with(graph, name) for name in names}
+    flags = [
+        name for name in names if declared[name].type.tensor_type.elem_type == TensorProto.BOOL
+    ]
+    rows = [name for name in rows if name not in flags]
+    numbers = {name: "true" if name in flags else _compared_with(graph, name) for name in names}
     numbers |= {name: "NUMBER" for name in rows if numbers[name] == "1"}
     examples = " ".join(f"{name}={number}" for name, number in numbers.items())
     limit = f" (1 is read as the shape of {' and '.join(map(repr, rows))})" if rows else ""

@@ -17,6 +17,11 @@ def sent(inputs: Shapes | Sequence[Shapes]) -> list[str]:
         return [value for name, (_, value) in parts if name == "input"]
 
 
+def test_truth_values_are_sent_as_such() -> None:
+    """The service reads them as values of inputs."""
+    assert sent({"flag": (True,), "ids": (1, 2)}) == ["flag=true", "ids=1,2"]
+
+
 @pytest.mark.parametrize(
     "sets",
     [

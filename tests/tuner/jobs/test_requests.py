@@ -13,6 +13,14 @@ def test_parse_input_reads_name_and_shape() -> None:
     assert parse_input("scalar=0") == ("scalar", (0,))
 
 
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False), ("True", True)])
+def test_parse_input_reads_truth_values(text: str, value: bool) -> None:
+    """They differ from the shapes of one element, and are part of the name of a set."""
+    assert parse_input(f"flag={text}")[1][0] is value
+    sets = parse_input_sets([f"flag={text}", "flag=1"])
+    assert model_requests(["net.onnx"], "llvm", sets, None)[0].name == f"net@{text.lower()}"
+
+
 @pytest.mark.parametrize(
     "text", ["", "data", "data=", "=1,3", "data:1,3", "data=1,x", "data=1,,3", "data=1x3"]
 )

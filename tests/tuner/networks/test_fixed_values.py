@@ -8,10 +8,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.tuner.networks.models import Array, run
+from tuner.engines.base import ModelFile
 from tuner.errors import ModelError
+from tuner.networks.base import LoadedModel
 from tuner.networks.fixed_values import split_values
 from tuner.networks.onnx import clean
 from tuner.networks.originals import write_original
+from tuner.workers.messages import decode, encode
 
 _DATA = np.array([1.0, 2.0], "float32")
 
@@ -60,6 +63,53 @@ def test_a_value_chooses_the_branch(shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(output_at(16, shape), [2.0, 4.0])
     np.testing.assert_array_equal(output_at(8, shape), 2.0)
     np.testing.assert_array_equal(output_at(0, shape), 2.0)
+
+
+def cached(shape: tuple[int | str, ...]) -> onnx.ModelProto:
+    """Return a model that doubles its data with a cache and reduces them without one."""
+    model = rated(shape, TensorProto.BOOL)
+    cast, equal, branch = model.graph.node
+    branch.input[0] = "rate"
+    model.graph.node.remove(cast)
+    model.graph.node.remove(equal)
+    return model
+
+
+@pytest.mark.parametrize("shape", [(), (1,), ("n",)])
+def test_a_truth_value_chooses_the_branch(shape: tuple[int | str, ...]) -> None:
+    """It is not a shape, of one element either."""
+    for value, expected in ((True, [2.0, 4.0]), (False, [2.0])):
+        network = clean(cached(shape), {"rate": (value,)})
+
+        assert network.values == {"rate": value}
+        assert f"fixed rate to the value {str(value).lower()}" in network.notes
+        np.testing.assert_array_equal(run(network.model, {"data": _DATA})[0], expected)
+
+
+def test_the_refusal_of_a_branch_suggests_a_truth_value() -> None:
+    """A number would be read as a shape."""
+    with pytest.raises(ModelError, match=r"for example rate=true, or export"):
+        clean(cached((1,)))
+
+
+def test_truth_values_of_other_inputs_are_refused() -> None:
+    """Numbers, and inputs of several elements, do not have them."""
+    with pytest.raises(ModelError, match="does not have the value true"):
+        clean(rated((1,)), {"rate": (True,)})
+    with pytest.raises(ModelError, match=r"rate=false is a truth value.* shape \(2\)"):
+        clean(cached((2,)), {"rate": (False,)})
+
+
+def test_truth_values_come_back_from_workers() -> None:
+    """A number would be another value for an input of the shape (1,)."""
+    loaded = LoadedModel(
+        "m", "0" * 64, ModelFile("m.onnx", "onnx", {}), (), (), values={"a": True, "b": 1}
+    )
+
+    values = decode(encode(loaded), LoadedModel).values
+
+    assert values["a"] is True
+    assert values["b"] is not True
 
 
 def of_a_batch() -> onnx.ModelProto:
