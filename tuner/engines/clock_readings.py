@@ -56,9 +56,14 @@ class ClockReadings:
             self._fastest.popleft()
         return secs
 
+    @property
+    def undisturbed_secs(self) -> float:
+        """Fastest reading of the last seconds; infinite before the first."""
+        return self._fastest[0][1] if self._fastest else math.inf
+
     def is_slow(self, secs: float) -> bool:
         """Return whether a reading shows a core that something else slowed down."""
-        return bool(self._fastest) and secs > _MAX_SLOWDOWN * self._fastest[0][1]
+        return secs > _MAX_SLOWDOWN * self.undisturbed_secs
 
     def average(self, period_secs: float) -> float:
         """Return the time of the kernel as work of some length sees it, seconds.

@@ -34,7 +34,8 @@ _OUTLIER = 1.5
 class Sample:
     """One sample, seconds; disturbed if something else used the cores at the same time.
 
-    ``clock_secs`` is the time of the clock kernel around it; None if it was not timed.
+    ``clock_secs`` is the time of the clock kernel around it, or undisturbed beside a disturbed one,
+    which then never counts for less than it took; None if it was not timed.
     """
 
     secs: float
@@ -189,8 +190,9 @@ class SampleHook:
         if self._clock is None or start.clock_secs is None or end.clock_secs is None:
             return Sample(secs, is_disturbed)
         clocks = (start.clock_secs, end.clock_secs)
-        is_slow = any(map(self._clock.is_slow, clocks))
-        return Sample(secs, is_disturbed or is_slow, fmean(clocks))
+        if is_disturbed or any(map(self._clock.is_slow, clocks)):
+            return Sample(secs, disturbed=True, clock_secs=self._clock.undisturbed_secs)
+        return Sample(secs, clock_secs=fmean(clocks))
 
 
 @dataclass(frozen=True)
