@@ -126,7 +126,12 @@ def _submit(
     request = options.request([(model.reference, model.name) for model in staged])
     with quotas.enforced(session, subject, settings):
         job, is_new = submit_request(
-            session, request, options.name, owner=subject.owner, project=subject.project
+            session,
+            request,
+            options.name,
+            owner=subject.owner,
+            project=subject.project,
+            caps=settings.tuner.request_caps,
         )
         for model in staged:
             add_upload(session, job.id, subject.owner, model.sha256, model.n_bytes)

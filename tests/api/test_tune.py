@@ -19,6 +19,7 @@ from records import audit, jobs
 from tests.api.conftest import Served, serving
 from tests.api.make import ONNX
 from tests.services import Service
+from tuner.settings.request_caps import RequestCaps
 from tuner.settings.retention import RetentionSettings
 
 AT = "/api/v1/tune"
@@ -221,6 +222,22 @@ def test_an_upload_that_is_too_large_is_rejected(quick: ApiSettings) -> None:
     assert [answer.status_code for answer in (announced, chunked, json)] == [413, 413, 413]
     assert announced.json()["type"].endswith("too-large")
     assert remaining == []
+
+
+def test_options_above_the_limits_of_the_service_are_rejected(quick: ApiSettings) -> None:
+    """The problem names the field, the limit and the setting; nothing is stored."""
+    caps = RequestCaps(max_run_timeout=30.0)
+    with serving(replace(quick, tuner=replace(quick.tuner, request_caps=caps))) as served:
+        refused = served.client.post(AT, files=upload(), data={"run_timeout": "31"})
+        accepted = served.client.post(AT, files=upload(), data={"run_timeout": "30"})
+        listed = served.client.get("/api/v1/jobs").json()["items"]
+
+    assert refused.status_code == 422, refused.text
+    (error,) = refused.json()["errors"]
+    assert error["field"] == "run_timeout"
+    assert "at most 30" in error["message"]
+    assert "max_run_timeout" in error["message"]
+    assert (accepted.status_code, len(listed)) == (202, 1)
 
 
 def test_a_client_that_dies_leaves_nothing(quick: ApiSettings) -> None:

@@ -5,6 +5,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any, Protocol
 
+# Time that background work gets between two exclusive uses of the same round.
+_BACKGROUND_SECS = 3.0
+
 
 class Pausable(Protocol):
     """Work in other processes that can be stopped at any moment."""
@@ -81,6 +84,11 @@ class CpuGate:
         finally:
             self._background.remove(work)
             work.resume()
+
+    async def give_way(self) -> None:
+        """Let what waits for the cores have them; call it between two exclusive uses."""
+        # Those that wait wake up in this step of the event loop, before exclusive use is requested.
+        await asyncio.sleep(_BACKGROUND_SECS if self._background else 0.0)
 
     def _notify(self) -> None:
         self._changed.set()

@@ -23,6 +23,8 @@ from tuner.errors import RequestError
 from tuner.jobs.comparability import check_default
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec, make_spec
+from tuner.settings import request_caps
+from tuner.settings.request_caps import RequestCaps, check_caps
 
 _UPLOAD = re.compile(r"upload:([0-9a-f]{64}\.onnx)", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -70,6 +72,7 @@ def submit_request(
     *,
     owner: str | None = None,
     project: str | None = None,
+    caps: RequestCaps = request_caps.DEFAULTS,
 ) -> tuple[Job, bool]:
     """Store a request as a job of the service; return the job, and whether it is new.
 
@@ -83,11 +86,13 @@ def submit_request(
         name: Name for people; empty for one derived from the models.
         owner: Name of the token that requests it; None for a service without tokens.
         project: Project of the token.
+        caps: The highest values of options that the service accepts.
 
     Raises:
         RequestError: If the request is wrong; nothing was stored.
     """
     _check(request, name)
+    check_caps(request.spec.model_dump(), caps)
     spec, submission = request.spec, submissions.owned(_submission_of(request), owner)
     return submissions.submit(
         session,

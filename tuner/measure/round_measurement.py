@@ -1,7 +1,8 @@
 """Measurement of the candidates of one round: build, verify, time."""
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Protocol
 
 from tuner.devices.device import Device
@@ -19,15 +20,23 @@ _N_RUNS_AHEAD = 1
 # Blame for a lost device of a candidate that only waited for its turn. Without any, a device
 # that is lost as soon as a second run is requested would be lost forever.
 _BYSTANDER_SHARE = 0.5
+# Time for which a round has the cores and does not look whether its job was stopped; one candidate
+# may take longer.
+_MAX_HOLD_SECS = 30.0
+_STOPPED = "the job was stopped during the round"
 
 _Built = tuple[Candidate, str | RunResult]
+
+
+class RoundStopped(WorkError):  # noqa: N818  it names an event
+    """A round whose job was paused or cancelled; some candidates have no result."""
 
 
 class MeasureCallbacks(Protocol):
     """Receiver of the results of a round, called in the thread of the event loop."""
 
     def on_device_acquired(self) -> None:
-        """React to the start of timing, once the device is free."""
+        """React to the start of timing, whenever the device is free for this round."""
 
     def on_result(self, candidate: Candidate, result: RunResult) -> None:
         """Receive the result of a candidate as soon as it is known.
@@ -76,10 +85,22 @@ class RoundMeasurement:
     On a device that shares its cores with builders, candidates are timed after all are built; on
     any other, each is timed as soon as it is built and the device is free. The failure of a
     candidate is its result, never an error of the round.
+
+    Args:
+        setup: Target and settings.
+        task: Task of the candidates.
+        device: Device that runs them.
+        callbacks: Receiver of the results.
+        may_continue: Asked between two candidates, seldom; False ends the round.
     """
 
     def __init__(
-        self, setup: MeasureSetup, task: TaskUnderTest, device: Device, callbacks: MeasureCallbacks
+        self,
+        setup: MeasureSetup,
+        task: TaskUnderTest,
+        device: Device,
+        callbacks: MeasureCallbacks,
+        may_continue: Callable[[], bool] = lambda: True,
     ) -> None:
         self._setup = setup
         self._task = task
@@ -91,6 +112,9 @@ class RoundMeasurement:
         # Candidates whose run was requested of the device, which runs the first.
         self._requested: list[Candidate] = []
         self._is_loss_blamed = False
+        self._may_continue = may_continue
+        self._next_look = 0.0
+        self._is_stopped = False
 
     async def measure(self, candidates: Sequence[Candidate]) -> None:
         """Measure candidates; the callbacks receive each result.
@@ -99,7 +123,9 @@ class RoundMeasurement:
             DiskFull: If the disk is full; a candidate that failed because of it has no result.
             OutOfMemory: If the expected outputs do not fit into memory.
             DeviceLost: If the device was lost; some candidates have no result.
+            RoundStopped: If it may not continue; some candidates have no result.
         """
+        self._next_look = asyncio.get_running_loop().time() + _MAX_HOLD_SECS
         try:
             if self._device.runner.shares_cores:
                 await self._measure_after_building(candidates)
@@ -117,18 +143,31 @@ class RoundMeasurement:
         try:
             if not await self._find_references(candidates):
                 return
-            artifacts: list[tuple[Candidate, str]] = []
+            artifacts: deque[tuple[Candidate, str]] = deque()
             for candidate, built in await asyncio.gather(*builds):
                 if isinstance(built, RunResult):
                     self._callbacks.on_result(candidate, built)
                 else:
                     artifacts.append((candidate, built))
-            async with self._device.exclusive(self._setup.context.cpu_gate, self._setup.target):
-                self._callbacks.on_device_acquired()
-                for candidate, artifact in artifacts:
-                    await self._time(candidate, artifact)
+            await self._time_in_turns(artifacts)
         finally:
             self._discard_builds(builds)
+
+    async def _time_in_turns(self, artifacts: deque[tuple[Candidate, str]]) -> None:
+        """Time artifacts; in a long round, what waits for the cores has them now and then."""
+        cpu_gate, loop = self._setup.context.cpu_gate, asyncio.get_running_loop()
+        while True:
+            async with self._device.exclusive(cpu_gate, self._setup.target):
+                self._callbacks.on_device_acquired()
+                deadline = loop.time() + _MAX_HOLD_SECS
+                while artifacts:
+                    self._check_stopped()
+                    await self._time(*artifacts.popleft())
+                    if loop.time() >= deadline:
+                        break
+            if not artifacts:
+                return
+            await cpu_gate.give_way()
 
     async def _measure_while_building(self, candidates: Sequence[Candidate]) -> None:
         """Time candidates in the order in which their builds end."""
@@ -164,6 +203,8 @@ class RoundMeasurement:
         lanes = [asyncio.ensure_future(self._time_next(builds)) for _ in range(1 + _N_RUNS_AHEAD)]
         try:
             await asyncio.gather(*lanes)
+            if self._is_stopped:
+                raise RoundStopped(_STOPPED)
         finally:
             for lane in lanes:
                 lane.cancel()
@@ -174,8 +215,27 @@ class RoundMeasurement:
             candidate, built = await build
             if isinstance(built, RunResult):
                 self._callbacks.on_result(candidate, built)
+            elif self._must_stop():
+                return
             else:
                 await self._time(candidate, built)
+
+    def _must_stop(self) -> bool:
+        """Return whether the job was stopped; its row is read seldom."""
+        now = asyncio.get_running_loop().time()
+        if not self._is_stopped and now >= self._next_look:
+            self._next_look = now + _MAX_HOLD_SECS
+            self._is_stopped = not self._may_continue()
+        return self._is_stopped
+
+    def _check_stopped(self) -> None:
+        """End the round if the job was stopped.
+
+        Raises:
+            RoundStopped: In that case.
+        """
+        if self._must_stop():
+            raise RoundStopped(_STOPPED)
 
     async def _build(self, candidate: Candidate) -> _Built:
         async with self._setup.context.cpu_gate.shared():

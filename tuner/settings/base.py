@@ -10,8 +10,9 @@ from typing import Any, TypedDict
 from tuner.engines import environments
 from tuner.engines.environments import Interpreter
 from tuner.errors import RequestError
-from tuner.settings import retention
+from tuner.settings import request_caps, retention
 from tuner.settings.quantities import parse_age, parse_size
+from tuner.settings.request_caps import RequestCaps
 from tuner.settings.retention import RetentionSettings
 from tuner.settings.values import check_names, read_choice, read_count
 
@@ -39,6 +40,7 @@ _KEYS = (
     "max_stall",
     "log_level",
     "log_format",
+    *request_caps.KEYS,
     *retention.KEYS,
 )
 SANDBOX_MODES = ("auto", "required", "off")
@@ -94,6 +96,7 @@ class Settings:
         worker_bytes: Memory of each worker process, bytes; None for shares of this machine's, see
             :func:`tuner.workers.memory.memory_limits`.
         max_stall_secs: Time without progress of a coordinator's main loop after which it ends.
+        request_caps: Limits of a service on the options of a request.
         retention: Limits on what the service keeps.
         worker_sandbox: ``auto`` to confine worker processes as far as the kernel can, ``required``
             to refuse a kernel that cannot, ``off`` for none; see :mod:`tuner.workers.sandbox`.
@@ -121,6 +124,7 @@ class Settings:
     relay_python: Path = Path()
     worker_bytes: int | None = None
     max_stall_secs: float = DEFAULT_MAX_STALL_SECS
+    request_caps: RequestCaps = request_caps.DEFAULTS
     retention: RetentionSettings = retention.DEFAULTS
     worker_sandbox: str = "auto"
     worker_paths: tuple[Path, ...] = ()
@@ -225,6 +229,7 @@ def _parse(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
         relay_python=Path(str(python)).expanduser().absolute() if python else Path(),
         worker_bytes=_worker_bytes(values.get("worker_memory")),
         max_stall_secs=_max_stall(values.get("max_stall")),
+        request_caps=request_caps.parse(values),
         retention=retention.parse(values),
         worker_sandbox=read_choice(
             "worker_sandbox", values.get("worker_sandbox") or SANDBOX_MODES[0], SANDBOX_MODES

@@ -14,7 +14,7 @@ from tuner.engines.base import Candidate, MeasuredTrace, RunResult
 from tuner.errors import DeviceLost, WorkError
 from tuner.jobs.preparation import Prepared
 from tuner.measure.context import MeasureSetup, TaskUnderTest
-from tuner.measure.round_measurement import RoundMeasurement
+from tuner.measure.round_measurement import RoundMeasurement, RoundStopped
 from tuner.tuning.context import TuningContext
 from tuner.tuning.device_peaks import ensure_peaks
 from tuner.tuning.search import SearchInputs, search
@@ -38,6 +38,9 @@ class RoundCallbacks(Protocol):
 
     def trials_left(self, pick: Pick) -> int:
         """Return the trials that the budget still allows the round of a pick."""
+
+    def may_continue(self) -> bool:
+        """Return whether the job is still to be tuned."""
 
     def on_device_acquired(self, pick: Pick, device: Device, n_candidates: int) -> None:
         """React to the start of timing of a round's candidates."""
@@ -91,6 +94,7 @@ class RoundRunner:
             NothingLeft: If the budget allows none of the proposed candidates, or other rounds
                 measure them.
             DeviceLost: If the device was lost; the results up to then are committed.
+            RoundStopped: If the job was stopped; the results up to then are committed.
         """
         history = self._load_history(pick)
         try:
@@ -122,9 +126,11 @@ class RoundRunner:
         in_flight = self._context.in_flight[pick.task_id]
         in_flight[pick.id] = candidates
         try:
-            await RoundMeasurement(self.measure_setup, task, device, recorder).measure(candidates)
-        except DeviceLost:
-            # The device that continues the round looks up which of its trials are left.
+            await RoundMeasurement(
+                self.measure_setup, task, device, recorder, callbacks.may_continue
+            ).measure(candidates)
+        except (DeviceLost, RoundStopped):
+            # What continues the round looks up which of its trials are left.
             self._context.record_writer.flush(pick.job_id)
             raise
         finally:

@@ -17,6 +17,7 @@ from tuner.devices.device import Device
 from tuner.engines.base import TargetInfo
 from tuner.errors import DeviceLost, DiskFull, WorkError
 from tuner.jobs.preparation import Prepared
+from tuner.measure.round_measurement import RoundStopped
 from tuner.tuning import finals
 from tuner.tuning.attempts import JobAttempts
 from tuner.tuning.context import TuningContext
@@ -153,7 +154,7 @@ class TuningSession:
         self._context.task_states.round_started(pick)
 
     async def run_round(self, pick: Pick, device: Device) -> None:
-        """Run the round of a pick on a device.
+        """Run the round of a pick on a device; it ends early and stays open if the job is stopped.
 
         Raises:
             DeviceLost: If the device was lost; :meth:`next_pick` returns the pick again.
@@ -172,11 +173,13 @@ class TuningSession:
                 completed = True
             except (SearchFailed, NothingLeft) as error:
                 failure, completed = error, True
+            except RoundStopped:
+                self._keep_open(pick)
+                return
             except (DeviceLost, DiskFull) as error:
                 if isinstance(error, DiskFull) and self._context.disk is None:
                     raise
-                self._attempts.give_back(pick)
-                self._open_picks.append(pick)
+                self._keep_open(pick)
                 raise
             finally:
                 self._context.task_states.round_finished(
@@ -188,6 +191,15 @@ class TuningSession:
                 self._end_round(pick, failed=str(failure))
             else:
                 self._count_failed_search(pick, failure)
+
+    def _keep_open(self, pick: Pick) -> None:
+        """Let :meth:`next_pick` return a pick again, whose round did not end."""
+        self._attempts.give_back(pick)
+        self._open_picks.append(pick)
+
+    def may_continue(self) -> bool:
+        """Return whether the job is still to be tuned, as its row says now."""
+        return self._refresh_limits(_LIMITS_INTERVAL_SECS)
 
     def trials_left(self, pick: Pick) -> int:
         """Return the trials that the budget allows a round, less those of other rounds."""

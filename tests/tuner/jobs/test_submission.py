@@ -16,6 +16,7 @@ from tuner.errors import RequestError
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
 from tuner.jobs.submission import request_of, resolve, submit_request, upload_reference
+from tuner.settings.request_caps import RequestCaps
 
 SHA256 = "ab" * 32
 UPLOAD = f"upload:{SHA256}.onnx"
@@ -100,6 +101,37 @@ def test_a_request_comes_back_as_it_was(session: Session) -> None:
     assert job.request is not None
     assert request_of(job.request) == REQUEST
     assert (job.name, job.state, job.budget_trials) == ("mine + mlp", "queued", 100)
+
+
+@pytest.mark.parametrize(
+    ("option", "above", "limit"),
+    [
+        ("run_timeout", 3600.0, "120"),
+        ("build_timeout", 301.0, "300"),
+        ("cooldown_ms", 3_600_000, "1000"),
+        ("min_repeat_ms", 1001, "1000"),
+        ("repeat", 10_000, "100"),
+        ("trials_per_round", 10**9, "256"),
+    ],
+)
+def test_a_request_that_would_hold_a_device_for_long_is_refused(
+    session: Session, option: str, above: float, limit: str
+) -> None:
+    """The message has the limit and the setting of the operator; the limit itself is accepted."""
+    with pytest.raises(RequestError, match=f"at most {limit} .* max_{option}") as caught:
+        submit(session, changed(**{option: above}))
+
+    assert caught.value.field == option
+    assert submit(session, changed(**{option: float(limit)})).state == "queued"
+
+
+def test_the_operator_raises_the_limits_of_requests(session: Session) -> None:
+    """A request within the limits of this service is accepted, whatever the defaults are."""
+    caps = RequestCaps(max_repeat=5000)
+
+    job, _ = submit_request(session, changed(repeat=5000), "", caps=caps)
+
+    assert job.state == "queued"
 
 
 def test_buckets_come_back_as_they_were(session: Session) -> None:

@@ -21,7 +21,9 @@ from tuner.devices.runners.local import LocalRunner
 from tuner.engines.base import TargetInfo
 from tuner.errors import WorkError
 from tuner.executors.local import LocalExecutor
+from tuner.measure import round_measurement
 from tuner.settings import Settings
+from tuner.tuning import session as sessions_of_jobs
 from tuner.tuning.coordinator import Coordinator
 from tuner.tuning.session import TuningSession
 from tuner.tuning.status import TuningStatus
@@ -34,7 +36,7 @@ def private(workshop: Workshop, name: str, trials: int, **options: Any) -> Tunin
     """Open a job whose tasks no other network has."""
     extracted = [toy.make_task(f"{name}_{i}", weight=1, base_secs=1e-3) for i in range(2)]
     prepared = workshop.prepare(name, extracted=extracted)
-    return workshop.session(prepared, trials, trials_per_round=4, **options)
+    return workshop.session(prepared, trials, **{"trials_per_round": 4, **options})
 
 
 def own_trials(workshop: Workshop, job_id: int) -> int:
@@ -122,6 +124,58 @@ def test_a_stopped_job_ends_with_its_round(
     assert workshop.job(stopped.job_id).state == state
     assert 8 <= own_trials(workshop, stopped.job_id) <= 12
     assert own_trials(workshop, other.job_id) == 40
+
+
+@pytest.mark.parametrize("state", ["paused", "cancelled"])
+def test_a_long_round_ends_when_its_job_is_stopped(
+    workshop: Workshop, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends between two candidates, and the job continues it without measuring any again."""
+    monkeypatch.setattr(round_measurement, "_MAX_HOLD_SECS", 0.0)
+    monkeypatch.setattr(sessions_of_jobs, "_LIMITS_INTERVAL_SECS", 0.0)
+    job = private(workshop, "a", 24, trials_per_round=12)
+    on_result, results = job.on_result, []
+
+    def stop() -> None:
+        on_result()
+        results.append(job)
+        if len(results) == 3:
+            with workshop.sessions.begin() as session:
+                jobs.set_state(session, job.job_id, state)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(job, "on_result", stop)
+    workshop.run(job)
+
+    assert (workshop.job(job.job_id).state, own_trials(workshop, job.job_id)) == (state, 3)
+    workshop.run(private(workshop, "a", 24, trials_per_round=12))
+    assert (workshop.job(job.job_id).state, own_trials(workshop, job.job_id)) == ("done", 24)
+    assert len(order_of_jobs(workshop)) == 2
+
+
+def test_what_waits_for_the_cores_has_them_during_a_long_round(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search or build of another job enters between two candidates, not after the last."""
+    monkeypatch.setattr(round_measurement, "_MAX_HOLD_SECS", 0.0)
+    job, gate = private(workshop, "a", 12, trials_per_round=12), workshop.context.cpu_gate
+    on_result = job.on_result
+    entered: list[int] = []
+    waiting: list[asyncio.Future[None]] = []
+
+    async def enter() -> None:
+        async with gate.shared():
+            entered.append(own_trials(workshop, job.job_id))
+
+    def wait() -> None:
+        on_result()
+        if not waiting:
+            waiting.append(asyncio.ensure_future(enter()))
+
+    monkeypatch.setattr(job, "on_result", wait)
+    workshop.run(job)
+
+    assert len(entered) == 1
+    assert entered[0] < own_trials(workshop, job.job_id) == 12
 
 
 def test_a_budget_that_is_raised_during_the_run_is_spent(workshop: Workshop) -> None:
