@@ -3,8 +3,13 @@
 Importers lack many of these operators, and engines know every operator of the bodies.
 """
 
+from collections import Counter
+
 import onnx
 import onnx.inliner
+
+from tuner.networks.graph import nodes_within
+from tuner.networks.node_builder import opset_of
 
 # Operators that importers lack; the others with a body are converted as they are.
 _OPERATORS = (
@@ -23,20 +28,20 @@ _OPERATORS = (
 )
 
 
-def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Inline the operators with a standard body that importers lack.
+def inline_functions(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
+    """Inline the operators of the main graph with a standard body that importers lack.
 
     Args:
         model: Valid model with fixed input shapes, by which some bodies are chosen.
 
     Returns:
-        A new model; the given one if it has no such operator.
+        A new model, and the number of inlined operators; the given one if it has no such operator.
     """
-    used = {node.op_type for node in model.graph.node if node.domain in ("", "ai.onnx")}
-    named = [("", name) for name in _OPERATORS if name in used]
-    if not named:
-        return model
+    used = _count(model)
+    if not used:
+        return model, 0
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    _add_defaults(inferred)
     # The inliner looks up the types of initialisers among those of other values.
     inferred.graph.value_info.extend(
         onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
@@ -46,4 +51,25 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     inferred.graph.value_info.append(
         onnx.helper.make_tensor_value_info("", onnx.TensorProto.FLOAT, None)
     )
-    return onnx.inliner.inline_selected_functions(inferred, named, inline_schema_functions=True)
+    named = [("", name) for name in used]
+    inlined = onnx.inliner.inline_selected_functions(inferred, named, inline_schema_functions=True)
+    return inlined, used.total() - _count(inlined).total()
+
+
+def _count(model: onnx.ModelProto) -> Counter[str]:
+    return Counter(node.op_type for node in model.graph.node if _is_listed(node))
+
+
+def _is_listed(node: onnx.NodeProto) -> bool:
+    return node.domain in ("", "ai.onnx") and node.op_type in _OPERATORS
+
+
+def _add_defaults(model: onnx.ModelProto) -> None:
+    """Write the defaults of attributes that are left out, which the inliner does not know."""
+    opset = opset_of(model)
+    for node in filter(_is_listed, nodes_within(model.graph)):
+        given = {item.name for item in node.attribute}
+        schema = onnx.defs.get_schema(node.op_type, opset, "")
+        for name, item in schema.attributes.items():
+            if name not in given and item.default_value.type != onnx.AttributeProto.UNDEFINED:
+                node.attribute.append(item.default_value)

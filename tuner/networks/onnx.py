@@ -78,38 +78,60 @@ def clean(
     declared_outputs = {} if fixed or values else _copy_outputs(model)
     _clear_output_shapes(model)
     before = _count_operators(model)
-    model = inline_functions(model)
+    model, _ = inline_functions(model)
     separate_names(model.graph)
     refuse_random(model, with_branches=False)
     guard_random(model)
-    n_quantised = replace_quantised(model).total()
-    n_sums = replace_sums(model)
-    model, problem = simplify(model)
-    # What one of them leaves may be what another one needs.
-    tables = Tables()
-    while (
-        inline_constant_branches(model)
-        + unroll_loops(model)
-        + expand_operators(model, tables)
-        + drop_empty_operands(model)
-    ):
-        check_loops(model)
-        refuse_random(model, with_branches=False)
-        model, more = simplify(model)
-        problem = tuple(dict.fromkeys((*problem, *more)))
+    model, problems, rewritten = _rewrite(model)
     refuse_random(model)
     refuse_loops(model)
     _restore_shapes(model, declared_outputs)
     folded = fold_affine(model)
-    notes += (*problem, *_describe(before, _count_operators(model), folded))
-    if n_quantised:
-        notes += (f"rewrote {n_quantised} quantised operators as float arithmetic",)
-    if n_sums:
-        notes += (f"rewrote {n_sums} sums as additions",)
+    notes += (*problems, *_describe(before, _count_operators(model), folded))
+    notes += tuple(text.format(n) for text, n in rewritten.items() if n)
     specs = {info.name: _spec(info) for info in model.graph.input}
     outputs = {info.name: _spec(info) for info in model.graph.output}
     data = _serialise(model)
     return Network(name, "onnx", data, network_hash(data, specs), specs, outputs, notes, values)
+
+
+def _rewrite(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...], Counter[str]]:
+    """Replace what engines lack until nothing is left that can be replaced.
+
+    Returns:
+        The new model, the notes of its simplification, and the number of operators by note.
+    """
+    rewritten = _replace_before_folding(model)
+    model, problems = simplify(model)
+    # What one of them leaves may be what another one needs.
+    tables = Tables()
+    while True:
+        n_inlined = inline_constant_branches(model) + unroll_loops(model)
+        # Simplification inlines branches too.
+        model, n_bodies = inline_functions(model)
+        more_rewritten = _replace_before_folding(model)
+        n_replaced = expand_operators(model, tables) + drop_empty_operands(model)
+        if not n_inlined + n_bodies + more_rewritten.total() + n_replaced:
+            return model, problems, rewritten
+        rewritten += more_rewritten
+        check_loops(model)
+        refuse_random(model, with_branches=False)
+        model, more = simplify(model)
+        problems = tuple(dict.fromkeys((*problems, *more)))
+
+
+def _replace_before_folding(model: onnx.ModelProto) -> Counter[str]:
+    """Replace operators of the main graph whose weights folding would multiply out, in place.
+
+    Returns:
+        Number of replaced operators by note.
+    """
+    return Counter(
+        {
+            "rewrote {} quantised operators as float arithmetic": replace_quantised(model).total(),
+            "rewrote {} sums as additions": replace_sums(model),
+        }
+    )
 
 
 def declared_inputs(model: onnx.ModelProto) -> dict[str, Dims]:

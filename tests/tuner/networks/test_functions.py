@@ -52,3 +52,19 @@ def test_a_rotation_of_whole_heads_leaves_no_empty_value() -> None:
     assert all(dim.dim_value for dims in shapes for dim in dims)
     expected = run(proto.SerializeToString(), {"data": data})[0]
     np.testing.assert_allclose(run(network.model, {"data": data})[0], expected)
+
+
+def test_attributes_that_are_left_out_have_their_defaults() -> None:
+    """The inliner leaves a Constant without a value in their place."""
+    data = np.array([[-2.0, 0.5, 3.0]], "float32")
+    graph = helper.make_graph(
+        [helper.make_node("Swish", ["data"], ["y"])],
+        "test",
+        [helper.make_tensor_value_info("data", TensorProto.FLOAT, data.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ("n", 3))],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=11)
+
+    actual = run(clean(proto).model, {"data": data})[0]
+
+    np.testing.assert_allclose(actual, data / (1 + np.exp(-data)), rtol=1e-6)
