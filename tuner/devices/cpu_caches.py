@@ -4,6 +4,8 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
+from tuner.workers.environment import MACHINE_CORES
+
 _CPUS = Path("/sys/devices/system/cpu")
 # Sizes where Linux reports none, as on many virtual machines with another architecture.
 _DEFAULT_PRIVATE_BYTES = 2 * 2**20
@@ -14,6 +16,14 @@ _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 def n_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def machine_cores() -> int:
+    """Return the number of cores that code for this machine runs on.
+
+    A process that may use a part of them compiles for all.
+    """
+    return int(os.environ.get(MACHINE_CORES, "0")) or n_cores()
 
 
 @lru_cache(maxsize=1)

@@ -78,7 +78,13 @@ class JobLoader:
         self._claimed: set[int] = set()
         self._turns = Turns()
 
-    def claim(self, busy: Collection[int], *, with_suspects: bool = True) -> Job | None:
+    def claim(
+        self,
+        busy: Collection[int],
+        *,
+        with_suspects: bool = True,
+        served_owners: Collection[str] = (),
+    ) -> Job | None:
         """Mark the next waiting job as running, and return it; None if no job waits.
 
         Owners take turns, so that one with many models holds up no other; each owner's oldest job
@@ -90,12 +96,17 @@ class JobLoader:
         Args:
             busy: Ids of the jobs that this process loads or tunes.
             with_suspects: False to leave out jobs that several processes died over.
+            served_owners: Owners whose jobs wait all the same.
 
         Raises:
             LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
         """
         with self._context.readers() as session:
-            claimable = [job for job in submissions.claimable(session) if job.id not in busy]
+            claimable = [
+                job
+                for job in submissions.claimable(session)
+                if job.id not in busy and job.owner not in served_owners
+            ]
         for job in self._turns.ordered(claimable, lambda job: job.owner):
             if job.attempts >= attempts.MAX_DEATHS:
                 self._quarantine(job.id)

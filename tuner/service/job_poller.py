@@ -20,6 +20,9 @@ MAX_CONCURRENT_LOADS = 2
 class JobPoller:
     """Claims jobs, owner by owner in turn, and loads a few of them at once.
 
+    The last free place is for an owner who has none, so that no owner waits for the slow models of
+    another.
+
     Without free disk space it claims none.
 
     A job that several processes died over is loaded apart from other suspects, see
@@ -35,7 +38,7 @@ class JobPoller:
         self._loader = loader
         self._context = context
         self._coordinator = coordinator
-        self._loads: dict[asyncio.Task[None], int] = {}
+        self._loads: dict[asyncio.Task[None], Job] = {}
 
     @property
     def is_loading(self) -> bool:
@@ -63,14 +66,20 @@ class JobPoller:
 
     async def _start_load(self) -> bool:
         """Claim a job and start to load it; returns whether one was waiting."""
-        busy = self._coordinator.active_job_ids | set(self._loads.values())
+        loading = self._loads.values()
+        busy = self._coordinator.active_job_ids | {job.id for job in loading}
+        is_last = len(self._loads) == MAX_CONCURRENT_LOADS - 1
+        # Without tokens there are no owners between whom to be fair.
+        served = {job.owner for job in loading if job.owner is not None} if is_last else set()
         turn = self._context.suspect_turn
         may_be_suspect = turn.try_take()
         job = None
         try:
             job = await run_between_measurements(
                 self._context.cpu_gate,
-                lambda: self._loader.claim(busy, with_suspects=may_be_suspect),
+                lambda: self._loader.claim(
+                    busy, with_suspects=may_be_suspect, served_owners=served
+                ),
                 "claim-job",
             )
         finally:
@@ -82,7 +91,7 @@ class JobPoller:
         load = asyncio.create_task(self._load(job), name=f"load-job-{job.id}")
         if is_suspect:
             load.add_done_callback(lambda _: turn.give_back())
-        self._loads[load] = job.id
+        self._loads[load] = job
         return True
 
     async def _load(self, job: Job) -> None:

@@ -18,7 +18,7 @@ from tuner.jobs.requests import ModelRequest
 from tuner.networks.shapes import DynamicDimension
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
-from tuner.workers.sandbox_paths import model_access
+from tuner.workers.sandbox_paths import Access, model_access
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class ProcessLimits:
 
     Attributes:
         max_bytes: Memory of the process that loads it.
-        secs: Time-out of each step, in which pauses for measurements count.
+        secs: Time-out of each step, without its pauses for measurements.
     """
 
     max_bytes: int
@@ -79,7 +79,7 @@ def programs(
         return (), (model,)
     access = model_access(model.reference, alone=True)
     with (
-        fresh_worker(context.settings, access=access, max_bytes=limits.max_bytes) as worker,
+        _loader(context, access, limits) as worker,
         user_facing_errors(model, limits),
     ):
         load_limits = LoadLimits(limits.secs, alone=True)
@@ -122,7 +122,7 @@ def loaded_model(
         WorkError: If its loading failed.
     """
     access = model_access(model.reference, alone=True)
-    with fresh_worker(context.settings, access=access, max_bytes=limits.max_bytes) as worker:
+    with _loader(context, access, limits) as worker:
         with user_facing_errors(model, limits):
             prepared = prepare(
                 model,
@@ -137,6 +137,14 @@ def loaded_model(
                 describe=describe,
             )
         yield worker, prepared
+
+
+def _loader(context: Context, access: Access, limits: ProcessLimits) -> Pool:
+    """Start the process of a model on its share of the cores."""
+    settings = context.settings
+    return fresh_worker(
+        settings, access=access, max_bytes=limits.max_bytes, share=settings.load_share
+    )
 
 
 @contextmanager

@@ -32,6 +32,7 @@ _KEYS = (
     "device_tolerance",
     "relay_python",
     "worker_memory",
+    "load_share",
     "worker_sandbox",
     "worker_paths",
     "signing_key",
@@ -95,6 +96,8 @@ class Settings:
             ``tuner engine install relay`` makes.
         worker_bytes: Memory of each worker process, bytes; None for shares of this machine's, see
             :func:`tuner.workers.memory.memory_limits`.
+        load_share: Part of the cores that processes which load and compile submitted models may
+            use, above 0 and at most 1.
         max_stall_secs: Time without progress of a coordinator's main loop after which it ends.
         request_caps: Limits of a service on the options of a request.
         retention: Limits on what the service keeps.
@@ -123,6 +126,7 @@ class Settings:
     environment: str = ""
     relay_python: Path = Path()
     worker_bytes: int | None = None
+    load_share: float = 1.0
     max_stall_secs: float = DEFAULT_MAX_STALL_SECS
     request_caps: RequestCaps = request_caps.DEFAULTS
     retention: RetentionSettings = retention.DEFAULTS
@@ -228,6 +232,7 @@ def _parse(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
         # Not resolved: the path of the link is what makes Python use that environment.
         relay_python=Path(str(python)).expanduser().absolute() if python else Path(),
         worker_bytes=_worker_bytes(values.get("worker_memory")),
+        load_share=_fraction("load_share", values.get("load_share", 1.0)),
         max_stall_secs=_max_stall(values.get("max_stall")),
         request_caps=request_caps.parse(values),
         retention=retention.parse(values),

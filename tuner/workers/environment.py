@@ -7,6 +7,9 @@ address or the password of the database, or the keys of other services.
 import re
 from collections.abc import Mapping
 
+#: Variable with the number of cores of the coordinator, in processes that have fewer.
+MACHINE_CORES = "SUBGRAPH_TUNER_CORES"
+
 # Words in names of variables with secrets, and names that PostgreSQL's clients read.
 _SECRET_NAME = re.compile(
     r"^PG[A-Z]|DATABASE|PASSW|SECRET|TOKEN|CREDENTIAL|COOKIE|ACCESS_?KEY|API_?KEY|PRIVATE_?KEY|_AUTH",

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.settings import Settings
+from tuner.workers.environment import MACHINE_CORES
 from tuner.workers.memory import data_limit, memory_limits
 from tuner.workers.pool import Pool, WorkerSettings
 from tuner.workers.sandbox_paths import (
@@ -60,8 +61,9 @@ def fresh_worker(
     *,
     max_bytes: int | None = None,
     environ: Mapping[str, str] | None = None,
+    share: float = 1.0,
 ) -> Pool:
-    """Start one process that may use every core, to load or compile a network or to run it.
+    """Start one process that loads, compiles or runs a network, on every core by default.
 
     For an engine with an environment of its own, a second process serves the calls that are not
     the engine's; each of the two starts with its first call.
@@ -73,12 +75,32 @@ def fresh_worker(
         max_bytes: Memory that each process may use for data; None for that of a process with a
             whole network.
         environ: More environment variables.
+        share: Part of the cores of this process that it may use, at least one.
     """
     models = models_folder(settings.data_dir)
     make_folder(models)
     access = replace(access, files=(*access.files, models))
     max_bytes = memory_limits(settings).network if max_bytes is None else max_bytes
-    return _pool(settings, name, access, max_bytes=max_bytes, environ=environ, has_exchange=True)
+    cores = _cores_of(share)
+    if cores:
+        environ = {**(environ or {}), MACHINE_CORES: str(len(os.sched_getaffinity(0)))}
+    return _pool(
+        settings,
+        name,
+        access,
+        max_bytes=max_bytes,
+        n_threads=len(cores) or None,
+        environ=environ,
+        has_exchange=True,
+        cores=cores,
+    )
+
+
+def _cores_of(share: float) -> frozenset[int]:
+    """Return the cores of a share, the same for all processes with it; empty for all cores."""
+    cores = sorted(os.sched_getaffinity(0))
+    n_cores = max(int(share * len(cores)), 1)
+    return frozenset(cores[-n_cores:]) if n_cores < len(cores) else frozenset()
 
 
 def _measured_files(settings: Settings) -> tuple[Path, ...]:
@@ -119,6 +141,7 @@ def _pool(  # noqa: PLR0913  one place that starts pools
     n_threads: int | None = None,
     environ: Mapping[str, str] | None = None,
     has_exchange: bool = False,
+    cores: frozenset[int] = frozenset(),
 ) -> Pool:
     with ExitStack() as on_error:
         exchange = None
@@ -141,6 +164,7 @@ def _pool(  # noqa: PLR0913  one place that starts pools
             max_log_bytes=settings.retention.log_max_size,
             sandbox=sandbox_of(settings, access, settings.interpreter),
             exchange=exchange,
+            cores=cores,
         )
         if engine.interpreter is None:
             pool = Pool(engine)

@@ -16,7 +16,7 @@ class PauseGroup:
     """Pools that are opened inside :meth:`collecting`, until they are closed.
 
     Pausing stops their processes by SIGSTOP, so that they use no core, and keeps threads from
-    handing them new calls. The time-outs of calls go on while the group is paused. Thread-safe.
+    handing them new calls. The time-outs of calls wait while the group is paused. Thread-safe.
     """
 
     def __init__(self) -> None:

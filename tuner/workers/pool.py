@@ -18,6 +18,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -65,6 +66,7 @@ class WorkerSettings:
         sandbox: Limits of the processes on files and network; None for none.
         exchange: Folders for files of their calls, which are removed with the pool; None for
             folders in that of this process.
+        cores: Cores that the processes may use; empty for those of this process.
     """
 
     n_workers: int
@@ -75,6 +77,7 @@ class WorkerSettings:
     max_log_bytes: int = DEFAULT_MAX_BYTES
     sandbox: Sandbox | None = None
     exchange: Exchange | None = None
+    cores: frozenset[int] = frozenset()
 
 
 class Pool:
@@ -93,6 +96,7 @@ class Pool:
         self._workers: list[WorkerHandle] = []
         self._paused: list[psutil.Process] = []
         self._is_paused = False
+        self._paused_at = 0.0
         self._is_closed = False
         self._thread: threading.Thread | None = None
         self._event = -1
@@ -187,10 +191,12 @@ class Pool:
     def pause(self) -> None:
         """Stop the workers, and the processes they started, until :meth:`resume`.
 
-        The time-outs of their calls go on. A worker that is starting stops once it is set up:
-        before, it would outlive this process, stopped for ever.
+        The time-outs of their calls wait as well. A worker that is starting stops once it is set
+        up: before, it would outlive this process, stopped for ever.
         """
         with self._lock:
+            if not self._is_paused:
+                self._paused_at = time.monotonic()
             self._is_paused = True
             for worker in self._workers:
                 if worker.is_ready:
@@ -199,6 +205,10 @@ class Pool:
     def resume(self) -> None:
         """Continue the processes that were stopped, though their workers may have died."""
         with self._lock:
+            if self._is_paused:
+                for worker in self._workers:
+                    worker.add_pause(self._paused_at)
+            # After that, because the thread of the pool compares deadlines unless it is set.
             self._is_paused = False
             paused, self._paused = self._paused, []
             process_trees.resume(paused)
@@ -248,6 +258,10 @@ class Pool:
             return
         with self._lock:
             self._workers.append(worker)
+        if settings.cores:
+            # From here, because the sandbox of a worker forbids it. It has no other thread yet.
+            with suppress(OSError):
+                os.sched_setaffinity(worker.process.pid, settings.cores)
         worker.take(make_start(settings.environ, os.getpid(), settings.max_bytes))
 
     def _wait(self) -> None:
@@ -270,6 +284,8 @@ class Pool:
         deadlines = [worker.deadline for worker in self._workers if worker.call is not None]
         if not deadlines:
             return None
+        if self._is_paused:
+            return 1000.0 * _CHECK_INTERVAL_SECS
         secs = min(min(deadlines) - time.monotonic(), _CHECK_INTERVAL_SECS)
         return max(1000.0 * secs, 0.0)
 
@@ -307,13 +323,17 @@ class Pool:
     def _check(self) -> None:
         """Remove the workers whose calls took too long, and those that ended unnoticed."""
         for worker in list(self._workers):
-            if worker.call is not None and time.monotonic() >= worker.deadline:
+            if worker.call is not None and self._is_late(worker):
                 text = f"the call took longer than {worker.call.timeout_secs:g} s"
                 self._remove(worker, CallTimeout(text))
             elif worker.call is not None and worker.process.poll() is not None:
                 self._receive(worker)
                 if worker.call is not None and worker in self._workers:
                     self._remove_ended(worker)
+
+    def _is_late(self, worker: WorkerHandle) -> bool:
+        with self._lock:
+            return not self._is_paused and time.monotonic() >= worker.deadline
 
     def _remove_ended(self, worker: WorkerHandle) -> None:
         status = worker.wait()

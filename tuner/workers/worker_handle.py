@@ -84,6 +84,7 @@ class WorkerHandle:
         self.stream.setblocking(False)
         self.call: PendingCall | None = None
         self.deadline = 0.0
+        self._taken = 0.0
         self.is_ready = False
         self._outgoing = memoryview(b"")
         self._reader = messages.Reader()
@@ -101,9 +102,14 @@ class WorkerHandle:
     def take(self, call: PendingCall) -> None:
         """Serve a call from now on."""
         self.call = call
-        self.deadline = time.monotonic() + call.timeout_secs
+        self._taken = time.monotonic()
+        self.deadline = self._taken + call.timeout_secs
         self._outgoing = memoryview(call.request)
         self.send()
+
+    def add_pause(self, since: float) -> None:
+        """Let its call last as much longer as the process was stopped, which ends now."""
+        self.deadline += time.monotonic() - max(since, self._taken)
 
     def send(self) -> None:
         """Send as much of the request as the process reads now."""

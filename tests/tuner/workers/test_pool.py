@@ -33,7 +33,10 @@ from tuner.errors import (
     WorkerLost,
     WorkError,
 )
+from tuner.settings import Settings
 from tuner.workers import messages, worker_handle
+from tuner.workers.environment import MACHINE_CORES
+from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import CallTimeout, Pool, WorkerSettings
 
 HELPERS = helpers.NAME
@@ -459,3 +462,18 @@ def test_call_that_needs_too_much_memory_fails_alone(tmp_path: Path) -> None:
             pool.call(HELPERS, "allocate", 1 << 30)
 
         assert pool.call(HELPERS, "allocate", 1 << 20) == 1 << 20
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_a_process_keeps_to_its_share_of_the_cores(tmp_path: Path) -> None:
+    """It cannot leave its cores, and knows how many the machine has."""
+    settings = Settings("", tmp_path, "tests.engines.toy", 1)
+    n_cores = len(os.sched_getaffinity(0))
+    with fresh_worker(settings, share=0.5) as pool:
+        n_threads = pool.call(HELPERS, "environ", "TVM_NUM_THREADS")
+        n_machine = pool.call(HELPERS, "environ", MACHINE_CORES)
+        (process_id,) = pool.process_ids
+        cores = psutil.Process(process_id).cpu_affinity()
+
+    assert len(cores or ()) == int(n_threads) == n_cores // 2
+    assert int(n_machine) == n_cores

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.cli import ROOT
+from tuner.workers.base import CallTimeout
 from tuner.workers.pool import Pool, WorkerSettings
 
 HELPERS = "tests.tuner.executors.helpers"
@@ -74,3 +76,34 @@ def test_a_worker_that_starts_in_a_pause_waits_for_its_end(tmp_path: Path) -> No
         pool.resume()
         marker.touch()
         assert call.result() == "made"
+
+
+def test_a_pause_does_not_count_against_the_time_limit_of_a_call(tmp_path: Path) -> None:
+    """A call that is stopped for longer than its limit goes on, and ends within it later."""
+    marker = tmp_path / "marker"
+    with Pool(WorkerSettings(1, tmp_path / "worker.log")) as pool:
+        pool.call(HELPERS, "whoami")
+        call = pool.submit(HELPERS, "wait_for_file", str(marker), timeout_secs=2.0)
+        time.sleep(0.2)
+        pool.pause()
+        time.sleep(3.0)
+        assert not call.future.done()
+
+        pool.resume()
+        marker.touch()
+        assert call.result() == "made"
+
+
+def test_a_call_times_out_after_a_pause(tmp_path: Path) -> None:
+    """The pause is added to its limit, and nothing more."""
+    with Pool(WorkerSettings(1, tmp_path / "worker.log")) as pool:
+        pool.call(HELPERS, "whoami")
+        call = pool.submit(HELPERS, "hang", timeout_secs=0.5)
+        pool.pause()
+        time.sleep(1.0)
+        pool.resume()
+        resumed = time.monotonic()
+
+        with pytest.raises(CallTimeout):
+            call.result()
+        assert time.monotonic() - resumed < 10.0

@@ -1,7 +1,6 @@
 """Resolution of target specifications to canonical JSON and a device fingerprint."""
 
 import json
-import os
 import platform
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +11,7 @@ import tvm_ffi
 from tvm.target import Target, codegen
 
 from tuner.build_cache.key_inputs import cpu_fields
+from tuner.devices.cpu_caches import machine_cores
 from tuner.engines.base import TargetInfo
 from tuner.engines.linker import linker_version
 from tuner.engines.relax import cuda, fast_import, gpu_targets
@@ -85,6 +85,8 @@ def _supported(spec: str) -> tuple[Target, str]:
     kind = str(target.kind.name)
     if kind not in ("llvm", "cuda"):
         raise TargetError(f"target kind {kind!r} is not supported; use llvm or cuda")
+    # A tag may bring attributes that its text does not name.
+    _check_attributes(_plain(target.export()))
     return target, kind
 
 
@@ -148,15 +150,15 @@ def _completed(target: Target, spec: str) -> Target:
         return gpu_targets.complete(target, spec)
     if str(target.kind.name) != "llvm" or "num-cores" in target.attrs:
         return target
-    return Target({**json.loads(_canonical(target)), "num-cores": _n_cores()})
+    return Target({**json.loads(_canonical(target)), "num-cores": machine_cores()})
 
 
 def _host_cpu() -> dict[str, Any]:
-    return {"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": _n_cores()}
-
-
-def _n_cores() -> int:
-    return len(os.sched_getaffinity(0))
+    return {
+        "kind": "llvm",
+        "mcpu": str(codegen.llvm_get_system_cpu()),
+        "num-cores": machine_cores(),
+    }
 
 
 def _canonical(target: Target) -> str:
@@ -185,7 +187,7 @@ def _device(target: Target, kind: str) -> dict[str, Any]:
     versions = {"tvm": tvm.__version__, "llvm": int(codegen.llvm_version_major())}
     if kind == "cuda":
         return {**gpu_targets.describe_device(target), **versions}
-    return {"name": _cpu_name(), "n_cores": _n_cores(), **versions}
+    return {"name": _cpu_name(), "n_cores": machine_cores(), **versions}
 
 
 def _cpu_name() -> str:

@@ -1,7 +1,6 @@
 """Resolution of target specifications to canonical JSON and a device fingerprint."""
 
 import json
-import os
 import platform
 from functools import lru_cache
 from typing import Any
@@ -11,6 +10,7 @@ from tvm import auto_scheduler
 from tvm.target import Target, codegen
 
 from tuner.build_cache.key_inputs import cpu_fields
+from tuner.devices.cpu_caches import machine_cores
 from tuner.engines.base import TargetInfo
 from tuner.engines.linker import linker_version
 from tuner.engines.relay.settings import COMPILER, PIPELINE
@@ -115,14 +115,14 @@ def _parse(spec: str) -> Target:
     if kind != "llvm":
         raise TargetError(f"target kind {kind!r} is not supported by the engine relay; use llvm")
     if "num-cores" not in target.attrs:
-        target = Target({**_plain(target.export()), "num-cores": _n_cores()})
+        target = Target({**_plain(target.export()), "num-cores": machine_cores()})
     return target
 
 
 def _read(spec: str) -> Any:
     if spec == "llvm":
         cpu = str(codegen.llvm_get_system_cpu())
-        return {"kind": "llvm", "mcpu": cpu, "num-cores": _n_cores()}
+        return {"kind": "llvm", "mcpu": cpu, "num-cores": machine_cores()}
     if not spec.startswith("{"):
         if len(spec.split()) > 1:
             raise TargetError(
@@ -137,10 +137,6 @@ def _read(spec: str) -> Any:
                 f"a target may not set {name!r}; it may set {', '.join(sorted(_ALLOWED))}"
             )
     return written
-
-
-def _n_cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _canonical(target: Target) -> str:
@@ -164,7 +160,7 @@ def _plain(value: Any) -> Any:
 
 def _device() -> dict[str, Any]:
     versions = {"tvm": str(tvm.__version__), "llvm": int(codegen.llvm_version_major())}
-    return {"name": _cpu_name(), "n_cores": _n_cores(), **versions}
+    return {"name": _cpu_name(), "n_cores": machine_cores(), **versions}
 
 
 def _cpu_name() -> str:

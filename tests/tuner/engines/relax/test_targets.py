@@ -4,9 +4,11 @@ import json
 import os
 
 import pytest
+import tvm
 
 from tuner.engines.relax import worker
 from tuner.errors import TargetError
+from tuner.workers.environment import MACHINE_CORES
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -101,3 +103,22 @@ def test_bad_target_is_refused_in_one_line(spec: str, words: str) -> None:
 
     assert words in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_tag_brings_no_attribute_that_users_may_not_set() -> None:
+    """The text of a tag names none itself."""
+    tvm.target.register_tag("acme/board", {"kind": "llvm", "cl-opt": ["-debug-only=x"]})
+
+    with pytest.raises(TargetError, match="may not set 'cl-opt'"):
+        worker.describe_target("acme/board")
+
+
+def test_a_process_with_fewer_cores_compiles_for_all_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A service may keep processes that load models to a share of its cores."""
+    monkeypatch.setenv(MACHINE_CORES, "48")
+
+    described = worker.describe_target("llvm")
+
+    assert json.loads(described.spec)["num-cores"] == described.device["n_cores"] == 48
