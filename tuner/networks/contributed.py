@@ -1,6 +1,6 @@
 """Replacement of operators that ONNX Runtime's optimiser writes by those of the standard."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import pi, sqrt
 from typing import Any
 
@@ -9,6 +9,7 @@ import onnx
 from onnx import helper
 
 from tuner.networks import classical
+from tuner.networks.diffusion import DIFFUSION
 from tuner.networks.fused_attention import (
     replace_attention,
     replace_embed_layer_norm,
@@ -177,14 +178,17 @@ def _fused_matmul(b: Replacement) -> None:
     b.add("Mul", product, _scalar(b, b.input(0), alpha), output=output)
 
 
-def _with_activation(op: str, n_inputs: int) -> Callable[[Replacement], None]:
-    """Return the replacement of an operator that an activation is fused into."""
+def _with_activation(op: str) -> Callable[[Replacement], None]:
+    """Return the replacement of an operator of three operands that an activation is fused into.
+
+    A fourth one, as convolutions may have, is added before the activation.
+    """
 
     def replace(b: Replacement) -> None:
         attributes = {item.name: helper.get_attribute_value(item) for item in b.node.attribute}
         fused = {key: attributes.pop(key) for key in [*attributes] if key.startswith("activation")}
         name = fused.pop("activation", b"").decode()
-        if name not in _ACTIVATIONS or any(b.node.input[n_inputs:]):
+        if name not in _ACTIVATIONS:
             raise UnknownValueError
         # A convolution has a list of them, a product an attribute for each.
         keys = _ACTIVATIONS[name]
@@ -194,14 +198,27 @@ def _with_activation(op: str, n_inputs: int) -> Callable[[Replacement], None]:
         }
         if fused:
             raise UnknownValueError
-        value = b.add(op, *b.node.input[:n_inputs], **attributes)
-        b.add(name, value, output=b.node.output[0], **parameters)
+        value = b.add(op, *b.node.input[:3], **attributes)
+        if b.input(3):
+            value = b.add("Add", value, b.input(3))
+        _activate(b, name, value, parameters)
 
     return replace
 
 
+def _activate(b: Replacement, name: str, value: str, parameters: Mapping[str, float]) -> None:
+    if name != "Clip" or b.opset < 11:
+        b.add(name or "Identity", value, output=b.node.output[0], **parameters)
+        return
+    dtype = b.dtype(b.input(0), b.input(1))
+    bounds = (b.constant(np.array(parameters[key], dtype)) for key in ("min", "max"))
+    b.add("Clip", value, *bounds, output=b.node.output[0])
+
+
 # Names of the parameters of the activations.
 _ACTIVATIONS = {
+    "": (),
+    "Clip": ("min", "max"),
     "HardSigmoid": ("alpha", "beta"),
     "LeakyRelu": ("alpha",),
     "Relu": (),
@@ -214,8 +231,8 @@ CONTRIBUTED: dict[str, Callable[[Replacement], None]] = {
     "BiasGelu": _gelu,
     "EmbedLayerNormalization": _embed_layer_norm,
     "FastGelu": _fast_gelu,
-    "FusedConv": _with_activation("Conv", 3),
-    "FusedGemm": _with_activation("Gemm", 3),
+    "FusedConv": _with_activation("Conv"),
+    "FusedGemm": _with_activation("Gemm"),
     "FusedMatMul": _fused_matmul,
     "GatherBlockQuantized": since(11, _gather_blocks),
     "Gelu": _gelu,
@@ -227,6 +244,7 @@ CONTRIBUTED: dict[str, Callable[[Replacement], None]] = {
     "SkipLayerNormalization": _skip_layer_norm,
     "SkipSimplifiedLayerNormalization": _skip_simplified_layer_norm,
     "TransposeMatMul": _fused_matmul,
+    **DIFFUSION,
 }
 # Operators that the standard has since the version.
 _STANDARDISED = {

@@ -22,10 +22,12 @@ class NodeBuilder:
     Attributes:
         node: The node.
         nodes: Its replacement.
+        prefix: Text before the names of new values.
     """
 
     def __init__(self, node: onnx.NodeProto, graph: onnx.GraphProto) -> None:
         self.node = node
+        self.prefix = node.output[0]
         self.nodes: list[onnx.NodeProto] = []
         self._graph = graph
 
@@ -39,13 +41,13 @@ class NodeBuilder:
 
     def add(self, op: str, *inputs: str, output: str = "", **attributes: Any) -> str:
         """Append a node; return the name of its output."""
-        output = output or f"{self.node.output[0]}_{op}_{len(self.nodes)}"
+        output = output or f"{self.prefix}_{op}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, inputs, [output], **attributes))
         return output
 
     def constant(self, array: Array) -> str:
         """Return the name of a new constant."""
-        name = f"{self.node.output[0]}_constant_{len(self._graph.initializer)}"
+        name = f"{self.prefix}_constant_{len(self._graph.initializer)}"
         self._graph.initializer.append(numpy_helper.from_array(array, name))
         return name
 

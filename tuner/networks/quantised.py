@@ -173,41 +173,75 @@ def _qlinear_concat(b: QuantisedBuilder) -> None:
     b.add("QuantizeLinear", value, *b.node.input[:2], output=b.node.output[0])
 
 
+def _qlinear_where(b: QuantisedBuilder) -> None:
+    data = [b.add("DequantizeLinear", *b.node.input[index : index + 3]) for index in (1, 4)]
+    value = b.add("Where", b.input(0), *data)
+    b.add("QuantizeLinear", value, *b.node.input[7:9], output=b.node.output[0])
+
+
+def _qembed_layer_norm(b: QuantisedBuilder) -> None:
+    """Replace the operator by the one of float tables, which is replaced later."""
+    _use_own_names(b)
+    names = list(b.node.input)
+    tables = [
+        b.add("DequantizeLinear", names[index], names[index + 6], names[index + 11])
+        if names[index]
+        else ""
+        for index in range(2, 7)
+    ]
+    attributes = {item.name: helper.get_attribute_value(item) for item in b.node.attribute}
+    node = helper.make_node(
+        "EmbedLayerNormalization",
+        [*names[:2], *tables, names[7]],
+        list(b.node.output),
+        domain="com.microsoft",
+        **attributes,
+    )
+    b.nodes.append(node)
+
+
+def _use_own_names(b: QuantisedBuilder) -> None:
+    """Name values otherwise than what later replaces a node with the same output."""
+    b.prefix = f"{b.node.output[0]}_quantised"
+
+
 def _qattention(b: QuantisedBuilder) -> None:
-    """Replace attention without past or causal mask; its mask may have a number for each token."""
-    weight, mask, bias = b.array(1), b.input(5), b.input(2)
-    is_padded = bool(mask) and b.rank_of(mask) == 2
-    if weight is None or b.input(8) or attribute(b.node, "unidirectional", 0):
+    """Replace the projections; the attention among them is an operator that is replaced later."""
+    weight = b.array(1)
+    if weight is None or attribute(b.node, "do_rotary", 0):
         return
-    if attribute(b.node, "do_rotary", 0) or (mask and not is_padded):
-        return
+    _use_own_names(b)
     n_heads, width = attribute(b.node, "num_heads"), weight.shape[1] // 3
     value = _multiply(b, b.input(0), b.input(6), b.input(1), b.input(7))
     value = b.add("Mul", value, b.add("Mul", b.input(3), b.input(4)))
-    value = b.add("Add", value, bias)
-    shape = b.constant(np.array([0, 0, n_heads, width // n_heads]))
+    value = b.add("Add", value, b.input(2))
     parts = []
     for index in range(3):
         ends = (b.constant(np.array([n * width])) for n in (index, index + 1))
-        part = b.add("Slice", value, *ends, b.constant(np.array([2])))
-        parts.append(b.add("Transpose", b.add("Reshape", part, shape), perm=[0, 2, 1, 3]))
-    query, key, content = parts
-    root = b.constant(np.array((width // n_heads) ** -0.5, np.float32))
-    scores = b.add("MatMul", query, b.add("Transpose", key, perm=[0, 1, 3, 2]))
-    scores = b.add("Mul", scores, root)
-    if mask:
-        low = np.array(attribute(b.node, "mask_filter_value", -10000.0), np.float32)
-        is_left_out = b.add("Sub", b.constant(np.ones((), np.float32)), _as_float(b, mask))
-        penalty = b.add("Mul", is_left_out, b.constant(low))
-        batched = b.add("Reshape", penalty, b.constant(np.array([0, 1, 1, -1])))
-        scores = b.add("Add", scores, batched)
-    mixed = b.add("MatMul", b.add("Softmax", scores, axis=-1), content)
-    rows = b.add("Transpose", mixed, perm=[0, 2, 1, 3])
-    b.add("Reshape", rows, b.constant(np.array([0, 0, width])), output=b.node.output[0])
-
-
-def _as_float(b: QuantisedBuilder, value: str) -> str:
-    return b.add("Cast", value, to=TensorProto.FLOAT)
+        parts.append(b.add("Slice", value, *ends, b.constant(np.array([2]))))
+    past = ["", ""]
+    if b.input(8):
+        past = [b.add("Gather", b.input(8), b.constant(np.array(i)), axis=0) for i in (0, 1)]
+    output, present = [*b.node.output, ""][:2]
+    # The operator takes a past only with what it becomes.
+    presents = [f"{output}_{part}" for part in ("keys", "values")] if present or past[0] else []
+    attributes = {
+        name: attribute(b.node, name)
+        for name in ("mask_filter_value", "num_heads", "scale", "unidirectional")
+        if attribute(b.node, name) is not None
+    }
+    node = helper.make_node(
+        "MultiHeadAttention",
+        [*parts, "", b.input(5), "", *past],
+        [output, *presents],
+        domain="com.microsoft",
+        **attributes,
+    )
+    b.nodes.append(node)
+    if present:
+        shape = np.array([2, b.length_of(b.input(0)), n_heads, -1, width // n_heads])
+        both = b.add("Concat", *presents, axis=0)
+        b.add("Reshape", both, b.constant(shape), output=present)
 
 
 _REPLACEMENTS: dict[tuple[str, str], Callable[[QuantisedBuilder], None]] = {
@@ -220,6 +254,7 @@ _REPLACEMENTS: dict[tuple[str, str], Callable[[QuantisedBuilder], None]] = {
     ("com.microsoft", "MatMulIntegerToFloat"): _matmul_integer_to_float,
     ("com.microsoft", "MatMulNBits"): blocked_weights.replace_product,
     ("com.microsoft", "QAttention"): _qattention,
+    ("com.microsoft", "QEmbedLayerNormalization"): _qembed_layer_norm,
     ("com.microsoft", "QGemm"): _qgemm,
     ("com.microsoft", "QLinearAdd"): _through_float("Add", 2),
     ("com.microsoft", "QLinearAveragePool"): _through_float("AveragePool", 1),
@@ -229,6 +264,7 @@ _REPLACEMENTS: dict[tuple[str, str], Callable[[QuantisedBuilder], None]] = {
     ("com.microsoft", "QLinearMul"): _through_float("Mul", 2),
     ("com.microsoft", "QLinearSigmoid"): _through_float("Sigmoid", 1),
     ("com.microsoft", "QLinearSoftmax"): _through_float("Softmax", 1),
+    ("com.microsoft", "QLinearWhere"): _qlinear_where,
 }
 
 

@@ -150,6 +150,28 @@ def test_parameters_of_an_activation_in_a_product() -> None:
     assert expand_operators(proto, Tables()) == 0
 
 
+@pytest.mark.parametrize("opset", [10, 17])
+@pytest.mark.parametrize(
+    ("activation", "parameters"),
+    [("Clip", [0.0, 6.0]), ("HardSigmoid", [0.2, 0.5]), ("Relu", []), ("", [])],
+)
+def test_convolutions_with_an_operand_and_an_activation(
+    activation: str, parameters: list[float], opset: int
+) -> None:
+    """The operand is added before the activation."""
+    rng = np.random.default_rng(0)
+    shapes = {"data": (1, 4, 5, 5), "weight": (2, 4, 3, 3), "bias": (2,), "added": (1, 2, 3, 3)}
+    feeds = {key: rng.standard_normal(shape).astype("float32") for key, shape in shapes.items()}
+    given = {"activation": activation, "activation_params": parameters}
+    options: dict[str, Any] = {name: each for name, each in given.items() if each}
+    proto = one_node("com.microsoft:FusedConv", feeds, **options)
+    proto.opset_import[0].version = opset
+
+    actual, expected = both(proto, feeds)
+
+    np.testing.assert_allclose(actual[0], expected[0], rtol=0, atol=1e-4)
+
+
 def test_norms_behind_each_other_are_replaced_at_once() -> None:
     """Though the type of what is between them is unknown before."""
     nodes = []
