@@ -1,4 +1,4 @@
-"""Replacement of operators that importers lack by operators that every importer has."""
+"""Replacement of operators that importers lack or misread by those that every importer has."""
 
 from collections.abc import Callable
 from math import prod
@@ -8,14 +8,17 @@ import onnx
 
 from tuner.errors import ModelError, summary
 from tuner.networks import classical
+from tuner.networks.broadcasts import BROADCASTS
 from tuner.networks.contributed import CONTRIBUTED, DOMAIN
+from tuner.networks.explicit_pads import pad_explicitly, pad_norm_pool, pad_transposed
 from tuner.networks.fourier import replace_dft, replace_stft
 from tuner.networks.graph import Array
 from tuner.networks.node_builder import Replacement, Tables, UnknownValueError, Values
+from tuner.networks.normalisations import replace_layer_norm, replace_mean_variance
 
 
 def expand_operators(model: onnx.ModelProto, tables: Tables) -> int:
-    """Replace operators that importers lack in the main graph, in place.
+    """Replace operators that importers lack or misread in the main graph, in place.
 
     Args:
         model: Simplified model; its ``value_info`` gives the shapes of values.
@@ -251,12 +254,19 @@ def _deform_conv(b: Replacement) -> None:
 
 
 _STANDARD: dict[str, Callable[[Replacement], bool | None]] = {
+    **BROADCASTS,
+    "AveragePool": pad_explicitly,
     "Col2Im": _col2im,
+    "Conv": pad_explicitly,
+    "ConvTranspose": pad_transposed,
     "DFT": replace_dft,
     "DeformConv": _deform_conv,
+    "LayerNormalization": replace_layer_norm,
     "LpNormalization": _lp_normalization,
-    "MaxPool": _max_pool,
+    "LpPool": pad_norm_pool,
+    "MaxPool": lambda b: _max_pool(b) or pad_explicitly(b),
     "MaxUnpool": _max_unpool,
+    "MeanVarianceNormalization": replace_mean_variance,
     "ReverseSequence": _reverse_sequence,
     "STFT": replace_stft,
 }

@@ -183,11 +183,11 @@ class Replacement(NodeBuilder):
             return self.add("Unsqueeze", value, axes=[axis])
         return self.add("Unsqueeze", value, self.constant(np.array([axis])))
 
-    def reduce(self, op: str, value: str, axis: int) -> str:
-        """Append a reduction of an axis, which stays with length 1; return its output's name."""
+    def reduce(self, op: str, value: str, *axes: int) -> str:
+        """Append a reduction of axes, which stay with length 1; return its output's name."""
         if self.opset < (13 if op == "ReduceSum" else 18):
-            return self.add(op, value, axes=[axis], keepdims=1)
-        return self.add(op, value, self.constant(np.array([axis])), keepdims=1)
+            return self.add(op, value, axes=axes, keepdims=1)
+        return self.add(op, value, self.constant(np.array(axes)), keepdims=1)
 
 
 def since(opset: int, replace: Callable[[Replacement], None]) -> Callable[[Replacement], None]:

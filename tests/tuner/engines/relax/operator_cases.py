@@ -70,7 +70,9 @@ def case(
     return Case(name, [node], dict(zip(names, inputs, strict=True)), constants, tolerance)
 
 
-def combine(cases: Sequence[Case]) -> tuple[onnx.ModelProto, dict[str, Array], list[Array]]:
+def combine(
+    cases: Sequence[Case], opset: int = OPSET
+) -> tuple[onnx.ModelProto, dict[str, Array], list[Array]]:
     """Return one model of all cases, its inputs, and its outputs under ONNX Runtime."""
     nodes, weights, outputs = [], [], []
     feeds: dict[str, Array] = {}
@@ -94,7 +96,7 @@ def combine(cases: Sequence[Case]) -> tuple[onnx.ModelProto, dict[str, Array], l
     graph = helper.make_graph(
         nodes, "cases", inputs, [onnx.ValueInfoProto(name=name) for name in outputs], weights
     )
-    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     proto = helper.make_model(graph, opset_imports=opsets, ir_version=11)
     expected = run(proto.SerializeToString(), feeds)
     for info, array in zip(graph.output, expected, strict=True):

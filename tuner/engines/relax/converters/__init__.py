@@ -16,7 +16,8 @@ from tuner.engines.relax.converters.elementwise import (
     fold_with,
 )
 from tuner.engines.relax.converters.recurrent import converter_of
-from tuner.engines.relax.converters.resize import convert_resize
+from tuner.engines.relax.converters.regions import convert_roi_align
+from tuner.engines.relax.converters.resize import convert_resize, convert_upsample
 
 #: Converter by name of the operator: builder, inputs, attributes and opset to an expression.
 CONVERTERS: dict[str, Callable[[Any, Any, dict[str, Any], int], Any]] = {
@@ -33,5 +34,7 @@ CONVERTERS: dict[str, Callable[[Any, Any, dict[str, Any], int], Any]] = {
     "Pow": convert_pow,
     "RNN": converter_of("RNN"),
     "Resize": convert_resize,
+    "RoiAlign": convert_roi_align,
     "TopK": convert_topk,
+    "Upsample": convert_upsample,
 }

@@ -11,6 +11,8 @@ from tuner.engines.relax.converters import resize_tables
 from tuner.engines.relax.converters.operands import as_text, constant_array
 from tuner.engines.relax.converters.resize_tables import Axis, Interpolation
 
+# Version of the standard in which Upsample became Resize.
+_FIRST_VERSION = 10
 _EXACT_COORDINATES = {"half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"}
 
 
@@ -28,7 +30,7 @@ def convert_resize(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int)
             )
         ),
         nearest_mode=as_text(
-            attrs.get("nearest_mode", "floor" if opset < 11 else "round_prefer_floor")
+            attrs.get("nearest_mode", "outwards" if opset < 11 else "round_prefer_floor")
         ),
         cubic_coeff_a=float(attrs.get("cubic_coeff_a", -0.75)),
         exclude_outside=bool(attrs.get("exclude_outside", 0)),
@@ -49,6 +51,13 @@ def convert_resize(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int)
     if _is_exact(by_number, len(shape), how):
         return _resize2d(builder, data, by_number, attrs, opset)
     return _by_tables(builder, data, by_number, how, float(attrs.get("extrapolation_value", 0.0)))
+
+
+def convert_upsample(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Convert Upsample, whose scales are an attribute before version 9, as the first Resize."""
+    scales = inputs[1] if opset >= 9 else relax.const(np.array(attrs["scales"], "float32"))
+    attrs = {"mode": attrs.get("mode", "nearest")}
+    return convert_resize(builder, [inputs[0], scales], attrs, _FIRST_VERSION)
 
 
 def _axes(lengths: Sequence[int], scales: Any, sizes: Any, policy: str) -> list[Axis]:
@@ -80,6 +89,7 @@ def _is_exact(axes: dict[int, Axis], rank: int, how: Interpolation) -> bool:
         and not how.exclude_outside
         and how.coordinates in _EXACT_COORDINATES
         and all(axis.out_size > 1 for axis in axes.values() if axis.in_size > 1)
+        and not (how.nearest_mode == "outwards" and any(axis.scale < 1 for axis in axes.values()))
     )
 
 

@@ -65,7 +65,10 @@ def coordinates(axis: Axis, mode: str) -> Array:  # noqa: PLR0911  one return fo
 def nearest(axis: Axis, how: Interpolation) -> Array:
     """Return the index of the input that each output copies."""
     x = coordinates(axis, how.coordinates)
+    # ONNX Runtime rounds so before version 11, which gives the outputs of the standard's examples.
+    outwards = np.ceil if axis.scale < 1 else np.floor
     rounded = {
+        "outwards": outwards(x),
         "round_prefer_floor": np.ceil(x - np.float32(0.5)),
         "round_prefer_ceil": np.floor(x + np.float32(0.5)),
         "floor": np.floor(x),

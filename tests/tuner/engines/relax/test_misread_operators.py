@@ -1,0 +1,219 @@
+"""Operators that TVM's importer misreads compute the outputs of ONNX Runtime."""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from tests.tuner.engines.relax.conftest import draw
+from tests.tuner.engines.relax.networks import run_lowered
+from tests.tuner.engines.relax.operator_cases import Case, case, combine
+from tests.tuner.networks.models import Array
+from tuner.engines.base import TargetInfo
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+_PICTURE = draw(1, 2, 5, 7)
+_ODD = draw(2, 2, 7, 9)
+_EVEN = draw(2, 2, 6, 8)
+
+
+def _upsample(name: str, *scales: float, opset: int = 9, mode: str = "nearest") -> Case:
+    data = _PICTURE if len(scales) == 4 else draw(*(1, 2, 3, 4, 5)[: len(scales)])
+    if opset < 9:
+        return case(name, "Upsample", data, scales=[float(n) for n in scales], mode=mode)
+    return case(name, "Upsample", data, weights=[np.array(scales, "float32")], mode=mode)
+
+
+_OLD_UPSAMPLE = [
+    _upsample("doubled", 1, 1, 2, 2, opset=8),
+    _upsample("thirds", 1, 1, 1.5, 1.7, opset=8),
+    _upsample("batch", 2, 1, 2.3, 3, opset=8),
+    _upsample("linear", 1, 1, 2.3, 3, opset=8, mode="linear"),
+]
+_UPSAMPLE = [
+    _upsample("doubled", 1, 1, 2, 2),
+    _upsample("thirds", 1, 1, 1.5, 1.7),
+    _upsample("linear", 1, 1, 2, 2, mode="linear"),
+    _upsample("line", 1, 1, 1.5),
+    _upsample("volume", 1, 1, 1.5, 2, 2.5),
+]
+_FIRST_RESIZE = [
+    case("enlarged", "Resize", _PICTURE, weights=[np.array([1, 1, 1.5, 2.3], "float32")]),
+    # ONNX Runtime takes the next pixel where it shrinks.
+    case("shrunk", "Resize", _PICTURE, weights=[np.array([1, 1, 0.6, 0.7], "float32")]),
+]
+
+_REGIONS = np.array([[1, 2, 20, 15], [0, 0, 5, 9], [-3, 4, 40, 40], [5, 5, 5, 5]], "float32")
+
+
+def _regions(name: str, **attributes: Any) -> Case:
+    batches = np.array([0, 1, 0, 1])
+    inputs = (draw(2, 3, 12, 14), _REGIONS, batches)
+    return case(name, "RoiAlign", *inputs, output_height=3, output_width=2, **attributes)
+
+
+_OLD_REGIONS = [
+    _regions("average", spatial_scale=0.5, sampling_ratio=2),
+    _regions("largest", spatial_scale=0.5, sampling_ratio=2, mode="max"),
+]
+_NEW_REGIONS = [
+    _regions("scaled", spatial_scale=0.5, sampling_ratio=2),
+    _regions("adaptive", spatial_scale=0.5),
+    _regions("largest", spatial_scale=0.5, mode="max"),
+    _regions("unaligned", spatial_scale=0.5, coordinate_transformation_mode="output_half_pixel"),
+]
+
+
+def _transposed(name: str, **attributes: Any) -> Case:
+    weight = draw(2, 3, 3, 3, seed=1)
+    return case(name, "ConvTranspose", _PICTURE, weights=[weight], strides=[2, 2], **attributes)
+
+
+_PADDED = [
+    _transposed("shape", output_shape=[10, 14]),
+    _transposed("odd_shape", output_shape=[11, 15], output_padding=[1, 1]),
+    _transposed("upper_shape", output_shape=[10, 14], auto_pad="SAME_UPPER"),
+    _transposed("lower_shape", output_shape=[10, 14], auto_pad="SAME_LOWER"),
+    _transposed("upper", auto_pad="SAME_UPPER", output_padding=[1, 1]),
+    _transposed("lower", auto_pad="SAME_LOWER"),
+    *(
+        case(
+            *(f"{op}_{mode}_{data.shape[2]}_{size}", op, data),
+            auto_pad=mode,
+            kernel_shape=[size] * 2,
+            strides=[2, 2],
+        )
+        for mode in ("SAME_LOWER", "SAME_UPPER", "VALID")
+        for data in (_ODD, _EVEN)
+        for size in (2, 3)
+        for op in ("MaxPool", "AveragePool", "LpPool")
+    ),
+    *(
+        case(
+            *(f"conv_{mode}_{data.shape[2]}_{size}", "Conv", data),
+            weights=[draw(4, 2, size, size)],
+            auto_pad=mode,
+            strides=[2, 2],
+        )
+        for mode in ("SAME_LOWER", "SAME_UPPER")
+        for data in (_ODD, _EVEN)
+        for size in (2, 3)
+    ),
+    *(
+        case(
+            *(f"ceil_{op}_{size}_{stride}", op, _EVEN),
+            ceil_mode=1,
+            kernel_shape=[size] * 2,
+            strides=[stride] * 2,
+            pads=[1] * 4,
+        )
+        for op in ("MaxPool", "AveragePool", "LpPool")
+        for size, stride in ((3, 2), (2, 3))
+    ),
+]
+
+_TOKENS = draw(2, 3, 4, 5)
+_NORMALISED = [
+    case("both", "LayerNormalization", _TOKENS, weights=[draw(5), draw(5, seed=1)], n_outputs=3),
+    case("mean", "LayerNormalization", _TOKENS, weights=[draw(4, 5)], n_outputs=2, axis=2),
+    case("channels", "MeanVarianceNormalization", _TOKENS + 1000, tolerance=1e-4),
+    case("batch", "MeanVarianceNormalization", _TOKENS, axes=[0, 1]),
+]
+
+_FAMILIES = {
+    ("upsample", 8): _OLD_UPSAMPLE,
+    ("upsample", 9): _UPSAMPLE,
+    ("resize", 10): _FIRST_RESIZE,
+    ("regions", 10): _OLD_REGIONS,
+    ("regions", 16): _NEW_REGIONS,
+    ("padded", 19): _PADDED,
+    ("normalised", 17): _NORMALISED,
+}
+
+
+@lru_cache(maxsize=1)
+def outputs_of(family: tuple[str, int], target: str) -> tuple[list[Array], list[Array]]:
+    """Return the outputs of all cases of a family, and those of ONNX Runtime."""
+    proto, feeds, expected = combine(_FAMILIES[family], family[1])
+    return run_lowered(proto, feeds, target), expected
+
+
+@pytest.mark.parametrize(
+    ("family", "each"),
+    [
+        pytest.param(family, each, id=f"{family[0]}{family[1]}-{each.name}")
+        for family, cases in _FAMILIES.items()
+        for each in cases
+    ],
+)
+def test_outputs_agree(target: TargetInfo, family: tuple[str, int], each: Case) -> None:
+    """All outputs of a case have the shape and the values of ONNX Runtime's."""
+    cases = _FAMILIES[family]
+    start = sum(len(other.outputs) for other in cases[: cases.index(each)])
+    part = slice(start, start + len(each.outputs))
+    actual, expected = (side[part] for side in outputs_of(family, target.spec))
+    for one, other in zip(actual, expected, strict=True):
+        assert one.shape == other.shape
+        scale = float(np.abs(other).max())
+        np.testing.assert_allclose(one / scale, other / scale, rtol=0, atol=each.tolerance)
+
+
+_ARITHMETIC = {
+    "Add": np.add,
+    "Div": np.divide,
+    "Mul": np.multiply,
+    "Pow": np.power,
+    "Sub": np.subtract,
+}
+
+
+@pytest.mark.parametrize("is_constant", [True, False])
+@pytest.mark.parametrize(("axis", "shape"), [(0, (2, 3)), (1, (3,)), (-3, (3, 4)), (2, (4, 5))])
+def test_old_operands_lie_along_an_axis(
+    target: TargetInfo, axis: int, shape: tuple[int, ...], is_constant: bool
+) -> None:
+    """Before version 7, which ONNX Runtime does not run, the second operand begins at an axis."""
+    data, other = np.abs(_TOKENS) + 0.5, np.abs(draw(*shape, seed=1)) + 0.5
+    feeds = {"data": data} if is_constant else {"data": data, "other": other}
+    nodes = [
+        helper.make_node(op, ["data", "other"], [op], axis=axis, broadcast=1) for op in _ARITHMETIC
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "old",
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape)
+            for name, array in feeds.items()
+        ],
+        [helper.make_tensor_value_info(op, TensorProto.FLOAT, data.shape) for op in _ARITHMETIC],
+        [numpy_helper.from_array(other, "other")] * is_constant,
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 6)], ir_version=4)
+
+    actual = run_lowered(proto, feeds, target.spec)
+
+    aligned = other.reshape(*shape, *[1] * (4 - axis % 4 - len(shape)))
+    for array, compute in zip(actual, _ARITHMETIC.values(), strict=True):
+        np.testing.assert_allclose(array, compute(data, aligned), rtol=1e-5)
+
+
+def test_the_normalisation_of_a_constant_channel_is_finite(target: TargetInfo) -> None:
+    """Its deviation is zero, to which ONNX adds a number; ONNX Runtime returns NaN."""
+    data = _TOKENS.copy()
+    data[:, 1] = 3.3
+    info = helper.make_tensor_value_info("data", TensorProto.FLOAT, data.shape)
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, data.shape)
+    node = helper.make_node("MeanVarianceNormalization", ["data"], ["y"])
+    graph = helper.make_graph([node], "norm", [info], [output])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+    (actual,) = run_lowered(proto, {"data": data}, target.spec)
+
+    (expected,) = ReferenceEvaluator(proto).run(None, {"data": data})
+    # Rounding of the mean, divided by a deviation of the same size, is below one.
+    np.testing.assert_allclose(actual[:, [0, 2]], expected[:, [0, 2]], atol=1e-5)
+    assert np.isfinite(actual).all()
