@@ -14,6 +14,7 @@ from starlette.requests import HTTPConnection
 from api.auth import Tokens
 from api.events import Hub
 from api.exports import Slots
+from api.incoming import Incoming
 from api.limits import Buckets
 from api.metrics import Metrics
 from api.ownerships import Ownerships
@@ -24,6 +25,7 @@ from api.uploads import prepare_folders
 from records import database
 from records.connections import Limits
 from tuner.context import open_context
+from tuner.disk_floor import folders_of
 
 #: Of requests: none holds a connection for long, and none waits long for one.
 REQUEST_LIMITS = Limits(
@@ -54,6 +56,7 @@ class State:
     bulk_sessions: sessionmaker[Session]
     bulk_readers: sessionmaker[Session]
     exports: Slots
+    incoming: Incoming
     readiness: Readiness
     tokens: Tokens
     ownerships: Ownerships
@@ -86,6 +89,7 @@ async def open_state(app: FastAPI, settings: ApiSettings) -> AsyncIterator[State
             bulk_sessions=database.sessions(bulk),
             bulk_readers=database.sessions(bulk, read_only=True),
             exports=Slots(),
+            incoming=Incoming(),
             readiness=Readiness(
                 probe.execution_options(sqlite_begin="BEGIN", postgresql_readonly=True)
             ),
@@ -94,7 +98,7 @@ async def open_state(app: FastAPI, settings: ApiSettings) -> AsyncIterator[State
             buckets=Buckets(settings.rate),
             tables=TableCache(context.readers),
             hub=Hub(context.readers),
-            metrics=Metrics(context.readers, settings.data_dir),
+            metrics=Metrics(context.readers, folders_of(settings.tuner)),
         )
         temporary = tempfile.tempdir
         tempfile.tempdir = str(prepare_folders(settings.data_dir))

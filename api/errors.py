@@ -92,7 +92,7 @@ KINDS = {
     "quota": Kind(
         429, "Quota in use", "Wait until jobs end, cancel some, or ask for a larger quota."
     ),
-    "busy": Kind(429, "Too many exports", "Wait until another export ends."),
+    "busy": Kind(429, "Too many transfers", "Wait until another export or upload ends."),
     "unexpected": Kind(
         500, "Internal error", "Report the reference, which the log of the service has as well."
     ),

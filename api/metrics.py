@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from records import leases, migrations, workers
 from records.jobs import count_by_state
 from records.models import JobState
+from tuner.disk_floor import disks_of
 from tuner.queries import metrics
 
 _CACHE_SECS = 5.0
@@ -29,10 +30,10 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 1
 class Metrics:
     """The registry of one application."""
 
-    def __init__(self, readers: sessionmaker[Session], data_dir: Path) -> None:
+    def __init__(self, readers: sessionmaker[Session], folders: Mapping[str, Path]) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_DatabaseCollector(readers))
-        self._registry.register(_DiskCollector(data_dir))
+        self._registry.register(_DiskCollector(folders))
         Info(
             "subgraph_tuner_build",
             "Version of the program and of its schema.",
@@ -61,21 +62,27 @@ class Metrics:
 
 @dataclass(eq=False)
 class _DiskCollector(Collector):
-    """Reads the space on the disk of the data directory."""
+    """Reads the space on the disks of some folders, of each disk once."""
 
-    data_dir: Path
+    folders: Mapping[str, Path]
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics; none while the disk does not answer."""
+        """Yield the metrics; none while a disk does not answer."""
+        text = "by the first of the service's folders on it."
+        free = GaugeMetricFamily(
+            "subgraph_tuner_disk_free_bytes", f"Free bytes of a disk, {text}", labels=["folder"]
+        )
+        total = GaugeMetricFamily(
+            "subgraph_tuner_disk_size_bytes", f"Bytes of a disk, {text}", labels=["folder"]
+        )
         try:
-            usage = shutil.disk_usage(self.data_dir)
+            usages = {disk.name: shutil.disk_usage(disk.folder) for disk in disks_of(self.folders)}
         except OSError:
             return
-        for name, n_bytes, text in (
-            ("free", usage.free, "Free bytes on the disk of the data directory."),
-            ("size", usage.total, "Bytes of the disk of the data directory."),
-        ):
-            yield GaugeMetricFamily(f"subgraph_tuner_disk_{name}_bytes", text, n_bytes)
+        for name, usage in usages.items():
+            free.add_metric([name], usage.free)
+            total.add_metric([name], usage.total)
+        yield from (free, total)
 
 
 @dataclass(eq=False)

@@ -16,14 +16,14 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from api import quotas
 from api.app_state import State, state_of
 from api.auth import Subject
-from api.disk import check_disk
 from api.errors import Problem
 from api.forms import TuneForm, read_form
-from api.settings import ApiSettings
+from api.receiving import receiving
+from api.settings import MIB, ApiSettings
 from api.uploads import Staged, stage
 from records import audit, submissions
 from records.models import Job
-from records.quotas import add_upload
+from records.quotas import add_upload, check_upload
 from tuner.jobs.submission import submit_request
 
 _KEY_LIFETIME = timedelta(hours=24)
@@ -31,6 +31,8 @@ _MAX_FIELDS, _MAX_FILES = 400, 16
 # Fields, unlike files, are held in memory.
 _MAX_FIELD_BYTES = 64 * 1024
 _MAX_KEY_CHARS = 200
+# Part of a body that its fields and boundaries may take.
+_MAX_FORM_BYTES = MIB
 
 
 async def submit_form(
@@ -53,12 +55,14 @@ async def submit_form(
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise Problem("invalid", "the body must be multipart/form-data")
     _check_key(key)
-    await run_in_threadpool(check_disk, state_of(request).settings, request)
-    async with _received(request) as form:
-        # The page shows an invalid form again.
-        request.state.form = form
-        options, files = read_form(form)
-        return await run_in_threadpool(_store, state_of(request), options, files, subject, key)
+    state = state_of(request)
+    async with receiving(request, subject) as n_bytes:
+        await run_in_threadpool(_check_quotas, state, subject, key, n_bytes - _MAX_FORM_BYTES)
+        async with _received(request) as form:
+            # The page shows an invalid form again.
+            request.state.form = form
+            options, files = read_form(form)
+            return await run_in_threadpool(_store, state, options, files, subject, key)
 
 
 @asynccontextmanager
@@ -88,6 +92,19 @@ async def _received(request: Request) -> AsyncIterator[FormData]:
     finally:
         for file in opened:
             file.close()
+
+
+def _check_quotas(state: State, subject: Subject, key: str | None, n_bytes: int) -> None:
+    """Check the quotas for uploads before a body is received; a repeated request needs none.
+
+    Raises:
+        QuotaExceeded: If the body exceeds one.
+    """
+    if n_bytes <= 0 or subject.viewer.is_admin:
+        return
+    with state.readers() as session:
+        if key is None or not submissions.has_key(session, subject.name, key):
+            check_upload(session, subject.name, state.settings.quotas, n_bytes)
 
 
 def _store(

@@ -96,17 +96,12 @@ def usage(session: Session, owner: str) -> Usage:
         .join(Job, Job.id == Build.job_id)
         .where(Job.owner == owner, Build.state.in_(_ACTIVE))
     )
-    sent = session.scalar(
-        select(func.sum(Upload.n_bytes)).where(
-            Upload.owner == owner, Upload.created > now() - _UPLOAD_WINDOW
-        )
-    )
     stored = _models_bytes(session, owner) + _archives_bytes(session, owner)
     return Usage(
         jobs=n_jobs + (n_builds or 0),
         trials=float(trials or 0),
         seconds=float(seconds or 0),
-        upload_mb=float(sent or 0) / _MIB,
+        upload_mb=_sent_bytes(session, owner) / _MIB,
         disk_mb=stored / _MIB,
     )
 
@@ -162,6 +157,21 @@ def enforced(
             raise _exceeded(name, limit, used - more, more)
 
 
+def check_upload(session: Session, owner: str, defaults: Quotas, n_bytes: int) -> None:
+    """Check quotas against an announced upload, before it is received.
+
+    Raises:
+        QuotaExceeded: If it cannot fit, whatever it holds. A model that the owner has stored
+            already needs no more of the disk, so that only its size is compared with that quota.
+    """
+    quotas, sent = of_owner(session, owner, defaults), _sent_bytes(session, owner) / _MIB
+    more = n_bytes / _MIB
+    if quotas.upload_mb is not None and sent + more > quotas.upload_mb:
+        raise _exceeded("upload_mb", quotas.upload_mb, sent, more)
+    if quotas.disk_mb is not None and more > quotas.disk_mb:
+        raise _exceeded("disk_mb", quotas.disk_mb, 0.0, more)
+
+
 def add_upload(
     session: Session, job_id: int, owner: str | None, sha256: str, n_bytes: int
 ) -> Upload:
@@ -201,6 +211,14 @@ def _exceeded(name: str, limit: float, used: float, more: float) -> QuotaExceede
     kind = _KINDS[name]
     message = f"the quota is {limit:g} {kind.text}: {used:g} are in use, and this needs {more:g}"
     return QuotaExceeded(message, name, waiting_helps=kind.waiting_helps and more <= limit)
+
+
+def _sent_bytes(session: Session, owner: str) -> int:
+    """Sum up the models that an owner sent within the window of the quota."""
+    stmt = select(func.sum(Upload.n_bytes)).where(
+        Upload.owner == owner, Upload.created > now() - _UPLOAD_WINDOW
+    )
+    return int(session.scalar(stmt) or 0)
 
 
 def _models_bytes(session: Session, owner: str) -> int:

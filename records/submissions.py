@@ -166,6 +166,11 @@ def job_of_key(
     return row.job_id
 
 
+def has_key(session: Session, subject: str, key: str) -> bool:
+    """Return whether a client used an idempotency key before."""
+    return session.get(IdempotencyKey, (subject, key)) is not None
+
+
 def keep_key(session: Session, subject: str, key: str, fingerprint: str, job_id: int) -> int:
     """Store the job of an idempotency key, and return the job that was stored first.
 

@@ -4,6 +4,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sqlalchemy import exc, make_url
@@ -23,9 +24,36 @@ _FULL_SECS = 5.0
 _LOG = logging.getLogger(__name__)
 
 
+# Folders of the data directory that may be volumes of their own, by their names for people.
+_MODELS, _UPLOADS, _TEMPORARY = "models", "uploads", "temporary files"
+_IN_DATA_DIR = {
+    _UPLOADS: "uploads",
+    "archives": "archives",
+    _TEMPORARY: "tmp",
+    _MODELS: "models",
+    "scratch": "scratch",
+}
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A disk that a service fills.
+
+    Attributes:
+        name: Name for people of the first folder on it.
+        folder: That folder, or the closest one above it that exists.
+        names: Names of all folders on it.
+    """
+
+    name: str
+    folder: Path
+    names: tuple[str, ...]
+
+
 def folders_of(settings: Settings) -> dict[str, Path]:
     """Return the folders that a service fills, by their names for people."""
     folders = {"data directory": settings.data_dir, "build cache": settings.cache_dir}
+    folders |= {name: settings.data_dir / part for name, part in _IN_DATA_DIR.items()}
     try:
         url = make_url(settings.database)
     except exc.ArgumentError:
@@ -35,27 +63,38 @@ def folders_of(settings: Settings) -> dict[str, Path]:
     return folders
 
 
-def shortage(settings: Settings, n_bytes: int = 0) -> str:
+def disks_of(folders: Mapping[str, Path]) -> list[Disk]:
+    """Return the disks of folders, each once."""
+    disks: dict[int, Disk] = {}
+    for name, folder in folders.items():
+        path = _existing(folder)
+        first = disks.setdefault(path.stat().st_dev, Disk(name, path, ()))
+        disks[path.stat().st_dev] = replace(first, names=(*first.names, name))
+    return list(disks.values())
+
+
+def shortage(settings: Settings, n_bytes: int = 0, *, n_upload_bytes: int = 0) -> str:
     """Return the reason why there is too little disk space; empty if there is enough.
 
     Args:
         settings: Folders and the floor.
-        n_bytes: Bytes that are about to be stored in the data directory.
+        n_bytes: Bytes that are about to be stored as cleaned models.
+        n_upload_bytes: Bytes of uploads that are arriving; each is a temporary file first.
     """
-    return _shortage(folders_of(settings), settings.retention.min_free_disk, n_bytes)
+    needs = {_MODELS: n_bytes, _UPLOADS: n_upload_bytes, _TEMPORARY: n_upload_bytes}
+    return _shortage(folders_of(settings), settings.retention.min_free_disk, needs)
 
 
-def _shortage(folders: Mapping[str, Path], floor: int | None, n_bytes: int) -> str:
-    for name, folder in folders.items():
-        usage = shutil.disk_usage(_existing(folder))
+def _shortage(folders: Mapping[str, Path], floor: int | None, needs: Mapping[str, int]) -> str:
+    for disk in disks_of(folders):
+        usage = shutil.disk_usage(disk.folder)
         limit = (
             min(_DEFAULT_MIN_FREE, int(_DEFAULT_SHARE * usage.total)) if floor is None else floor
         )
-        free = usage.free - (n_bytes if name == "data directory" else 0)
-        if free < limit:
+        if usage.free - sum(needs.get(name, 0) for name in disk.names) < limit:
             return (
-                f"the disk of the {name} has {size(usage.free)} left, of which {size(limit)} are "
-                "kept free"
+                f"the disk of the {disk.name} has {size(usage.free)} left, of which {size(limit)} "
+                "are kept free"
             )
     return ""
 
@@ -86,7 +125,7 @@ class DiskWatch:
         """True while there is too little; read from the disk once a second."""
         if self._clock() >= self._due:
             self._due = self._clock() + _CHECK_INTERVAL_SECS
-            self._set(_shortage(self._folders, self._floor, 0))
+            self._set(_shortage(self._folders, self._floor, {}))
         return self._is_short
 
     def note_full(self) -> None:

@@ -15,10 +15,10 @@ from api import pagination, schemas
 from api.app_state import State
 from api.auth import Subject
 from api.dependencies import Administering, ReaderDep, Reading, StateDep
-from api.disk import check_disk
 from api.errors import Problem
 from api.exports import MEDIA_TYPE, ExportResponse
 from api.openapi import problems
+from api.receiving import receiving
 from api.routes import PREFIX
 from api.schemas import BestPage, RecordPage, Text
 from records import audit, jobs, log, tasks
@@ -133,8 +133,12 @@ async def import_records(
     The records are claims until `tuner records verify` has measured them, unless you trust them
     like a program that you run. Requires the scope admin.
     """
-    await run_in_threadpool(check_disk, state.settings, request)
     # Received completely first, because an import holds the write lock of the database.
+    async with receiving(request, subject):
+        return await _receive(request, state, subject, trust=trust)
+
+
+async def _receive(request: Request, state: State, subject: Subject, *, trust: bool) -> Imported:
     with tempfile.SpooledTemporaryFile(_MAX_MEMORY_BYTES) as spool:
         async for chunk in request.stream():
             await run_in_threadpool(spool.write, chunk)

@@ -73,8 +73,8 @@ def test_every_family_is_there_with_its_numbers(
     expected: dict[tuple[str, tuple[str, ...]], Any] = {
         ("database_up", ()): 1.0,
         ("database_bytes", ()): pytest.approx(2**23, abs=2**23),
-        ("disk_free_bytes", ()): pytest.approx(2**45, abs=2**45),
-        ("disk_size_bytes", ()): pytest.approx(2**45, abs=2**45),
+        ("disk_free_bytes", ("data directory",)): pytest.approx(2**45, abs=2**45),
+        ("disk_size_bytes", ("data directory",)): pytest.approx(2**45, abs=2**45),
         ("build_info", (migrations.newest(), version("subgraph-tuner"))): 1.0,
         ("last_trial_timestamp_seconds", ()): pytest.approx(time.time(), abs=60.0),
         ("trials_total", ("ok",)): 3.0,

@@ -4,7 +4,9 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.disk_floor import DiskWatch, folders_of, shortage
+import pytest
+
+from tuner.disk_floor import DiskWatch, disks_of, folders_of, shortage
 from tuner.settings import Settings, read_settings
 from tuner.settings.retention import RetentionSettings
 
@@ -33,7 +35,45 @@ def test_folders_are_those_that_a_service_fills(tmp_path: Path) -> None:
     postgres = replace(settings, database="postgresql://somewhere/tuner")
 
     assert folders_of(settings)["database"] == tmp_path / "data"
-    assert set(folders_of(postgres)) == {"data directory", "build cache"}
+    assert "database" not in folders_of(postgres)
+    assert folders_of(postgres)["uploads"] == tmp_path / "data" / "uploads"
+
+
+def test_each_disk_counts_once(tmp_path: Path) -> None:
+    """It has the name of the first folder on it, and what all folders on it need."""
+    other = Path("/dev/shm")
+    folders = {"data directory": tmp_path, "uploads": other / "new", "models": tmp_path / "models"}
+
+    first, second = disks_of(folders)
+
+    assert (first.name, first.names) == ("data directory", ("data directory", "models"))
+    assert (second.folder, second.names) == (other, ("uploads",))
+
+
+def test_a_volume_of_uploads_has_a_floor_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full volume of uploads counts, though the disk of the data directory has space."""
+    settings = settings_of(tmp_path, 10**9)
+    settings.data_dir.mkdir()
+    (settings.data_dir / "uploads").symlink_to("/dev/shm")
+
+    def usage(folder: Path) -> shutil._ntuple_diskusage:
+        free = 10**8 if str(folder.resolve()).startswith("/dev/shm") else 10**12
+        return shutil._ntuple_diskusage(2 * 10**12, 10**12, free)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+
+    assert shortage(settings).startswith("the disk of the uploads has 100")
+
+
+def test_an_upload_counts_twice_where_it_is_copied(tmp_path: Path) -> None:
+    """It is a temporary file first, on the same disk unless that is a volume of its own."""
+    free = shutil.disk_usage(tmp_path).free
+    settings = settings_of(tmp_path, 0)
+
+    assert shortage(settings, n_upload_bytes=int(0.4 * free)) == ""
+    assert shortage(settings, n_upload_bytes=int(0.6 * free)) != ""
 
 
 def test_watch_reads_the_disk_once_a_second(tmp_path: Path) -> None:
