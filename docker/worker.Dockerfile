@@ -36,7 +36,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && groupadd --gid 10001 tuner \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /data tuner-worker \
-    && install -d -o 10001 -g 10001 /data /data/archives \
+    && install -d -o 10001 -g 10001 /data /data/archives /run/tuner \
     && install -d -o 10002 -g 10001 -m 2775 /data/uploads
 COPY --from=builder /opt/tuner /opt/tuner
 

@@ -41,7 +41,7 @@ class Disk:
 
     Attributes:
         name: Name for people of the first folder on it.
-        folder: That folder, or the closest one above it that exists.
+        folder: The folder itself, or the closest one above it that exists.
         names: Names of all folders on it.
     """
 

@@ -95,10 +95,23 @@ def test_volumes_are_named_and_shared(compose: dict[str, Any]) -> None:
         "data:/data",
         "uploads:/data/uploads",
         "archives:/data/archives",
+        "locks:/run/tuner",
     ]
     assert mounts["postgres"] == ["database:/var/lib/postgresql/data"]
     assert not mounts["migrate"]
-    assert set(compose["volumes"]) == {"database", "data", "uploads", "archives", "incoming"}
+    volumes = {"database", "data", "uploads", "archives", "incoming", "locks"}
+    assert set(compose["volumes"]) == volumes
+
+
+def test_locks_are_on_a_volume_of_their_own(compose: dict[str, Any]) -> None:
+    """The data directory may be shared with other machines, whose CPUs are other ones."""
+    worker = compose["services"]["worker"]
+    folder = worker["environment"]["TUNER_RUNTIME_DIR"]
+    assert f"locks:{folder}" in worker["volumes"]
+    assert not folder.startswith("/data")
+    assert any(
+        f" {folder} " in text for text in images.texts(images.read_dockerfile("worker"), "RUN")
+    )
 
 
 @pytest.mark.parametrize("name", SERVICES)

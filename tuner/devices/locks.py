@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from tuner.errors import DeviceBusy
+from tuner.devices.file_systems import shared_kind
+from tuner.errors import DeviceBusy, RequestError
 
 # Not the folder for temporary files of a user or a job, which may be one of its own.
 GPU_LOCKS = Path("/tmp/subgraph-tuner-gpus")
@@ -31,6 +32,18 @@ def runtime_dir() -> Path:
     return Path(
         os.environ.get("TUNER_RUNTIME_DIR") or f"/tmp/subgraph-tuner-{os.geteuid()}"
     ).absolute()
+
+
+def check_runtime_dir() -> None:
+    """Check that the folder of this user's locks can be used.
+
+    Raises:
+        RequestError: If it cannot.
+    """
+    try:
+        os.close(_open_private(runtime_dir()))
+    except OSError as error:
+        raise RequestError(f"locks cannot be used: {error}") from error
 
 
 @contextmanager
@@ -120,7 +133,8 @@ def _open_private(folder: Path) -> int:
     """Open a folder of this user alone.
 
     Raises:
-        OSError: If it cannot be opened, or is another user's, who could remove files in it.
+        OSError: If it cannot be opened, is another user's, who could remove files in it, or is on
+            a file system that machines may share.
     """
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700, parents=True)
@@ -128,6 +142,12 @@ def _open_private(folder: Path) -> int:
     if os.fstat(descriptor).st_uid != os.geteuid():
         os.close(descriptor)
         raise PermissionError(f"{folder} belongs to another user; set TUNER_RUNTIME_DIR")
+    if kind := shared_kind(descriptor):
+        os.close(descriptor)
+        raise PermissionError(
+            f"{folder} is on {kind}, which other machines may share; set TUNER_RUNTIME_DIR to a "
+            "folder on a disk of this machine"
+        )
     return descriptor
 
 

@@ -13,11 +13,11 @@ from uuid import uuid4
 import pytest
 
 from tests.engines import toy
-from tuner.devices import locks, target_matching
+from tuner.devices import file_systems, locks, target_matching
 from tuner.devices.device import Device
 from tuner.devices.inventory import LocalDevice
 from tuner.devices.runners.local import LocalRunner
-from tuner.errors import DeviceBusy
+from tuner.errors import DeviceBusy, RequestError
 from tuner.settings import Settings
 
 _HOLD = """
@@ -242,3 +242,32 @@ def test_kind_of_a_target_comes_from_its_json() -> None:
     assert [target_matching.kind_named(spec) for spec in ("llvm", "[1]", '{"kind":[]}', "{}")] == [
         ""
     ] * 4
+
+
+@pytest.mark.parametrize(("magic", "kind"), [(0x6969, "NFS"), (0xFF534D42, "CIFS"), (0, "")])
+def test_locks_are_refused_on_a_file_system_that_machines_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, magic: int, kind: str
+) -> None:
+    """The error names the kind and the setting; a local file system is accepted."""
+    monkeypatch.setenv("TUNER_RUNTIME_DIR", str(tmp_path / "locks"))
+    monkeypatch.setattr(file_systems, "_magic", lambda _descriptor: magic)
+    if not kind:
+        locks.check_runtime_dir()
+        return
+
+    with (
+        pytest.raises(DeviceBusy, match=f"is on {kind}, .* set TUNER_RUNTIME_DIR"),
+        locks.device_lock(tmp_path / "data"),
+    ):
+        pass
+    with pytest.raises(RequestError, match=f"is on {kind}"):
+        locks.check_runtime_dir()
+
+
+def test_the_kind_of_a_file_system_is_read_from_the_system() -> None:
+    """/proc has a number of its own, which no disk has."""
+    descriptor = os.open("/proc", os.O_RDONLY)
+    try:
+        assert file_systems._magic(descriptor) == 0x9FA0
+    finally:
+        os.close(descriptor)

@@ -133,6 +133,7 @@ def serve(
     from tuner.context import open_context
     from tuner.interrupts import interruptible
     from tuner.service import logs
+    from tuner.service.preflight import check_worker
     from tuner.service.supervisor import Serving, free_port, supervise
     from tuner.settings import read_settings
 
@@ -140,7 +141,8 @@ def serve(
     logs.set_up(settings.log_level, settings.log_format)
     # Opened once here: an unusable database is one line, and one process migrates the schema.
     with open_context(database, data_dir, engine=engine) as context:
-        context.settings.check_engine()
+        if not api_only:
+            check_worker(context.settings)
     shared = [
         *_flags(("--database", database), ("--data-dir", data_dir)),
         *_flags(("--log-level", log_level), ("--log-format", log_format)),

@@ -79,6 +79,7 @@ def worker(
     from tuner.interrupts import interruptible
     from tuner.service import logs
     from tuner.service.limited_loading import ProcessLimits
+    from tuner.service.preflight import check_worker
     from tuner.service.worker import run_worker
     from tuner.settings import read_settings
     from tuner.workers.memory import memory_limits
@@ -91,6 +92,7 @@ def worker(
             database, data_dir, rpc=rpc, ray_address=ray_address, engine=engine
         ) as context,
     ):
+        check_worker(context.settings)
         default = memory_limits(context.settings).load
         max_bytes = default if load_memory_mb is None else load_memory_mb << 20
         run_worker(context, ProcessLimits(max_bytes, load_timeout))
