@@ -10,6 +10,7 @@ from math import sqrt
 import numpy as np
 from onnx import TensorProto
 
+from tuner.networks.key_cache import find_cache
 from tuner.networks.node_builder import Replacement, UnknownValueError
 
 _NO_SCORE = -np.inf
@@ -168,7 +169,7 @@ def _attend(b: Replacement, heads: _Heads, added: list[str]) -> None:
 def replace_grouped_attention(b: Replacement) -> None:
     """Replace GroupQueryAttention: groups of heads share keys and values, which a cache may hold.
 
-    The cache holds as many keys as the model has steps before it, or none.
+    New keys stand behind those that a sequence has, which :class:`Cache` finds.
     """
     _refuse(b, "smooth_softmax", "kv_cache_bit_width", "sliding_window_cache", "qk_output")
     if any(b.input(index) for index in range(11, 16)) or _output(b, 3):
@@ -187,24 +188,22 @@ def replace_grouped_attention(b: Replacement) -> None:
         split_heads(b, each, n_batches, n_queries, n)
         for each, n in zip(operands, (n_heads, n_shared, n_shared), strict=True)
     )
+    is_causal = _is_set(b, "causal", 1)
     past = b.shape(b.input(3))[2] if b.input(3) else 0
-    _check_lengths(b, past + n_queries)
+    cache = find_cache(b, past, n_queries, is_causal=is_causal)
     if _is_set(b, "do_rotary"):
         b.check_table(n_batches, n_queries)
-        places = b.input(9) or b.constant(
-            np.tile(np.arange(past, past + n_queries), (n_batches, 1))
-        )
+        places = b.input(9) or cache.places(b, n_batches)
         query, key = (
             rotate(b, each, places, b.input(7), b.input(8), _is_set(b, "rotary_interleaved"))
             for each in (query, key)
         )
     if past:
-        key = b.add("Concat", b.input(3), key, axis=2)
-        value = b.add("Concat", b.input(4), value, axis=2)
+        key, value = (cache.fill(b, b.input(3), key), cache.fill(b, b.input(4), value))
     for index, each in ((1, key), (2, value)):
         if _output(b, index):
             b.add("Identity", each, output=_output(b, index))
-    n_keys, group = past + n_queries, n_heads // n_shared
+    n_keys, group = cache.n_keys, n_heads // n_shared
     if group > 1:
         shape = (n_batches, n_shared, group, n_keys, size)
         key, value = (
@@ -217,22 +216,15 @@ def replace_grouped_attention(b: Replacement) -> None:
             )
             for each in (key, value)
         )
-    heads = _Heads(query, key, value, n_batches, n_queries, n_keys, past, size)
+    heads = _Heads(query, key, value, n_batches, n_queries, n_keys, cache.n_before, size)
     window = int(b.attribute("local_window_size", -1))
     if window != -1 and not 0 < window <= np.iinfo(np.int32).max:
         raise UnknownValueError
-    is_causal = _is_set(b, "causal", 1)
+    if cache.first:
+        _attend(b, heads, [cache.hidden(b, b.dtype(b.input(0)), window), b.input(10)])
+        return
     added = [causal(b, heads) if is_causal else "", b.input(10)]
     _attend(b, heads, [*added, _window(b, heads, window) if window > 0 else ""])
-
-
-def _check_lengths(b: Replacement, total: int) -> None:
-    """Check that the cache is full, whose filled part is an input of the operator otherwise."""
-    lengths, given = b.array(5), b.array(6)
-    if lengths is None or given is None:
-        raise UnknownValueError
-    if (lengths != total - 1).any() or (given != total).any():
-        raise UnknownValueError
 
 
 def _window(b: Replacement, heads: _Heads, size: int) -> str:

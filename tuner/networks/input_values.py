@@ -52,7 +52,7 @@ class Uses:
         limits: Constants that it is compared with.
         keeps: For each selection between scores and a masking constant, the value that keeps
             the scores.
-        is_number: True if it is converted to a number or a boolean.
+        is_number: True if it is converted to a number or a boolean, or summed.
     """
 
     rows: list[int] = field(default_factory=list)
@@ -137,6 +137,9 @@ class _Graph:
             uses.limits.append(self._constants[other]())
         elif node.op_type == "Cast":
             uses.is_number = uses.is_number or not _is_integer(attribute(node, "to"))
+        elif node.op_type == "ReduceSum" and index == 0:
+            # The length of a sequence.
+            uses.is_number = True
 
     def _n_rows(self, node: onnx.NodeProto, index: int) -> int | None:
         """Return the number of rows that a node selects from, if this input is its index."""

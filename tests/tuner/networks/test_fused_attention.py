@@ -5,12 +5,14 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 
-from tests.tuner.networks.models import Array
+from tests.tuner.networks.models import Array, run
 from tests.tuner.networks.single_nodes import both, node_model
 from tuner.errors import ModelError
+from tuner.networks.input_values import describe_onnx
 from tuner.networks.onnx import clean
 
 _RNG = np.random.default_rng(0)
@@ -202,23 +204,98 @@ def test_grouped_attention_of_one_operand() -> None:
     )
 
 
-def test_a_cache_that_an_input_fills_is_refused() -> None:
-    """Its length is known when the network runs."""
-    feeds = {"q": draw(1, 1, 32), "k": draw(1, 1, 32), "v": draw(1, 1, 32)}
-    feeds |= {name: draw(1, 2, 6, 16) for name in ("past_k", "past_v")}
-    feeds["lengths"] = np.array([6], "int32")
-    slots = [*feeds, "total"]
-    proto = node_model(
-        "com.microsoft:GroupQueryAttention",
-        feeds,
-        slots,
-        {"total": np.array(7, "int32")},
-        3,
-        num_heads=2,
-        kv_num_heads=2,
-    )
+def _masked(
+    n_queries: int, n_past: int, mask: Array, **options: Any
+) -> tuple[Any, dict[str, Array]]:
+    """Return a model whose cache has lengths that are counted in a mask, and its inputs."""
+    n_batches, total = mask.shape
+    feeds = {"q": draw(n_batches, n_queries, 64)}
+    feeds |= {name: draw(n_batches, n_queries, 32) for name in ("k", "v")}
+    caches = {name: draw(n_batches, 2, n_past, 16) for name in ("past_k", "past_v")}
+    feeds |= caches if n_past else {}
+    weights = {"total": np.array(total, "int32"), "cos": draw(32, 8), "sin": draw(32, 8)}
+    slots = ["q", "k", "v", *(caches if n_past else ("", "")), "lengths", *weights]
+    lengths = {"lengths": mask.sum(1, dtype="int32") - 1}
+    options |= {"num_heads": 4, "kv_num_heads": 2, "n_outputs": 3, "do_rotary": 1}
+    op = "com.microsoft:GroupQueryAttention"
+    proto = node_model(op, {**feeds, **lengths}, slots, weights, **options)
+    (declared,) = (each for each in proto.graph.input if each.name == "lengths")
+    declared.CopyFrom(helper.make_tensor_value_info("mask", TensorProto.INT64, mask.shape))
+    one = numpy_helper.from_array(np.array([1]), "one")
+    proto.graph.initializer.append(one)
+    nodes = [
+        helper.make_node("ReduceSum", ["mask", "one"], ["sums"], keepdims=0),
+        helper.make_node("Sub", ["sums", "one"], ["last"]),
+        helper.make_node("Cast", ["last"], ["lengths"], to=TensorProto.INT32),
+        *proto.graph.node,
+    ]
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    return proto, {**feeds, "mask": mask}
 
-    with pytest.raises(ModelError, match=r"GroupQueryAttention of \(1, 1, 32\)") as caught:
+
+def _ones(*lengths: int, total: int) -> Array:
+    return (np.arange(total) < np.array(lengths)[:, None]).astype("int64")
+
+
+@pytest.mark.parametrize("opset", [13, 18])
+@pytest.mark.parametrize(
+    ("n_queries", "n_past", "mask", "options"),
+    [
+        (1, 6, _ones(7, 7, total=7), {}),
+        (1, 6, _ones(7, 4, total=7), {}),
+        (1, 9, _ones(7, 4, total=7), {"softcap": 3.0}),
+        (1, 6, _ones(7, 4, total=7), {"local_window_size": 3}),
+        (3, 6, _ones(7, total=9), {"local_window_size": 2}),
+        (3, 12, _ones(8, total=9), {}),
+        (5, 8, _ones(5, 5, total=5), {}),
+        (5, 0, _ones(5, 5, total=5), {}),
+    ],
+    ids=["full", "part", "longer", "window", "several", "several_longer", "prompt", "no_cache"],
+)
+def test_a_cache_of_as_many_keys_as_a_mask_has(
+    n_queries: int, n_past: int, mask: Array, options: dict[str, Any], opset: int
+) -> None:
+    """New keys follow those of each sequence, at its places; keys behind them are hidden."""
+    proto, feeds = _masked(n_queries, n_past, mask, **options)
+    proto.opset_import[0].version = opset
+
+    network = clean(proto)
+
+    actual = run(network.model, {name: feeds[name] for name in network.inputs})
+    for each, expected in zip(actual, run(proto.SerializeToString(), feeds), strict=True):
+        np.testing.assert_allclose(each, expected, rtol=0, atol=1e-5)
+
+
+def test_the_padding_of_a_prompt_does_not_reach_its_tokens() -> None:
+    """ONNX Runtime leaves the outputs of padding open."""
+    proto, feeds = _masked(5, 0, _ones(3, 5, total=5))
+
+    network = clean(proto)
+
+    actual = run(network.model, {name: feeds[name] for name in network.inputs})[0]
+    expected = run(proto.SerializeToString(), feeds)[0]
+    np.testing.assert_allclose(actual[0, :3], expected[0, :3], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(actual[1], expected[1], rtol=0, atol=1e-5)
+
+
+def test_lengths_are_counted_in_masks_of_ones() -> None:
+    """Drawn zeros and ones would give lengths that ONNX Runtime refuses."""
+    proto, _ = _masked(1, 6, _ones(7, 7, total=7))
+
+    ranges = describe_onnx(onnx.load_from_string(clean(proto).model)).ranges
+
+    assert (ranges["mask"].low, ranges["mask"].high) == (1, 1)
+
+
+def test_a_cache_whose_end_the_data_tell_is_refused() -> None:
+    """Its length is known when the network runs."""
+    proto, _ = _masked(1, 6, _ones(7, 7, total=7))
+    (total,) = (each for each in proto.graph.initializer if each.name == "total")
+    proto.graph.initializer.remove(total)
+    proto.graph.input.append(helper.make_tensor_value_info("total", TensorProto.INT32, ()))
+
+    with pytest.raises(ModelError, match=r"GroupQueryAttention of \(2, 1, 64\)") as caught:
         clean(proto)
 
     assert caught.value.code == "unsupported-operator"

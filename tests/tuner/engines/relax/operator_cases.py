@@ -106,6 +106,25 @@ def combine(
     return proto, feeds, expected
 
 
+def _grouped_attention(name: str, lengths: list[int], n_queries: int) -> Case:
+    """Return a case whose cache of 6 keys has the given lengths with the new keys, less one."""
+    query = draw(len(lengths), n_queries, 64)
+    new = [draw(len(lengths), n_queries, 32, seed=seed) for seed in (5, 6)]
+    caches = [draw(len(lengths), 2, 6, 16, seed=seed) for seed in (1, 2)]
+    inputs = [query, *new, *caches, np.array(lengths, "int32")]
+    return case(
+        name,
+        "GroupQueryAttention",
+        *inputs,
+        weights=[np.array(6 + n_queries, "int32"), draw(16, 8, seed=3), draw(16, 8, seed=4)],
+        n_outputs=3,
+        domain="com.microsoft",
+        num_heads=4,
+        kv_num_heads=2,
+        do_rotary=1,
+    )
+
+
 def _transposed(name: str, kernel: tuple[int, ...], **attributes: Any) -> Case:
     data = draw(2, 8, *(6, 5, 4)[: len(kernel)])
     weights = {
@@ -490,6 +509,16 @@ CONTRIBUTED = [
         activation_params=[0.2],
         **_CONTRIBUTED,
     ),
+    case(
+        *("relu6", "FusedConv", _MAPS),
+        weights=[draw(4, 4, 3, 3, seed=1), draw(4, seed=2), draw(*_MAPS.shape, seed=3)],
+        activation="Clip",
+        activation_params=[0.0, 6.0],
+        pads=[1] * 4,
+        **_CONTRIBUTED,
+    ),
+    _grouped_attention("cache", [6, 3], n_queries=1),
+    _grouped_attention("cache_of_several", [6], n_queries=3),
     case(
         *("dense", "FusedGemm", _HIDDEN[0]),
         weights=[draw(8, 5, seed=1), draw(5, seed=2)],
