@@ -66,7 +66,8 @@ def load_bench_model(
         seed = source.random_weights
     zoo = reference.startswith("zoo:")
     shapes = {name: shape for name, (shape, _) in program.inputs.items()}
-    shapes |= {name: (value,) for name, value in program.values.items()}
+    values = program.values.items()
+    shapes |= {name: value if isinstance(value, tuple) else (value,) for name, value in values}
     query = ModelQuery(reference, {} if zoo else shapes, seed)
     with fresh_worker(settings, access=_access(reference, folder)) as worker:
         loaded = _load(settings, worker, query, described)

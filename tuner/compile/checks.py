@@ -33,7 +33,7 @@ def check_programs(networks: Sequence[Prepared]) -> None:
         RequestError: If inputs or outputs have other names, or two sets have the same shapes.
     """
     first = networks[0].model
-    by_shapes: dict[object, Mapping[str, bool | int]] = {}
+    by_shapes: dict[object, Mapping[str, manifests.InputValue]] = {}
     for network in networks:
         model = network.model
         if (list(model.file.inputs), model.outputs) != (list(first.file.inputs), first.outputs):

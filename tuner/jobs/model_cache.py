@@ -9,7 +9,7 @@ from tuner.build_cache.key_inputs import code_of, versions_of
 from tuner.build_cache.keys import Key
 from tuner.engines.base import ModelFile
 from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, ModelQuery, load_in
-from tuner.library.manifest import Source
+from tuner.library.manifest import Source, values_of
 from tuner.networks.base import LoadedModel
 from tuner.workers.pool import Pool
 
@@ -81,7 +81,7 @@ def _find(cache: Cache, key: Key) -> LoadedModel | None:
         outputs=tuple(info["outputs"]),
         notes=tuple(info["notes"]),
         source=Source(**info["source"]) if info["source"] else None,
-        values=info["values"],
+        values=values_of(info["values"]),
     )
 
 

@@ -131,7 +131,7 @@ def parse_input(text: str) -> tuple[str, tuple[int, ...]]:
     A name may itself hold ``=``.
 
     Raises:
-        ModelError: If the text has another form, or one of several dimensions is below 1.
+        ModelError: If the text has another form, or one of several dimensions is below 0.
     """
     name, equals, sizes = text.rpartition("=")
     try:
@@ -147,9 +147,9 @@ def parse_input(text: str) -> tuple[str, tuple[int, ...]]:
             code="input-shape",
         )
     # A single number may be the value of a scalar.
-    if len(shape) > 1 and min(shape) < 1:
+    if len(shape) > 1 and min(shape) < 0:
         raise ModelError(
-            f"every dimension must be at least 1, got {text!r}", field="input", code="input-shape"
+            f"every dimension must be at least 0, got {text!r}", field="input", code="input-shape"
         )
     return name, shape
 

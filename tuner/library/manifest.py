@@ -16,6 +16,8 @@ LIBRARY = "lib.so"
 VERSION = 3
 
 Inputs = Mapping[str, tuple[tuple[int, ...], str]]
+#: Value of an input that is a constant, or the shape of one without elements.
+InputValue = bool | int | tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,8 @@ class Program:
         inputs: Shape and dtype by input name.
         weights: Indices of the weights that the function takes after the inputs.
         calls: Kernel calls by workload.
-        values: Values of the model's inputs that are constants of the program, by name.
+        values: Values of the model's inputs that are constants of the program, by name; of an
+            input without elements, its shape.
     """
 
     entry: str
@@ -98,7 +101,7 @@ class Program:
     inputs: Inputs
     weights: tuple[int, ...]
     calls: Mapping[str, int]
-    values: Mapping[str, bool | int] = field(default_factory=dict)
+    values: Mapping[str, InputValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -252,7 +255,14 @@ def _parse(raw: dict[str, Any]) -> Manifest:
 
 def _program(raw: dict[str, Any]) -> Program:
     inputs = {name: (tuple(shape), dtype) for name, (shape, dtype) in raw["inputs"].items()}
-    return Program(**{**raw, "inputs": inputs, "weights": tuple(raw["weights"])})
+    values = values_of(raw.get("values", {}))
+    weights = tuple(raw["weights"])
+    return Program(**{**raw, "inputs": inputs, "weights": weights, "values": values})
+
+
+def values_of(raw: Mapping[str, Any]) -> dict[str, InputValue]:
+    """Return values of inputs as they are after a passage through JSON."""
+    return {name: tuple(each) if isinstance(each, list) else each for name, each in raw.items()}
 
 
 def verify(folder: Path, manifest: Manifest) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tuner.engines.base import ModelFile
-from tuner.library.manifest import Source
+from tuner.library.manifest import InputValue, Source
 
 #: Largest ONNX model: the limit of protobuf.
 MAX_ONNX_BYTES = 2**31 - 1
@@ -36,7 +36,7 @@ class Network:
         inputs: Inputs by name, in the order of the model.
         outputs: Outputs by name, in the order of the model.
         notes: Changes made to the model and advice for the user, one sentence each.
-        values: Values of the inputs that became constants, by name.
+        values: Values of the inputs that became constants, by name; a shape without elements.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Network:
     inputs: dict[str, TensorSpec]
     outputs: dict[str, TensorSpec]
     notes: tuple[str, ...]
-    values: Mapping[str, bool | int] = field(default_factory=dict)
+    values: Mapping[str, InputValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class LoadedModel:
         outputs: Names of the outputs, in order.
         notes: Changes made to the model.
         source: The model before it was cleaned; None if there is none, as in tests.
-        values: Values of the inputs that became constants, by name.
+        values: Values of the inputs that became constants, by name; a shape without elements.
     """
 
     name: str
@@ -69,7 +69,7 @@ class LoadedModel:
     outputs: tuple[str, ...]
     notes: tuple[str, ...]
     source: Source | None = None
-    values: Mapping[str, bool | int] = field(default_factory=dict)
+    values: Mapping[str, InputValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Inputs of one element that are fixed to a value: they become constants of the model.
+"""Inputs of one element that are fixed to a value, or of none, which become constants of the model.
 
 A scalar has no shape to be given, so that a number among the input shapes is its value. A truth
 value is not the shape of any input, so that it is always a value.
@@ -12,6 +12,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tuner.errors import ModelError
+from tuner.library.manifest import InputValue
 from tuner.networks.graph import Array
 from tuner.networks.shapes import Dims, name_dimensions
 
@@ -20,7 +21,7 @@ def split_values(
     declared: Mapping[str, Dims],
     requested: Mapping[str, tuple[int, ...]],
     sizes: Mapping[str, int],
-) -> tuple[dict[str, tuple[int, ...]], dict[str, bool | int]]:
+) -> tuple[dict[str, tuple[int, ...]], dict[str, InputValue]]:
     """Separate values from the shapes that were requested.
 
     Args:
@@ -45,7 +46,9 @@ def split_values(
             return all(size == 1 or isinstance(size, str) for size in shape)
         return all(size == 1 for size in shape) and shape != given
 
-    values = {name: given[0] for name, given in requested.items() if is_value(name, given)}
+    values: dict[str, InputValue] = {
+        name: given[0] for name, given in requested.items() if is_value(name, given)
+    }
     return {name: given for name, given in requested.items() if name not in values}, values
 
 
@@ -62,13 +65,17 @@ def _sizes_of_others(
     }
 
 
-def as_text(value: bool | int) -> str:
+def as_text(value: InputValue) -> str:
     """Return a value as users write it."""
-    return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
 
 
-def fix_values(model: onnx.ModelProto, values: Mapping[str, bool | int]) -> None:
-    """Replace inputs of one element by constants, in place.
+def fix_values(model: onnx.ModelProto, values: Mapping[str, InputValue]) -> None:
+    """Replace inputs of one element, or of none, by constants, in place.
+
+    Args:
+        model: Model.
+        values: Value of each input, or its shape if it has no elements.
 
     Raises:
         ModelError: If the type of an input does not have a value.
@@ -91,8 +98,10 @@ def fix_values(model: onnx.ModelProto, values: Mapping[str, bool | int]) -> None
         graph.input.remove(info)
 
 
-def _typed(dims: list[int], value: bool | int, dtype: np.dtype[Any]) -> Array | None:
-    """Return an array of one element; None if its type does not have the value."""
+def _typed(dims: list[int], value: InputValue, dtype: np.dtype[Any]) -> Array | None:
+    """Return an array of one element, or of none; None if its type does not have the value."""
+    if isinstance(value, tuple):
+        return np.zeros(value, dtype)
     if isinstance(value, bool) and dtype != np.bool_:
         return None
     try:

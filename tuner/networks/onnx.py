@@ -67,6 +67,9 @@ def clean(
     fix_values(model, values)
     declared = declared_inputs(model)
     shapes = fix_shapes(declared, requested, sizes or {})
+    # Kernels have at least one element, and what reads these inputs reads constants.
+    empty = {key: shape for key, shape in shapes.items() if 0 in shape}
+    fix_values(model, empty)
     _set_input_shapes(model, shapes)
     correct_domains(model)
     _check(model)
@@ -75,6 +78,7 @@ def clean(
     fixed = [key for key in shapes if declared[key] != shapes[key]]
     notes += tuple(f"fixed {key} to {'x'.join(map(str, shapes[key]))}" for key in fixed)
     notes += tuple(f"fixed {key} to the value {as_text(value)}" for key, value in values.items())
+    values |= empty
     declared_outputs = {} if fixed or values else _copy_outputs(model)
     _clear_output_shapes(model)
     before = _count_operators(model)

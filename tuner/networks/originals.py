@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import ModelError
-from tuner.library.manifest import Inputs, Source
+from tuner.library.manifest import Inputs, InputValue, Source
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 # Key under which ONNX names an external file; without it, all weights are in the model's file.
 _EXTERNAL_KEY = b"location"
-_NO_VALUES: Mapping[str, bool | int] = {}
+_NO_VALUES: Mapping[str, InputValue] = {}
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def write_original(
     inputs: Inputs,
     random_weights: int | None,
     folder: str,
-    values: Mapping[str, bool | int] = _NO_VALUES,
+    values: Mapping[str, InputValue] = _NO_VALUES,
 ) -> Original:
     """Return the file of a model without cleaning it; a generated or changed one is written.
 
@@ -78,7 +78,8 @@ def write_original(
         inputs: Shape and dtype by name of the inputs that are left after cleaning.
         random_weights: Seed of random weights; None keeps those of the model.
         folder: Folder for a file that is written.
-        values: Values of inputs that become constants of the file, by name.
+        values: Values of inputs that become constants of the file, by name; shapes of those
+            without elements.
 
     Raises:
         ModelError: If the model cannot be read.

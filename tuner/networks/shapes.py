@@ -93,6 +93,17 @@ def fix_shapes(
     }
 
 
+def refuse_empty(shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Check that every input has elements.
+
+    Raises:
+        ModelError: If one has none.
+    """
+    for name, shape in shapes.items():
+        if 0 in shape:
+            raise _wrong(f"input {name!r} of shape {shape} has no elements: export without it")
+
+
 def _with_sizes(declared: Mapping[str, Dims], sizes: Mapping[str, int]) -> dict[str, Dims]:
     """Replace dynamic dimensions by their sizes."""
     names = [dimension.name for dimension in dynamic_dimensions(declared)]
@@ -123,8 +134,8 @@ def _check_request(name: str, dims: Dims, shape: tuple[int, ...]) -> None:
             f"{request} is a truth value, and the model declares the shape {_show(dims)}: only an "
             "input of one element has a value"
         )
-    if any(size < 1 for size in shape):
-        raise _wrong(f"{request}: every dimension must be at least 1")
+    if any(size < 0 for size in shape):
+        raise _wrong(f"{request}: every dimension must be at least 0")
     if dims is None:
         return
     if len(shape) != len(dims):

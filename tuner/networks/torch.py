@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.errors import ModelError, install_command, summary
 from tuner.networks.base import Network, TensorSpec, network_hash
-from tuner.networks.shapes import Dims, fix_shapes
+from tuner.networks.shapes import Dims, fix_shapes, refuse_empty
 
 _NO_SIZES: Mapping[str, int] = {}
 
@@ -32,6 +32,7 @@ def load(
     declared = _declared(program)
     dims = {name: dims for name, (dims, _) in declared.items()}
     shapes = fix_shapes(dims, inputs, sizes)
+    refuse_empty(shapes)
     specs = {name: TensorSpec(shapes[name], dtype) for name, (_, dtype) in declared.items()}
     notes: tuple[str, ...] = ()
     fixed = [name for name in shapes if shapes[name] != dims[name]]

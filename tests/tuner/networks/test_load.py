@@ -197,7 +197,8 @@ def test_bad_inputs(tmp_path: Path) -> None:
     refuse(dynamic, r"its inputs are 'data'", image=(1, 3, 8, 8))
     refuse(fixed, r"batch dimension is fixed at 1", data=(2, 3))
     refuse(fixed, r"has 1 dimensions", data=(3,))
-    refuse(fixed, r"at least 1", data=(0, 3))
+    refuse(fixed, r"batch dimension is fixed at 1", data=(0, 3))
+    refuse(dynamic, r"output .y. has no elements", data=(0, 3, 4, 4))
 
 
 def test_models_that_the_checker_refuses(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from tuner.errors import ModelError
-from tuner.networks.shapes import Dims, fix_shapes
+from tuner.networks.shapes import Dims, fix_shapes, refuse_empty
 
 
 def test_fixed_inputs_need_no_request() -> None:
@@ -24,7 +24,8 @@ def test_fixed_inputs_need_no_request() -> None:
         ({"data": None}, {}, r"shape unknown.*example: data=1,3,224,224 "),
         ({"data": (1, 3)}, {"x": (1, 3)}, r"no input 'x'; its inputs are 'data'"),
         ({"data": ("n", 3)}, {"data": (1, 3, 4)}, r"has 3 dimensions, but .* declares 2: \(n, 3\)"),
-        ({"data": ("n", 3)}, {"data": (0, 3)}, r"every dimension must be at least 1"),
+        ({"data": ("n", 3)}, {"data": (-1, 3)}, r"every dimension must be at least 0"),
+        ({"data": ("n", 3)}, {"data": (1, 0)}, r"dimension 1 is fixed at 3; only dynamic"),
         ({"data": (1, 3)}, {"data": (4, 3)}, r"batch dimension is fixed at 1; only dynamic"),
         ({"data": ("n", 3)}, {"data": (4, 5)}, r"dimension 1 is fixed at 3; only dynamic"),
         ({"a": ("n",), "b": ("n",)}, {"a": (1,), "b": (2,)}, r"share the dimension 'n'.*1 and 2"),
@@ -48,3 +49,10 @@ def test_a_dimension_of_several_inputs_is_given_once() -> None:
     assert shapes == {"ids": (2, 16), "mask": (2, 1, 16)}
     with pytest.raises(ModelError, match=r"for input 'mask' with shape \(2, \?\)"):
         fix_shapes({"ids": ("batch", "?"), "mask": ("batch", "?")}, {"ids": (2, 16)})
+
+
+def test_inputs_without_elements_are_refused_where_they_cannot_be_constants() -> None:
+    """The message names the input."""
+    refuse_empty({"a": (1, 2)})
+    with pytest.raises(ModelError, match=r"'b' of shape \(0, 2\) has no elements"):
+        refuse_empty({"a": (1, 2), "b": (0, 2)})
