@@ -108,7 +108,8 @@ class _Sampling:
     def collect(self, n_samples: int, n_attempts: int) -> None:
         """Take samples until this many are undisturbed, or attempts or time run out.
 
-        Each attempt takes twice as many for one that is missing as the attempt before.
+        Each attempt takes twice as many for one that is missing as the attempt before; those that
+        are too many are dropped.
         """
         if len(self.clean) < n_samples:
             self._sort(self.take(n_samples - len(self.clean)))
@@ -119,6 +120,7 @@ class _Sampling:
                 return
             time.sleep(rest_secs)
             self._sort(self.take(min(n_missing * doubled, max(n_missing, _MAX_SAMPLES))))
+            del self.clean[n_samples:]
 
     def _sort(self, batch: Sequence[Sample]) -> None:
         limit = _OUTLIER * min(taken.secs for taken in [*self.clean, *batch])
