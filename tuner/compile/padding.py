@@ -11,7 +11,7 @@ from tuner.errors import RequestError, WorkError
 from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, call_on_model
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.requests import ModelRequest
-from tuner.library.buckets import BucketedDimension, Buckets, parse
+from tuner.library.buckets import BucketedDimension, Buckets, SummedDimension, parse
 from tuner.networks.base import ModelFacts
 from tuner.networks.originals import Original
 from tuner.networks.shapes import DynamicDimension
@@ -54,6 +54,27 @@ class BucketedModel:
             if dimension.name in self.programs[0].dimensions
         )
 
+    def sums(self) -> tuple[SummedDimension, ...]:
+        """Return the dimensions that follow from those of :meth:`described`."""
+        inputs, own = self.largest.model.file.inputs, self.programs[0].dimensions
+        # Parts of fixed size, as inputs with a shape give them.
+        fixed = {
+            dimension.name: self.request.inputs[name][axes[0]]
+            for dimension in self.dimensions
+            for name, axes in dimension.axes.items()
+            if name in self.request.inputs and dimension.name not in own
+        }
+        return tuple(
+            SummedDimension(
+                tuple(part for part in each.parts if part in own),
+                each.offset + sum(fixed[part] for part in each.parts if part not in own),
+                {name: axes for name, axes in each.axes.items() if name in inputs},
+            )
+            for each in self.dimensions
+            if any(part in own for part in each.parts)
+            and all(part in own or part in fixed for part in each.parts)
+        )
+
 
 def check_padding(
     settings: Settings,
@@ -81,7 +102,7 @@ def check_padding(
     try:
         buckets = _check(settings, model, max_bytes, limits)
     except WorkError as error:  # of this run: the next build tries again
-        return _refused(Buckets(model.described(), {}), f"trials failed: {error}")
+        return _refused(Buckets(model.described(), {}, model.sums()), f"trials failed: {error}")
     cache.remember(key, asdict(buckets))
     return buckets
 
@@ -126,7 +147,9 @@ def _check(
             subject=f"reading {request.reference}",
             returns=Original,
         )
-        buckets = Buckets(dimensions, _masks(request.masks, original, dimensions))
+        sums = model.sums()
+        masks = _masks(request.masks, original, (*dimensions, *sums))
+        buckets = Buckets(dimensions, masks, sums)
         if not package.is_installed():
             problem = f"{package.name}, which would check it, is not installed: {package.fix}"
             return _refused(buckets, problem)
@@ -144,7 +167,9 @@ def _check(
 
 
 def _masks(
-    given: Mapping[str, float], original: Original, dimensions: Sequence[BucketedDimension]
+    given: Mapping[str, float],
+    original: Original,
+    dimensions: Sequence[BucketedDimension | SummedDimension],
 ) -> dict[str, float]:
     """Return the value of the padding in masks: those of the user, or else those by name."""
     unknown = sorted(set(given) - set(original.inputs))

@@ -80,11 +80,19 @@ def _complete(request: ModelRequest, dimensions: Sequence[DynamicDimension]) -> 
             field="bucket",
             code="input-shape",
         )
+    summed = [name for name in request.buckets if name in by_name and by_name[name].parts]
+    if summed:
+        parts = " and ".join(map(repr, by_name[summed[0]].parts))
+        raise RequestError(
+            f"the dimension {summed[0]!r} follows from {parts}; give sizes of these", field="bucket"
+        )
     unknown = [name for name in request.buckets if name not in by_name and name != AUTO]
     if unknown:
         raise unknown_dimension(unknown[0], by_name)
     buckets = {}
     for name, dimension in by_name.items():
+        if dimension.parts:
+            continue
         given = [key for key in dimension.axes if key in request.inputs]
         if name in request.buckets and given:
             raise RequestError(

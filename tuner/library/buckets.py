@@ -1,6 +1,6 @@
 """Buckets of a library: the sizes of dynamic dimensions that it has programs for, and padding."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -67,16 +67,41 @@ class BucketedDimension:
 
 
 @dataclass(frozen=True)
+class SummedDimension:
+    """A dynamic dimension whose size is the sum of others, as that of a mask of old and new keys.
+
+    Attributes:
+        parts: Names of the others.
+        offset: Number that is added to them.
+        inputs: Axes of the dimension by input name.
+    """
+
+    parts: tuple[str, ...]
+    offset: int
+    inputs: Axes
+
+    def axes_in(self, shapes: Shapes, sizes: Mapping[str, int]) -> Iterator[tuple[str, int, int]]:
+        """Yield the input, the axis and the size of each axis of some inputs, if it is known."""
+        if all(part in sizes for part in self.parts):
+            size = sum(sizes[part] for part in self.parts) + self.offset
+            for name, axes in self.inputs.items():
+                for axis in axes if name in shapes else ():
+                    yield name, axis, size
+
+
+@dataclass(frozen=True)
 class Buckets:
     """The dynamic dimensions of a library with a program for each combination of their sizes.
 
     Attributes:
         dimensions: The dimensions.
         padding: Value of the padding by input name; zero for the others.
+        sums: Dimensions that follow from them.
     """
 
     dimensions: tuple[BucketedDimension, ...]
     padding: Mapping[str, float] = field(default_factory=dict)
+    sums: tuple[SummedDimension, ...] = ()
 
     def notes(self) -> tuple[str, ...]:
         """Describe the sizes that the library takes, a sentence for each dimension."""
@@ -88,6 +113,18 @@ class Buckets:
         Raises:
             ValueError: If two inputs disagree, or a shape has too few dimensions.
         """
+        sizes = self._own_sizes_of(shapes)
+        for each in self.sums:
+            for name, axis, size in each.axes_in(shapes, sizes):
+                if shapes[name][axis : axis + 1] != (size,):
+                    shown = " + ".join([*each.parts, *([str(each.offset)] if each.offset else [])])
+                    raise ValueError(
+                        f"dimension {axis} of input {name!r} is {shown}, which is {size}, but the "
+                        f"input has the shape {shapes[name]}"
+                    )
+        return sizes
+
+    def _own_sizes_of(self, shapes: Shapes) -> dict[str, int]:
         sizes: dict[str, tuple[str, int]] = {}
         for dimension in self.dimensions:
             for name, axes in dimension.inputs.items():
@@ -110,6 +147,9 @@ class Buckets:
             for name, axes in dimension.inputs.items():
                 for axis in axes if name in resized and dimension.name in sizes else ():
                     resized[name][axis] = sizes[dimension.name]
+        for each in self.sums:
+            for name, axis, size in each.axes_in(shapes, sizes):
+                resized[name][axis] = size
         return {name: tuple(shape) for name, shape in resized.items()}
 
     def fit(self, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -175,6 +215,10 @@ def parse(raw: Mapping[str, Any]) -> Buckets:
             for dimension in raw["dimensions"]
         ),
         dict(raw["padding"].items()),
+        tuple(
+            SummedDimension(tuple(each["parts"]), each["offset"], axes_of(each["inputs"]))
+            for each in raw.get("sums", ())
+        ),
     )
 
 

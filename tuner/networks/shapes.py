@@ -1,6 +1,6 @@
 """Fixed input shapes from the declared shapes of a model and the requested ones."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tuner.errors import ModelError
@@ -18,10 +18,15 @@ class DynamicDimension:
     Attributes:
         name: Its name in the model, or ``INPUT.AXIS`` if it has none there.
         axes: Its axes by input name.
+        parts: Names of the dimensions whose sum it is, such as ``a`` and ``b`` of ``a + b``; empty
+            for a dimension that has sizes of its own.
+        offset: Number that is added to the parts.
     """
 
     name: str
     axes: Mapping[str, tuple[int, ...]]
+    parts: tuple[str, ...] = ()
+    offset: int = 0
 
     @property
     def is_batch(self) -> bool:
@@ -37,7 +42,23 @@ def dynamic_dimensions(declared: Mapping[str, Dims]) -> tuple[DynamicDimension, 
             if isinstance(dim, str):
                 axes = axes_by_name.setdefault(dim, {})
                 axes[name] = (*axes.get(name, ()), axis)
-    return tuple(DynamicDimension(name, axes) for name, axes in axes_by_name.items())
+    return tuple(
+        DynamicDimension(name, axes, *_sum_of(name, axes_by_name))
+        for name, axes in axes_by_name.items()
+    )
+
+
+def _sum_of(name: str, names: Collection[str]) -> tuple[tuple[str, ...], int]:
+    """Return the parts of a dimension that is named as a sum, and the number added to them.
+
+    Exporters name so what follows from other dimensions. A part that no input has alone could not
+    be given, and the dimension has sizes of its own then.
+    """
+    terms = [term.strip() for term in name.split("+")]
+    numbers = [int(term) for term in terms if term.isascii() and term.isdecimal()]
+    parts = tuple(term for term in terms if not (term.isascii() and term.isdecimal()))
+    is_sum = len(terms) > 1 and parts and all(part in names for part in parts)
+    return (parts, sum(numbers)) if is_sum else ((), 0)
 
 
 def name_dimensions(declared: Mapping[str, Dims]) -> dict[str, Dims]:
@@ -67,6 +88,7 @@ def fix_shapes(
             on a named dimension, or if a dynamic input has no request and a dimension that no
             other input with a request shares.
     """
+    dimensions = dynamic_dimensions(declared)
     if sizes:
         declared = _with_sizes(name_dimensions(declared), sizes)
     for name, shape in requested.items():
@@ -74,6 +96,7 @@ def fix_shapes(
             raise _wrong(f"the model has no input {name!r}; its inputs are {_names(declared)}")
         _check_request(name, declared[name], shape)
     shared = _shared_sizes(declared, requested)
+    shared = {**_summed_sizes(dimensions, {**sizes, **shared}), **shared}
     # A dimension of several inputs needs to be given once.
     declared = {
         name: dims
@@ -90,6 +113,17 @@ def fix_shapes(
     return {
         name: requested[name] if name in requested else tuple(int(dim) for dim in dims or ())
         for name, dims in declared.items()
+    }
+
+
+def _summed_sizes(
+    dimensions: Iterable[DynamicDimension], sizes: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the sizes of dimensions that are sums of dimensions with known sizes."""
+    return {
+        each.name: sum(sizes[part] for part in each.parts) + each.offset
+        for each in dimensions
+        if each.parts and all(part in sizes for part in each.parts)
     }
 
 

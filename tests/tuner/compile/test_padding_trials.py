@@ -17,7 +17,7 @@ from tuner.compile import padding_trials
 from tuner.compile.padding_trials import PaddingTrials, UnpaddedModel
 from tuner.engines.base import ModelFile
 from tuner.errors import MalformedAnswer, RequestError
-from tuner.library.buckets import BucketedDimension, Buckets
+from tuner.library.buckets import BucketedDimension, Buckets, SummedDimension
 from tuner.networks.base import LoadedModel, ModelFacts
 from tuner.networks.onnx import declared_inputs
 from tuner.networks.originals import Original
@@ -60,6 +60,9 @@ def trials(
     onnx.save(proto, path)
     dimensions = dynamic_dimensions(declared_inputs(proto))
     largest = {name: own[-1] for name, own in sizes.items()}
+    largest |= {
+        each.name: sum(largest[part] for part in each.parts) for each in dimensions if each.parts
+    }
     inputs = {
         info.name: (
             tuple(
@@ -73,13 +76,46 @@ def trials(
     outputs = tuple(info.name for info in proto.graph.output)
     loaded = LoadedModel("m", "0" * 64, ModelFile(str(path), "onnx", inputs), outputs, ())
     buckets = Buckets(
-        tuple(BucketedDimension(each.name, sizes[each.name], each.axes) for each in dimensions),
+        tuple(
+            BucketedDimension(each.name, sizes[each.name], each.axes)
+            for each in dimensions
+            if not each.parts
+        ),
         masks,
+        tuple(
+            SummedDimension(each.parts, each.offset, each.axes) for each in dimensions if each.parts
+        ),
     )
     original = Original(str(path), "onnx", "m.onnx", inputs, {})
     peer: Any = InProcess(None, None, original, 1.0)  # type: ignore[arg-type]
     checked = PaddingTrials(peer, _FACTS, dimensions, loaded, buckets).checked()
     return {each.name: each for each in checked.dimensions}
+
+
+def test_a_mask_of_old_and_new_tokens_grows_with_both(tmp_path: Path) -> None:
+    """New tokens are padded behind them all; old ones would be followed by the padding."""
+    nodes = [
+        helper.make_node("Concat", ["past", "data"], ["keys"], axis=0),
+        helper.make_node("Transpose", ["keys"], ["columns"]),
+        helper.make_node("MatMul", ["data", "columns"], ["scores"]),
+        helper.make_node("Exp", ["scores"], ["powers"]),
+        helper.make_node("Mul", ["powers", "mask"], ["kept"]),
+        helper.make_node("MatMul", ["kept", "keys"], ["sums"]),
+        helper.make_node("ReduceSum", ["kept", "axis"], ["totals"], keepdims=1),
+        helper.make_node("Div", ["sums", "totals"], ["y"]),
+    ]
+    proto = model(
+        nodes,
+        {"past": ("p", 3), "data": ("s", 3), "mask": ("p + s",)},
+        {"y": ("s", 3)},
+        {"axis": np.array([1])},
+    )
+
+    checked = trials(proto, tmp_path, {"p": (2, 4), "s": (2, 4)}, mask=0.0)
+
+    assert not checked["s"].problem
+    assert checked["s"].outputs == {"y": (0,)}
+    assert "changes" in checked["p"].problem
 
 
 def test_rows_that_do_not_mix_are_padded(tmp_path: Path) -> None:

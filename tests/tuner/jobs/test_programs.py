@@ -58,6 +58,18 @@ def test_dimensions_of_the_request_and_of_the_model_agree(
     assert caught.value.field == "bucket"
 
 
+def test_sums_of_dimensions_take_no_sizes() -> None:
+    """They follow from their parts, also where the tuner chooses."""
+    declared = {"past": ("p", 4), "ids": ("s",), "mask": ("p + s",)}
+    dimensions = dynamic_dimensions(declared)
+
+    programs = programs_of(request("p=2,3", "auto"), dimensions)
+
+    assert {tuple(each.dimensions) for each in programs} == {("p", "s")}
+    with pytest.raises(RequestError, match=r"'p \+ s' follows from 'p' and 's'"):
+        programs_of(request("p=2", "s=1", "p + s=3"), dimensions)
+
+
 def test_a_model_of_fixed_shapes_takes_no_buckets() -> None:
     """Even the automatic choice would do nothing."""
     with pytest.raises(RequestError, match="the shapes of the model are fixed"):

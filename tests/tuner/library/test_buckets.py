@@ -1,6 +1,7 @@
 """Libraries for buckets: the smallest that fits runs, on padded inputs, and outputs are cut."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from tests.tuner.library.small_library import described
 from tuner.library import manifest
 from tuner.library.bucketed_library import BucketedLibrary
-from tuner.library.buckets import BucketedDimension, Buckets
+from tuner.library.buckets import BucketedDimension, Buckets, SummedDimension
 
 Array = np.ndarray[Any, Any]
 BATCH = BucketedDimension("batch", (1, 4), {"ids": (0,), "mask": (0,)}, {"y": (0,)})
@@ -93,10 +94,27 @@ def test_a_dimension_that_is_not_padded_takes_exact_sizes() -> None:
     assert exact.notes() == ("batch: exactly 1 or 4, because 'y' changes",)
 
 
+def test_a_sum_follows_from_its_parts() -> None:
+    """Its axes are padded to the sum of the buckets, and must have the sum of the sizes."""
+    total = SummedDimension(("batch", "length"), 1, {"total": (0,)})
+    buckets = Buckets((BATCH, LENGTH), {}, (total,))
+    given = {**arrays(3, 5), "total": np.ones(9, np.int64)}
+    sizes = buckets.sizes_of({name: array.shape for name, array in given.items()})
+
+    padded = buckets.pad(given, buckets.fit(sizes))
+
+    assert padded["ids"].shape == (4, 8)
+    assert padded["total"].tolist() == [1] * 9 + [0] * 4
+    with pytest.raises(ValueError, match=r"'total' is batch \+ length \+ 1, which is 9"):
+        buckets.sizes_of({"ids": (3, 5), "total": (8,)})
+
+
 def test_the_manifest_keeps_the_buckets(tmp_path: Path) -> None:
     """Written and read again they are equal; a manifest without them reads as before."""
-    manifest.write(tmp_path, described(buckets=BUCKETS))
-    assert manifest.read(tmp_path).buckets == BUCKETS
+    for sums in ((), (SummedDimension(("batch", "length"), 1, {"total": (0,)}),)):
+        buckets = replace(BUCKETS, sums=sums)
+        manifest.write(tmp_path, described(buckets=buckets))
+        assert manifest.read(tmp_path).buckets == buckets
 
     manifest.write(tmp_path, described())
     assert manifest.read(tmp_path).buckets is None

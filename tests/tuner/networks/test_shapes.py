@@ -3,7 +3,7 @@
 import pytest
 
 from tuner.errors import ModelError
-from tuner.networks.shapes import Dims, fix_shapes, refuse_empty
+from tuner.networks.shapes import Dims, dynamic_dimensions, fix_shapes, refuse_empty
 
 
 def test_fixed_inputs_need_no_request() -> None:
@@ -49,6 +49,41 @@ def test_a_dimension_of_several_inputs_is_given_once() -> None:
     assert shapes == {"ids": (2, 16), "mask": (2, 1, 16)}
     with pytest.raises(ModelError, match=r"for input 'mask' with shape \(2, \?\)"):
         fix_shapes({"ids": ("batch", "?"), "mask": ("batch", "?")}, {"ids": (2, 16)})
+
+
+_CACHED: dict[str, Dims] = {
+    "past": ("b", "p", 4),
+    "ids": ("b", "s"),
+    "mask": ("b", "p + s"),
+    "places": ("p + 1",),
+    "alone": ("q + s",),
+}
+
+
+def test_sums_follow_from_their_parts() -> None:
+    """Exporters name so the length of a mask of old and new tokens; numbers may be added."""
+    shapes = {"past": (2, 3, 4), "ids": (2, 5), "mask": (2, 8), "places": (4,), "alone": (6,)}
+
+    assert fix_shapes(_CACHED, {"alone": (6,)}, {"b": 2, "p": 3, "s": 5}) == shapes
+    assert fix_shapes(_CACHED, {"alone": (6,), "past": (2, 3, 4), "ids": (2, 5)}) == shapes
+    assert fix_shapes(_CACHED, {"alone": (6,), "ids": (2, 5)}, {"p": 3}) == shapes
+
+
+def test_a_given_shape_counts_more_than_the_sum() -> None:
+    """The name of a dimension is only text."""
+    given = {"past": (2, 3, 4), "ids": (2, 5), "mask": (2, 9), "alone": (6,)}
+
+    assert fix_shapes(_CACHED, given)["mask"] == (2, 9)
+
+
+def test_sums_of_unknown_parts_have_sizes_of_their_own() -> None:
+    """No input has one of them alone."""
+    dimensions = {each.name: each for each in dynamic_dimensions(_CACHED)}
+
+    assert dimensions["p + s"].parts == ("p", "s")
+    assert (dimensions["p + 1"].parts, dimensions["p + 1"].offset) == (("p",), 1)
+    assert not dimensions["q + s"].parts
+    assert not dimensions["s"].parts
 
 
 def test_inputs_without_elements_are_refused_where_they_cannot_be_constants() -> None:
