@@ -109,7 +109,7 @@ def main() -> None:
     folder: Path = arguments.data_dir.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "results.jsonl"
-    files = Files(arguments.corpus)
+    files = Files(arguments.corpus.absolute())
     for entry in _order(arguments.only):
         lines = _versus_report.read(file)
         if len(_timed(lines.values())) >= arguments.networks:
