@@ -34,6 +34,7 @@ ModelCode = Literal[
     "input-shape",
     "invalid-model",
     "loop",
+    "misread-operator",
     "no-kernels",
     "no-model",
     "not-a-tensor",

@@ -10,7 +10,7 @@ from tuner.errors import ModelError, summary
 from tuner.networks import classical
 from tuner.networks.broadcasts import BROADCASTS
 from tuner.networks.contributed import CONTRIBUTED, DOMAIN
-from tuner.networks.explicit_pads import pad_explicitly, pad_norm_pool, pad_transposed
+from tuner.networks.explicit_pads import pad_explicitly, pad_pool, pad_transposed
 from tuner.networks.fourier import replace_dft, replace_stft
 from tuner.networks.graph import Array
 from tuner.networks.node_builder import Replacement, Tables, UnknownValueError, Values
@@ -167,15 +167,10 @@ def _windows(b: Replacement, sizes: list[int], outputs: tuple[int, ...]) -> Arra
     rank = len(sizes)
     kernel = b.attribute("kernel_shape")
     strides, dilations = (b.attribute(key, [1] * rank) for key in ("strides", "dilations"))
-    pads = list(b.attribute("pads", [0] * 2 * rank)[:rank])
-    mode = b.attribute("auto_pad", b"NOTSET").decode()
+    pads = b.attribute("pads", [0] * 2 * rank)
     pixels = np.zeros((1, 1), np.int64)
     is_inside = np.ones((1, 1), bool)
     for axis, size in enumerate(sizes):
-        extent = (kernel[axis] - 1) * dilations[axis] + 1
-        if mode.startswith("SAME"):
-            total = max((outputs[axis] - 1) * strides[axis] + extent - size, 0)
-            pads[axis] = total // 2 if mode == "SAME_UPPER" else total - total // 2
         first = np.arange(outputs[axis]) * strides[axis] - pads[axis]
         places = first[:, None] + np.arange(kernel[axis]) * dilations[axis]
         inside = (places >= 0) & (places < size)
@@ -255,7 +250,7 @@ def _deform_conv(b: Replacement) -> None:
 
 _STANDARD: dict[str, Callable[[Replacement], bool | None]] = {
     **BROADCASTS,
-    "AveragePool": pad_explicitly,
+    "AveragePool": pad_pool,
     "Col2Im": _col2im,
     "Conv": pad_explicitly,
     "ConvTranspose": pad_transposed,
@@ -263,8 +258,8 @@ _STANDARD: dict[str, Callable[[Replacement], bool | None]] = {
     "DeformConv": _deform_conv,
     "LayerNormalization": replace_layer_norm,
     "LpNormalization": _lp_normalization,
-    "LpPool": pad_norm_pool,
-    "MaxPool": lambda b: _max_pool(b) or pad_explicitly(b),
+    "LpPool": pad_pool,
+    "MaxPool": lambda b: pad_pool(b) or _max_pool(b),
     "MaxUnpool": _max_unpool,
     "MeanVarianceNormalization": replace_mean_variance,
     "ReverseSequence": _reverse_sequence,

@@ -61,10 +61,12 @@ def pad_transposed(b: Replacement) -> bool:
     return True
 
 
-def pad_norm_pool(b: Replacement) -> bool:
-    """Give an LpPool the widths of its padding, those of the last window included.
+def pad_pool(b: Replacement) -> bool:
+    """Give a pool the widths of its padding; return False if it has them.
 
-    Importers average such windows, and multiply by the number of elements of a whole window.
+    A pool that rounds up leaves out a window that would begin behind the input, which the
+    inference of shapes does not know. Importers also multiply the average of a part of a window
+    of LpPool by the number of elements of a whole one.
     """
     if pad_explicitly(b):
         return True
@@ -72,14 +74,18 @@ def pad_norm_pool(b: Replacement) -> bool:
         return False
     sizes = b.shape(b.input(0))[2:]
     rank = len(sizes)
-    pads = list(b.attribute("pads", [0] * 2 * rank))
+    given = list(b.attribute("pads") or [0] * 2 * rank)
+    pads, is_known = [*given], True
     windows = zip(sizes, _strides_of(b, rank), _extents_of(b, rank), strict=True)
     for axis, (size, stride, extent) in enumerate(windows):
-        before, after = pads[axis], pads[rank + axis]
+        before, after = given[axis], given[rank + axis]
         start = -(-(before + size + after - extent) // stride) * stride
-        # A window that would begin behind the input is left out.
-        start -= stride * (start >= before + size)
+        if start >= before + size:
+            start, is_known = start - stride, False
         pads[rank + axis] = max(after, start + extent - before - size)
+    counts_padding = b.node.op_type == "AveragePool" and b.attribute("count_include_pad", 0)
+    if b.node.op_type != "LpPool" and (is_known or (counts_padding and pads != given)):
+        return False
     b.nodes.append(_with_attributes(b.node, ceil_mode=None, pads=pads))
     return True
 

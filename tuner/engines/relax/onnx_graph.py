@@ -1,5 +1,6 @@
 """Import of ONNX graphs, with converters of this package beside those of TVM."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from tuner.engines.relax.converters import CONVERTERS
+from tuner.engines.relax.import_checks import check_values
 from tuner.engines.relax.linkable import describe
 from tuner.errors import ModelError, described
 from tuner.networks.foreign import is_foreign, refusal
@@ -18,17 +20,25 @@ def import_graph(model: onnx.ModelProto) -> tvm.IRModule:
     """Import a model whose weights are initialisers; they become constants.
 
     Raises:
-        ModelError: If an operator has no converter, or its converter fails on it.
+        ModelError: If an operator has no converter, or its converter fails on it or misreads it.
     """
     _refuse_unknown(model)
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
     importer = _Importer(None, "float32")
     with described(lambda kind: _refusal("the graph", kind)):
-        return importer.from_onnx(model.graph, opset)
+        module = importer.from_onnx(model.graph, opset)
+    check_values(model, importer.values)
+    return module
 
 
 class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM has no types
     """Importer that prefers own converters, and names the operator that it cannot convert."""
+
+    @property
+    def values(self) -> Mapping[str, relax.Expr]:
+        """Imported values of the graph, by name."""
+        nodes: Mapping[str, relax.Expr] = self._nodes
+        return nodes
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Leave the check to :func:`import_graph`, which knows the shapes."""

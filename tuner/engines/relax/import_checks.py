@@ -1,0 +1,70 @@
+"""Check of imported graphs: every value has the shape that ONNX gives it.
+
+A converter that misreads an attribute would else become a library with wrong outputs.
+"""
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import onnx
+from onnx import helper
+from tvm import relax
+
+from tuner.engines.relax.linkable import describe
+from tuner.engines.relax.tensor_types import is_fixed
+from tuner.errors import ModelError
+from tuner.networks.graph import fixed_shapes
+
+# Elements from which the values of a constant do not tell shapes.
+_LARGE = 1 << 16
+
+
+def check_values(model: onnx.ModelProto, values: Mapping[str, Any]) -> None:
+    """Check the shapes of all values of a graph, and the types of its outputs.
+
+    Args:
+        model: Model whose outputs have fixed shapes.
+        values: Imported values by name.
+
+    Raises:
+        ModelError: If one differs from what ONNX infers; the message names the operator.
+    """
+    inferred = onnx.shape_inference.infer_shapes(_without_weights(model), data_prop=True)
+    shapes = fixed_shapes(inferred.graph)
+    kinds = {info.name: info.type.tensor_type.elem_type for info in model.graph.output}
+    for node in model.graph.node:
+        for name in node.output:
+            if name in shapes and name in values:
+                _check(node, name, values[name].ty, shapes[name], kinds.get(name, 0))
+
+
+def _check(
+    node: onnx.NodeProto, name: str, kind: Any, shape: tuple[int, ...], element: int
+) -> None:
+    """Check one value; one whose shape depends on data is refused when it is lowered."""
+    if not isinstance(kind, relax.TensorType) or kind.shape is None or not is_fixed(kind):
+        return
+    dtype = str(helper.tensor_dtype_to_np_dtype(element)) if element else str(kind.dtype)
+    expected = f"{dtype}[{','.join(map(str, shape))}]"
+    if describe(kind) != expected:
+        raise ModelError(
+            f"operator {node.op_type} was read as one whose output {name!r} is {describe(kind)}, "
+            f"and ONNX says {expected}: replace it in the model, and report it with the model",
+            code="misread-operator",
+        )
+
+
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model whose large constants are inputs: inference copies all that it reads."""
+    graph = onnx.GraphProto(name=model.graph.name)
+    graph.node.extend(model.graph.node)
+    graph.input.extend(model.graph.input)
+    graph.output.extend(model.graph.output)
+    for tensor in model.graph.initializer:
+        if prod(tensor.dims) < _LARGE:
+            graph.initializer.append(tensor)
+        else:
+            info = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            graph.input.append(info)
+    return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
