@@ -38,13 +38,22 @@ REQUEST_LIMITS = Limits(
     transaction_secs=60.0,
 )
 #: Of exports, which read pages, and of imports, which are one transaction.
-BULK_LIMITS = Limits(pool_size=3, max_overflow=0, statement_secs=60.0, lock_secs=30.0)
+BULK_LIMITS = Limits(
+    pool_size=3,
+    max_overflow=0,
+    statement_secs=60.0,
+    lock_secs=30.0,
+    idle_secs=60.0,
+    transaction_secs=60.0,
+)
 PROBE_LIMITS = Limits(pool_size=1, max_overflow=0, wait_secs=2.0, statement_secs=3.0)
 
 
 @dataclass
 class State:
     """Settings, sessions, and caches between requests.
+
+    The holder of ``importing`` is the only import of the process.
 
     Sessions named ``bulk`` are for exports and imports, and have connections of their own.
     """
@@ -57,6 +66,7 @@ class State:
     bulk_readers: sessionmaker[Session]
     exports: Slots
     incoming: Incoming
+    importing: asyncio.Lock
     readiness: Readiness
     tokens: Tokens
     ownerships: Ownerships
@@ -90,6 +100,7 @@ async def open_state(app: FastAPI, settings: ApiSettings) -> AsyncIterator[State
             bulk_readers=database.sessions(bulk, read_only=True),
             exports=Slots(),
             incoming=Incoming(),
+            importing=asyncio.Lock(),
             readiness=Readiness(
                 probe.execution_options(sqlite_begin="BEGIN", postgresql_readonly=True)
             ),

@@ -30,6 +30,8 @@ PROBLEM = "tuner.problem"
 URN = "urn:subgraph-tuner:problem:"
 _RETRY_AFTER_SECS = 5
 _QUOTA_RETRY_AFTER_SECS = 60
+# An upgrade is followed by a restart of this process.
+_UPGRADE_RETRY_AFTER_SECS = 30
 #: Retention runs every hour, and an administrator may be at it.
 DISK_RETRY_AFTER_SECS = 60
 _logger = logging.getLogger("api")
@@ -225,7 +227,9 @@ def _described(slug: str, error: Exception) -> Problem:
         return Problem(slug, "the database does not answer", headers=headers)
     if slug == "outdated":
         # The full text has the address of the database; the log has it.
-        return Problem(slug, "the schema of the database is not the one of this process")
+        headers = {"retry-after": str(_UPGRADE_RETRY_AFTER_SECS)}
+        text = "the schema of the database is not the one of this process"
+        return Problem(slug, text, headers=headers)
     if isinstance(error, QuotaExceeded):
         return _over_quota(error)
     if isinstance(error, exc.DataError):

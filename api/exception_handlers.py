@@ -16,13 +16,16 @@ def answer(request: Request, error: Exception) -> Response:
     if not pages.wants_page(request):
         return respond(problem)
     kind = KINDS[problem.slug]
-    return pages.render(
+    page = pages.render(
         request,
         problem.status_code,
         kind.title,
         str(problem.detail),
         problem.advice or kind.advice,
     )
+    if wait := (problem.headers or {}).get("retry-after"):
+        page.headers["retry-after"] = wait
+    return page
 
 
 def install(app: FastAPI) -> None:

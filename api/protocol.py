@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 #: Maximum size of request line and headers together.
 MAX_HEAD_BYTES = 64 * 1024
 _HEAD_TIMEOUT_SECS = 30.0
+_RETRY_AFTER = (b"retry-after", b"5")
 
 
 class BoundedProtocol(HttpToolsProtocol):
     """Closes a connection whose request head is too long, or takes too long to arrive.
 
-    Otherwise a client could fill the memory before it is authenticated.
+    Otherwise a client could fill the memory before it is authenticated. Answers at the limit of
+    connections say when to try again.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -51,7 +53,15 @@ class BoundedProtocol(HttpToolsProtocol):
         """Stop the timer: the body has limits of its own."""
         self._in_head = False
         self._stop_timer()
+        is_full, before = self._is_full(), self.cycle
         super().on_headers_complete()
+        if is_full and self.cycle is not before and self.cycle is not None:
+            self.cycle.default_headers = [*self.cycle.default_headers, _RETRY_AFTER]
+
+    def _is_full(self) -> bool:
+        """Return whether uvicorn refuses the request, by the condition that it uses."""
+        limit = self.limit_concurrency
+        return limit is not None and max(len(self.connections), len(self.tasks)) >= limit
 
     def on_message_complete(self) -> None:
         """Prepare for the head of the next request."""

@@ -1,6 +1,7 @@
 """Logs: export and import of measure records as JSON lines."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -129,6 +130,18 @@ def export(session: Session, stream: IO[str], target_id: int | None = None) -> i
     return pages.n_records
 
 
+def check(stream: Iterable[str]) -> None:
+    """Check every line of a log, without a database.
+
+    Raises:
+        BadLog: If it is not a log, has a newer version, or contains a malformed line.
+    """
+    read = _Reading()
+    with read.reporting():
+        for line in read.lines(stream):
+            log_lines.check(line)
+
+
 def import_(session: Session, stream: Iterable[str], *, trusted: bool = False) -> ImportReport:
     """Read a log into the database, skipping records that the database already has.
 
@@ -149,27 +162,54 @@ def import_(session: Session, stream: Iterable[str], *, trusted: bool = False) -
     Raises:
         BadLog: If it is not a log, has a newer version, or contains a malformed line.
     """
-    importer = Importer(session, trusted=trusted)
-    number, n_bad = 0, 0
-    try:
-        for number, line in enumerate(stream, 1):
-            if number == 1:
-                log_lines.check_header(line)
-            elif line.endswith("\n") or log_lines.is_whole(line):
-                importer.add(line)
-            else:
-                n_bad = 1
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise BadLog(max(number, 1), " ".join(str(error).split())) from error
-    except (exc.IntegrityError, exc.DataError) as error:
-        raise BadLog(number, " ".join(str(error.orig).split())) from error
-    if number == 0:
-        raise BadLog(1, "the file is empty; a log starts with its format and version")
+    importer, read = Importer(session, trusted=trusted), _Reading()
+    with read.reporting():
+        for line in read.lines(stream):
+            importer.add(line)
     importer.add_totals()
     importer.choose_bests()
     return ImportReport(
-        importer.n_added, importer.n_known, n_bad, importer.n_refused, tuple(importer.refusals)
+        importer.n_added, importer.n_known, read.n_bad, importer.n_refused, tuple(importer.refusals)
     )
+
+
+@dataclass
+class _Reading:
+    """Lines of a log while they are read.
+
+    Attributes:
+        number: Number of the line that is read, from 1.
+        n_bad: 1 if the last line was cut off, else 0.
+    """
+
+    number: int = 0
+    n_bad: int = 0
+
+    def lines(self, stream: Iterable[str]) -> Iterator[str]:
+        """Yield the lines after the header, without one that was cut off."""
+        for self.number, line in enumerate(stream, 1):
+            if self.number == 1:
+                log_lines.check_header(line)
+            elif line.endswith("\n") or log_lines.is_whole(line):
+                yield line
+            else:
+                self.n_bad = 1
+        if self.number == 0:
+            raise ValueError("the file is empty; a log starts with its format and version")
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Name the line in errors that its content caused.
+
+        Raises:
+            BadLog: In place of such an error.
+        """
+        try:
+            yield
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            raise BadLog(max(self.number, 1), " ".join(str(error).split())) from error
+        except (exc.IntegrityError, exc.DataError) as error:
+            raise BadLog(self.number, " ".join(str(error.orig).split())) from error
 
 
 def _record_fields(row: Any, target: str, workload: str, engine: str) -> dict[str, Any]:

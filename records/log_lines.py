@@ -124,6 +124,22 @@ def parse(line: str) -> tuple[str, dict[str, Any]]:
     return kind, fields
 
 
+def check(line: str) -> None:
+    """Check a line after the first as far as that needs no other line.
+
+    Raises:
+        ValueError: If it is malformed.
+    """
+    kind, fields = parse(line)
+    if kind == "workload":
+        unpack(fields["ir"])
+        float(fields["flop"])
+    elif kind == "record":
+        record_columns(fields)
+        best_flag(fields)
+        unpack(fields["features"])
+
+
 def record_columns(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the columns of a record line, except references to other rows.
 

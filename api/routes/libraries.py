@@ -101,7 +101,6 @@ def read_build(job_id: Id, build_id: Id, session: ReaderDep, _subject: ReadingJo
 def download_library(
     job_id: Id,
     request: Request,
-    session: ReaderDep,
     state: StateDep,
     subject: ReadingJob,
     model_index: ModelIndex = 0,
@@ -110,7 +109,10 @@ def download_library(
 
     The audit log has every download.
     """
-    build = _newest(session, job_id, model_index)
+    # Closed before the audit log is written: a request that holds two connections of one pool may
+    # wait for itself.
+    with state.readers() as session:
+        build = _newest(session, job_id, model_index)
     digest = build.sha256 or ""
     headers = {
         "etag": f'"{digest}"',

@@ -1,8 +1,11 @@
 """Measure records: best records, lists, exports and imports."""
 
+import asyncio
 import io
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -31,6 +34,9 @@ from tuner.schemas import Imported
 router = APIRouter(prefix=PREFIX, tags=["records"])
 _MAX_MEMORY_BYTES = 8 * 2**20
 _MAX_LINE_CHARS = 64 * 2**20
+# Less than the limit of a transaction, whose end would look like an outage.
+_MAX_IMPORT_SECS = 50.0
+_WAIT_SECS, _RETRY_AFTER_SECS = 30.0, 30
 _BEST_PAGE = TypeAdapter(BestPage)
 Workload = Annotated[
     Annotated[Text, Query(max_length=200, description="Hash of a workload.")] | None, Query()
@@ -142,16 +148,39 @@ async def _receive(request: Request, state: State, subject: Subject, *, trust: b
     with tempfile.SpooledTemporaryFile(_MAX_MEMORY_BYTES) as spool:
         async for chunk in request.stream():
             await run_in_threadpool(spool.write, chunk)
-        spool.seek(0)
-        report = await run_in_threadpool(_import, state, spool, subject, trust)
+        async with _turn(state):
+            report = await run_in_threadpool(_import, state, spool, subject, trust)
     return record_queries.summarise_import(report)
+
+
+@asynccontextmanager
+async def _turn(state: State) -> AsyncIterator[None]:
+    """Be the only import of this process inside.
+
+    Raises:
+        Problem: If another one does not end soon.
+    """
+    try:
+        async with asyncio.timeout(_WAIT_SECS):
+            await state.importing.acquire()
+    except TimeoutError as error:
+        headers = {"retry-after": str(_RETRY_AFTER_SECS)}
+        raise Problem("busy", "another import is running", headers=headers) from error
+    try:
+        yield
+    finally:
+        state.importing.release()
 
 
 def _import(state: State, spool: Any, subject: Subject, trust: bool) -> log.ImportReport:
     lines = io.TextIOWrapper(spool, encoding="utf-8", newline="\n")
     try:
+        # Before the transaction, which keeps others from writing.
+        lines.seek(0)
+        log.check(_checked(lines))
+        lines.seek(0)
         with state.bulk_sessions.begin() as session:
-            report = log.import_(session, _checked(lines), trusted=trust)
+            report = log.import_(session, _in_time(_checked(lines)), trusted=trust)
             counts = {"added": report.n_added, "known": report.n_known, "torn": report.n_bad}
             detail = {**counts, "refused": report.n_refused, "trusted": trust}
             audit.log_action(session, subject.name, subject.address, "import", None, detail)
@@ -165,6 +194,20 @@ def _checked(lines: io.TextIOWrapper) -> Iterator[str]:
     while line := lines.readline(_MAX_LINE_CHARS):
         if len(line) >= _MAX_LINE_CHARS:
             raise Problem("bad-log", f"a line has more than {_MAX_LINE_CHARS} characters")
+        yield line
+
+
+def _in_time(lines: Iterator[str]) -> Iterator[str]:
+    """Yield lines until an import has taken too long: a deadline of the database ends statements.
+
+    Raises:
+        Problem: If it has.
+    """
+    deadline = time.monotonic() + _MAX_IMPORT_SECS
+    for line in lines:
+        if time.monotonic() > deadline:
+            detail = f"storing the records takes longer than {_MAX_IMPORT_SECS:g} s"
+            raise Problem("too-large", detail, advice="Send the log in parts; nothing was stored.")
         yield line
 
 

@@ -2,13 +2,16 @@
 
 import base64
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from api import app_state
+from api.settings import ApiSettings
 from records import builds, events
 from tests.api import make
-from tests.api.conftest import Served
+from tests.api.conftest import Served, serving
 
 CONTENT = bytes(range(256)) * 100
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -33,6 +36,21 @@ def test_a_library_is_downloaded_with_its_digest(served: Served, at: str) -> Non
     assert answer.headers["repr-digest"] == f"sha-256=:{expected}:"
     assert answer.headers["content-type"] == "application/gzip"
     assert "attachment" in answer.headers["content-disposition"]
+
+
+def test_a_download_holds_one_connection_at_a_time(
+    quick: ApiSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many downloads as there are connections cannot wait for each other."""
+    limits = replace(app_state.REQUEST_LIMITS, pool_size=1, max_overflow=0, wait_secs=2.0)
+    monkeypatch.setattr(app_state, "REQUEST_LIMITS", limits)
+    with serving(quick) as served:
+        with served.sessions.begin() as session:
+            job_id = make.tuned(session)
+            make.built(session, job_id, served.data_dir / "archives", CONTENT, DIGEST)
+        answer = served.client.get(f"/api/v1/jobs/{job_id}/library")
+
+    assert (answer.status_code, answer.content) == (200, CONTENT)
 
 
 def test_a_download_is_resumed(served: Served, at: str) -> None:

@@ -59,7 +59,9 @@ def test_each_exception_has_its_kind(error: Exception, slug: str) -> None:
     assert problem.status_code == KINDS[slug].status
     assert "secret" not in problem.detail
     assert "--" not in problem.detail
-    assert ("retry-after" in (problem.headers or {})) == (slug in ("unavailable", "disk-full"))
+    assert ("retry-after" in (problem.headers or {})) == (
+        slug in ("unavailable", "outdated", "disk-full")
+    )
 
 
 def test_every_kind_is_documented() -> None:

@@ -2,10 +2,15 @@
 
 import gzip
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
+from api.routes import records as record_routes
 from api.settings import ApiSettings
-from records import measure_records
+from records import log, measure_records
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tests.records import make as rows
@@ -113,6 +118,66 @@ def test_a_damaged_log_changes_nothing(served: Served) -> None:
     for junk in (b"\xff\xfe\x00", gzip.compress(before), b"\x00" * 1000):
         assert served.client.post(AT, content=junk).status_code == 422
     assert served.client.get(AT).content == before
+
+
+def exported_log(served: Served) -> bytes:
+    """Return the log of a tuned job."""
+    with served.sessions.begin() as session:
+        make.tuned(session)
+    return served.client.get(AT).content
+
+
+def test_a_damaged_log_begins_no_transaction(
+    quick: ApiSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read to its end before it keeps others from writing."""
+    with serving(quick) as served:
+        damaged = exported_log(served) + b"damaged\n"
+        monkeypatch.setattr(log, "import_", None)
+        answer = served.client.post(AT, content=damaged)
+
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["type"].endswith("bad-log")
+
+
+def test_an_import_that_takes_too_long_is_given_up(
+    quick: ApiSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is stored, and the next one that is faster succeeds."""
+    with serving(quick) as served:
+        content = exported_log(served)
+        monkeypatch.setattr(record_routes, "_MAX_IMPORT_SECS", 0.0)
+        slow = served.client.post(AT, content=content)
+        monkeypatch.setattr(record_routes, "_MAX_IMPORT_SECS", 50.0)
+        fast = served.client.post(AT, content=content)
+
+    assert slow.status_code == 413, slow.text
+    assert "in parts" in slow.json()["advice"]
+    assert fast.status_code == 200
+
+
+def test_one_import_runs_at_a_time(quick: ApiSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one waits for it, and is asked to come again if it takes long."""
+    monkeypatch.setattr(record_routes, "_WAIT_SECS", 0.1)
+    began, ended = threading.Event(), threading.Event()
+    check = log.check
+
+    def wait(lines: Iterable[str]) -> None:
+        check(lines)
+        began.set()
+        assert ended.wait(20.0)
+
+    with serving(quick) as served, ThreadPoolExecutor() as threads:
+        content = exported_log(served)
+        monkeypatch.setattr(log, "check", wait)
+        first = threads.submit(served.client.post, AT, content=content)
+        assert began.wait(20.0)
+        second = served.client.post(AT, content=content)
+        ended.set()
+
+    assert first.result().status_code == 200
+    assert (second.status_code, second.json()["type"].rpartition(":")[2]) == (429, "busy")
+    assert int(second.headers["retry-after"]) > 0
 
 
 def test_a_log_that_is_too_large_is_rejected(quick: ApiSettings) -> None:

@@ -31,16 +31,21 @@ def status_of(served: Served, path: str, expected: int) -> int:
 def test_a_process_notices_another_schema_by_itself(
     settings: ApiSettings, monkeypatch: pytest.MonkeyPatch, revision: str
 ) -> None:
-    """Requests and /readyz get 503, /healthz does not; a restored schema ends it."""
+    """Requests, pages and /readyz get 503 and a time to wait, /healthz does not."""
     monkeypatch.setattr(readiness, "_WATCH_INTERVAL_SECS", 0.05)
     with serving(settings) as served:
         set_revision(served, revision)
         refused = status_of(served, "/api/v1/jobs", 503)
         problem = served.client.get("/readyz").json()
+        waits = [
+            served.client.get(path, headers={"accept": "text/html"}).headers["retry-after"]
+            for path in ("/api/v1/jobs", "/readyz", "/workers")
+        ]
         alive = served.client.get("/healthz").status_code
         set_revision(served, migrations.newest())
         restored = status_of(served, "/api/v1/jobs", 200)
 
     assert (refused, alive, restored) == (503, 200, 200)
     assert problem["type"].endswith(":outdated")
+    assert waits == ["30"] * 3
     assert "sqlite" not in problem["detail"]
