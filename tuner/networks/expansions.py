@@ -8,6 +8,7 @@ import onnx
 
 from tuner.errors import ModelError, summary
 from tuner.networks import classical
+from tuner.networks.activations import ACTIVATIONS
 from tuner.networks.broadcasts import BROADCASTS
 from tuner.networks.contributed import CONTRIBUTED, DOMAIN
 from tuner.networks.explicit_pads import pad_explicitly, pad_pool, pad_transposed
@@ -249,6 +250,7 @@ def _deform_conv(b: Replacement) -> None:
 
 
 _STANDARD: dict[str, Callable[[Replacement], bool | None]] = {
+    **ACTIVATIONS,
     **BROADCASTS,
     "AveragePool": pad_pool,
     "Col2Im": _col2im,

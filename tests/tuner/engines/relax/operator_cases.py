@@ -106,6 +106,15 @@ def combine(
     return proto, feeds, expected
 
 
+# Activations that engines have for float32 alone, with their attributes.
+_NARROW: dict[str, dict[str, Any]] = {
+    "Elu": {},
+    "LRN": {"size": 3},
+    "Selu": {},
+    "ThresholdedRelu": {},
+}
+
+
 def _grouped_attention(name: str, lengths: list[int], n_queries: int) -> Case:
     """Return a case whose cache of 6 keys has the given lengths with the new keys, less one."""
     query = draw(len(lengths), n_queries, 64)
@@ -516,6 +525,10 @@ CONTRIBUTED = [
         activation_params=[0.0, 6.0],
         pads=[1] * 4,
         **_CONTRIBUTED,
+    ),
+    *(
+        case(f"{op}_of_halves", op, draw(1, 6, 3, 4).astype("float16"), tolerance=2e-3, **options)
+        for op, options in _NARROW.items()
     ),
     _grouped_attention("cache", [6, 3], n_queries=1),
     _grouped_attention("cache_of_several", [6], n_queries=3),
