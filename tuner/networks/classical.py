@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 
 from tuner.networks.graph import Array
 from tuner.networks.node_builder import Replacement, UnknownValueError, since
+from tuner.networks.tree_ensembles import replace_tree_ensemble
 from tuner.networks.trees import classifier_scores, regressor_scores
 
 DOMAIN = "ai.onnx.ml"
@@ -244,6 +245,7 @@ CLASSICAL: dict[str, Callable[[Replacement], None]] = {
     "Normalizer": since(11, _normalizer),
     "OneHotEncoder": _one_hot_encoder,
     "Scaler": _scaler,
+    "TreeEnsemble": replace_tree_ensemble,
     "TreeEnsembleClassifier": _tree_classifier,
     "TreeEnsembleRegressor": _tree_regressor,
 }

@@ -29,7 +29,7 @@ _MAX_DEPTH = 64
 
 
 @dataclass(frozen=True)
-class _Trees:
+class Trees:
     """Tables of all nodes, each of shape (nodes,).
 
     Attributes:
@@ -93,7 +93,7 @@ def classifier_scores(b: Replacement, class_ids: range) -> str:
     return _sums(b, trees, weights)
 
 
-def _weights(b: Replacement, trees: _Trees, kind: str, ids: range) -> _Weights:
+def _weights(b: Replacement, trees: Trees, kind: str, ids: range) -> _Weights:
     columns = [_list(b, f"{kind}_{name}") for name in ("treeids", "nodeids", "ids", "weights")]
     if len({len(column) for column in columns}) > 1:
         raise _malformed(b, "its lists of weights have several lengths")
@@ -111,7 +111,7 @@ def _weights(b: Replacement, trees: _Trees, kind: str, ids: range) -> _Weights:
     return _Weights(table, _is_dense(trees, has_weight))
 
 
-def _is_dense(trees: _Trees, has_weight: Array) -> bool:
+def _is_dense(trees: Trees, has_weight: Array) -> bool:
     """Return whether each score has a weight in all leaves of some tree."""
     is_leaf = trees.first == np.arange(len(trees.first))
     tree_of = np.array([tree for tree, _ in trees.index])
@@ -119,9 +119,9 @@ def _is_dense(trees: _Trees, has_weight: Array) -> bool:
     return bool(np.any(whole, axis=0).all())
 
 
-def _sums(b: Replacement, trees: _Trees, weights: _Weights) -> str:
+def _sums(b: Replacement, trees: Trees, weights: _Weights) -> str:
     n_scores = weights.table.shape[1]
-    chosen = b.add("Gather", b.constant(weights.table), _leaves(b, trees), axis=0)
+    chosen = b.add("Gather", b.constant(weights.table), find_leaves(b, trees), axis=0)
     how = b.attribute("aggregate_function", b"SUM").decode()
     if how not in ("SUM", "AVERAGE"):
         raise UnknownValueError
@@ -136,7 +136,7 @@ def _sums(b: Replacement, trees: _Trees, weights: _Weights) -> str:
     return total
 
 
-def _leaves(b: Replacement, trees: _Trees) -> str:
+def find_leaves(b: Replacement, trees: Trees) -> str:
     """Append the descent; return the leaf of each row in each tree, (rows, trees)."""
     n_rows, width = b.shape(b.input(0))
     if trees.features.max() >= width:
@@ -164,7 +164,7 @@ def _leaves(b: Replacement, trees: _Trees) -> str:
     return current
 
 
-def _read(b: Replacement) -> _Trees:
+def _read(b: Replacement) -> Trees:
     """Return the tables of the attributes.
 
     Raises:
@@ -202,11 +202,11 @@ def _read(b: Replacement) -> _Trees:
     # ONNX Runtime begins where another tree begins among the nodes.
     if [*roots] != [i for i, tree in enumerate(tree_ids) if i == 0 or tree_ids[i - 1] != tree]:
         raise UnknownValueError
-    depth = _depth(first, second, roots)
+    depth = depth_of(first, second, roots)
     comparison = _COMPARISONS[kinds.pop()] if kinds else "LessOrEqual"
     floats = np.array(thresholds, np.float32)
     nan_first = np.array(missing, np.bool_)
-    return _Trees(
+    return Trees(
         np.array(features), floats, first, second, roots, depth, index, comparison, nan_first
     )
 
@@ -241,7 +241,7 @@ def _malformed(b: Replacement, reason: str) -> ModelError:
     )
 
 
-def _depth(first: Array, second: Array, roots: Array) -> int:
+def depth_of(first: Array, second: Array, roots: Array) -> int:
     """Return the number of levels after which every tree is at a leaf."""
     level = roots
     for depth in range(_MAX_DEPTH):
