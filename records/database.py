@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -84,6 +85,38 @@ def check_schema(engine: Engine) -> None:
     reading = engine.execution_options(sqlite_begin="BEGIN", postgresql_readonly=True)
     with reading.connect() as connection:
         migrations.check_current(connection, redact(engine.url.render_as_string()))
+
+
+def watch_schema(maker: sessionmaker[Session], interval_secs: float) -> None:
+    """Have the sessions of a factory commit only while the schema is that of this process.
+
+    Args:
+        maker: The factory.
+        interval_secs: Time for which an answer holds. Once another schema was seen, no session
+            commits any more.
+    """
+    watch = _SchemaWatch(interval_secs)
+    event.listen(maker, "before_commit", watch.check)
+
+
+@dataclass
+class _SchemaWatch:
+    interval_secs: float
+    due: float = 0.0
+
+    def check(self, session: Session) -> None:
+        """Check the schema before a commit, if the last answer is old.
+
+        Raises:
+            SchemaTooNew: If a newer version has upgraded the database.
+            SchemaTooOld: If an older database has taken its place.
+        """
+        if time.monotonic() < self.due:
+            return
+        self.due = 0.0
+        connection = session.connection()
+        migrations.check_current(connection, redact(connection.engine.url.render_as_string()))
+        self.due = time.monotonic() + self.interval_secs
 
 
 def sessions(

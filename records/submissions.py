@@ -120,15 +120,23 @@ def has_any(session: Session) -> bool:
     return session.scalar(stmt) is not None
 
 
-def resume(session: Session, job_id: int) -> bool:
+def resume(session: Session, job_id: int, *, by_operator: bool = False) -> bool:
     """Queue a paused, failed or cancelled job again; False if it cannot be resumed.
 
-    A job that is quarantined has to be released, see :func:`records.attempts.release`.
+    A job that is quarantined has to be released, see :func:`records.attempts.release`. Its owner
+    could keep one from that by resuming it after each death: attempts are those of operators to
+    lift.
+
+    Args:
+        session: The transaction.
+        job_id: The job.
+        by_operator: True to forget the processes that died over it.
     """
     job = jobs.locked(session, job_id)
     if job.quarantined:
         return False
-    job.attempts = 0
+    if by_operator:
+        job.attempts = 0
     return jobs.set_state(session, job_id, "queued", only_from=_RESTARTED)
 
 

@@ -95,7 +95,10 @@ def resume_job(job_id: Id, session: WriterDep, subject: ChangingJob, state: Stat
     _check_from_service(job, "resumed", "Run tuner tune with the same network to resume it.")
     # An active job may have been resumed by a request whose answer was lost.
     with quotas.enforced(session, subject, state.settings):
-        if job.state not in _ACTIVE and not submissions.resume(session, job_id):
+        is_admin = subject.viewer.is_admin
+        if job.state not in _ACTIVE and not submissions.resume(
+            session, job_id, by_operator=is_admin
+        ):
             advice = "Raise its budget if it is done."
             if job.quarantined:
                 advice = "It is quarantined: an administrator releases it."

@@ -51,13 +51,17 @@ def test_a_quarantined_job_waits_for_its_release(session: Session, job_id: int) 
     assert not attempts.release(session, job_id)
 
 
-def test_a_resumed_job_has_no_earlier_attempts(session: Session, job_id: int) -> None:
-    """An attempt that a pause cut short was not ended by the death of its process."""
-    attempts.begin_job(session, job_id)
+@pytest.mark.parametrize(("by_operator", "n_attempts"), [(False, 2), (True, 0)])
+def test_only_operators_lift_the_attempts_of_a_suspect(
+    session: Session, job_id: int, by_operator: bool, n_attempts: int
+) -> None:
+    """An owner who resumes a job after each death would keep it from its quarantine."""
+    for _ in range(2):
+        attempts.begin_job(session, job_id)
     jobs.set_state(session, job_id, "paused")
 
-    assert submissions.resume(session, job_id)
-    assert attempts_at(session, job_id) == 0
+    assert submissions.resume(session, job_id, by_operator=by_operator)
+    assert attempts_at(session, job_id) == n_attempts
 
 
 def test_a_quarantined_build_is_not_requested_again(session: Session, job_id: int) -> None:

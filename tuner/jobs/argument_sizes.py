@@ -7,6 +7,7 @@ from records.tasks import WeightedTask
 from tuner.errors import ModelError
 from tuner.settings import Settings
 from tuner.workers.memory import memory_limits
+from tuner.workers.messages import MAX_BLOB_BYTES
 
 # Of each element of an output: its expected value and the bound of its error, in float64.
 _REFERENCE_BYTES = 16
@@ -33,8 +34,13 @@ class ArgumentSizes(NamedTuple):
         return self.inputs + self.outputs + self.reference
 
 
+_Sized = tuple[ArgumentSizes, WeightedTask]
+
+
 def check_arguments(tasks: Sequence[WeightedTask], settings: Settings) -> None:
     """Check that the arguments of every workload fit into a worker's memory.
+
+    Its expected outputs must fit into one answer of a worker as well.
 
     On a Ray cluster nothing is checked, because the memory of its nodes is unknown here.
 
@@ -46,8 +52,12 @@ def check_arguments(tasks: Sequence[WeightedTask], settings: Settings) -> None:
     sized = [(sizes_of(task), task) for task in tasks]
     if not sized:
         return
+    _check_memory(sized, memory_limits(settings).arguments)
+    _check_references(sized)
+
+
+def _check_memory(sized: Sequence[_Sized], limit: int) -> None:
     sizes, task = max(sized, key=lambda each: each[0].total)
-    limit = memory_limits(settings).arguments
     if sizes.total <= limit:
         return
     raise ModelError(
@@ -57,6 +67,17 @@ def check_arguments(tasks: Sequence[WeightedTask], settings: Settings) -> None:
         "smaller inputs, or raise the setting worker_memory",
         code="arguments-too-large",
     )
+
+
+def _check_references(sized: Sequence[_Sized]) -> None:
+    sizes, task = max(sized, key=lambda each: each[0].reference)
+    if sizes.reference > MAX_BLOB_BYTES:
+        raise ModelError(
+            f"subgraph {task.name} is too large to verify: its expected outputs in float64 take "
+            f"{_gib(sizes.reference)}, and a worker answers with at most {_gib(MAX_BLOB_BYTES)}; "
+            "use a smaller batch or smaller inputs",
+            code="arguments-too-large",
+        )
 
 
 def sizes_of(task: WeightedTask) -> ArgumentSizes:

@@ -16,7 +16,14 @@ from tuner.context import Context
 from tuner.devices import target_cache
 from tuner.devices.target_cache import DescribeTarget
 from tuner.engines.base import Extraction, TargetInfo
-from tuner.errors import ModelError, RequestError, TargetError, WorkError
+from tuner.errors import (
+    ModelError,
+    OutOfMemory,
+    RequestError,
+    TargetError,
+    WorkError,
+    was_killed,
+)
 from tuner.jobs import model_cache
 from tuner.jobs.model_loading import (
     DEFAULT_LIMITS,
@@ -279,6 +286,11 @@ def _store_profiles(
         worker: Process for the call.
         engine: Engine of the workloads.
         split: Ids of the network and the target.
+
+    Raises:
+        OutOfMemory: If a profile needs more memory than the process may have.
+        WorkError: If it takes too long, or its process was killed. Without a profile the sizes of
+            a workload are unknown, and so is whether they fit.
     """
     with sessions() as session:
         irs = tasks.without_profile(session, *split)
@@ -287,7 +299,11 @@ def _store_profiles(
     try:
         profiles = _call(limits, worker, engine, "profile", list(irs.values()))
         by_id = {id_: asdict(profile) for id_, profile in zip(irs, profiles, strict=True)}
+    except OutOfMemory:
+        raise
     except (WorkError, TypeError, ValueError) as error:
+        if isinstance(error.__cause__, CallTimeout) or was_killed(error):
+            raise
         # Tasks can be tuned without: their roofs are unknown, and fewer of them count as similar.
         _LOG.warning("the workloads have no profile: %s", error)
         return

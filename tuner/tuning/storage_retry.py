@@ -12,15 +12,18 @@ from sqlalchemy import Engine, exc, text
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import database
-from records.errors import LeaseLost
+from records.errors import LeaseLost, SchemaTooNew, SchemaTooOld
 from tuner import interrupts
 from tuner.context import Context
 from tuner.errors import summary
 
-# Errors that end a run and not just a job: the database is away, or another process may write to
-# it now. A server that ends a transaction because it was idle raises InternalError.
+# Errors that end a run and not just a job: the database is away, another process may write to it
+# now, or another version has upgraded it. A server that ends a transaction because it was idle
+# raises InternalError.
 FATAL_DB_ERRORS = (
     LeaseLost,
+    SchemaTooNew,
+    SchemaTooOld,
     exc.OperationalError,
     exc.InterfaceError,
     exc.InternalError,
@@ -28,6 +31,7 @@ FATAL_DB_ERRORS = (
 )
 
 _MAX_WAIT_SECS = 600.0
+_SCHEMA_INTERVAL_SECS = 10.0
 _PROBE_INTERVAL_SECS = 1.0
 # A database that fails this many times in a row, each time within seconds, is not away.
 _MAX_FAILURES = 3
@@ -39,8 +43,13 @@ Result = TypeVar("Result")
 
 
 def sessions_with_retry(context: Context) -> sessionmaker[Session]:
-    """Return a factory of sessions that wait minutes for a locked database."""
-    return database.sessions(context.engine, on_locked=wait_for_lock)
+    """Return a factory of sessions that wait minutes for a locked database.
+
+    They notice an upgrade of it within seconds, and write nothing any more.
+    """
+    maker = database.sessions(context.engine, on_locked=wait_for_lock)
+    database.watch_schema(maker, _SCHEMA_INTERVAL_SECS)
+    return maker
 
 
 def wait_for_lock(waited_secs: float) -> bool:

@@ -38,10 +38,20 @@ def test_the_message_has_the_sizes_of_the_largest_workload() -> None:
         assert part in str(refused.value)
 
 
+def test_expected_outputs_that_no_answer_holds_are_refused() -> None:
+    """They fit into the memory of a large machine, but not into a message of a worker."""
+    large = Settings("", Path("/data"), "engine", 2, worker_bytes=1000 * GIB)
+    check_arguments([square(16000)], large)
+
+    with pytest.raises(ModelError, match=r"float64 take 4\.29 GiB, .* at most 4 GiB") as refused:
+        check_arguments([square(16), square(16971)], large)
+    assert refused.value.code == "arguments-too-large"
+
+
 def test_workloads_that_fit_or_have_no_profile_are_measured() -> None:
     """Without a profile the sizes are unknown, and the limits of the processes hold alone."""
     check_arguments([], SETTINGS)
-    check_arguments([square(16384), task("sort", None), task("old", {"n_bytes": 1})], SETTINGS)
+    check_arguments([square(16000), task("sort", None), task("old", {"n_bytes": 1})], SETTINGS)
     assert sizes_of(task("old", {"n_bytes": 1})).total == 0
 
 

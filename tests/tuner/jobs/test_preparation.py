@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select, update
@@ -12,9 +13,10 @@ from records.models import MeasureRecord, Network, Task, Workload
 from tests.engines import former, toy
 from tests.records import make
 from tuner.context import Context, open_context
-from tuner.errors import WorkError
+from tuner.errors import OutOfMemory, WorkerLost, WorkError
 from tuner.jobs.preparation import Prepared, prepare
 from tuner.jobs.requests import ModelRequest
+from tuner.workers.base import CallTimeout
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
 
@@ -130,3 +132,42 @@ def test_engine_that_names_a_workload_like_another_is_refused(
         split(context, worker)
     with context.sessions() as session:
         assert session.scalars(select(Workload)).all() == []
+
+
+def failing_profile(worker: Pool, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Make the profiling of workloads fail."""
+    call = worker.call
+
+    def fail(module: str, function: str, *args: Any, **options: Any) -> Any:
+        if function == "profile":
+            raise error
+        return call(module, function, *args, **options)
+
+    monkeypatch.setattr(worker, "call", fail)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OutOfMemory("profile needs more memory than it may have"),
+        CallTimeout(),
+        WorkerLost("the worker was killed by SIGKILL", crashed=False, killed=True),
+    ],
+)
+def test_a_workload_too_large_to_profile_fails_its_job(
+    context: Context, worker: Pool, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Its sizes would be unknown, and it would be measured whatever they are."""
+    failing_profile(worker, monkeypatch, error)
+
+    with pytest.raises(WorkError):
+        split(context, worker)
+
+
+def test_a_workload_that_the_engine_cannot_profile_is_tuned(
+    context: Context, worker: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only its roofs are unknown."""
+    failing_profile(worker, monkeypatch, WorkError("profile failed: KeyError"))
+
+    assert all(task.profile is None for task in split(context, worker).tasks)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.exc import OperationalError
 
 from records import database, jobs, submissions
-from records.errors import LeaseLost
+from records.errors import LeaseLost, SchemaTooNew
 from records.models import Job, MeasureRecord, Pick
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
@@ -176,6 +176,29 @@ def test_what_waits_for_the_cores_has_them_during_a_long_round(
 
     assert len(entered) == 1
     assert entered[0] < own_trials(workshop, job.job_id) == 12
+
+
+def test_a_command_notices_an_upgrade_and_writes_no_more(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a worker does: the run ends with an error, and what follows the upgrade is not stored."""
+    database.watch_schema(workshop.sessions, 0.0)
+    job = private(workshop, "a", 40)
+    on_result, counts = job.on_result, []
+
+    def upgrade() -> None:
+        on_result()
+        counts.append(own_trials(workshop, job.job_id))
+        if len(counts) == 6:
+            with workshop.sessions.kw["bind"].begin() as connection:
+                connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+
+    monkeypatch.setattr(job, "on_result", upgrade)
+    with pytest.raises(SchemaTooNew):
+        workshop.run(job)
+
+    assert own_trials(workshop, job.job_id) == counts[5]
+    assert workshop.job(job.job_id).state == "running"
 
 
 def test_a_budget_that_is_raised_during_the_run_is_spent(workshop: Workshop) -> None:

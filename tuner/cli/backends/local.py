@@ -164,7 +164,7 @@ def _resume(session: Session, job: int) -> None:
         )
     if row.quarantined:
         raise RequestError(f"job {job} is quarantined; release it with `tuner jobs release {job}`")
-    if not submissions.resume(session, job):
+    if not submissions.resume(session, job, by_operator=True):
         raise RequestError(f"job {job} is {row.state}")
 
 
