@@ -25,6 +25,7 @@ from tuner.networks.onnx_file import check_size
 from tuner.networks.opsets import raise_opset
 from tuner.networks.quantised import replace_quantised
 from tuner.networks.random_draws import guard_random, refuse_random
+from tuner.networks.selection import select_branches
 from tuner.networks.shapes import Dims, fix_shapes
 from tuner.networks.simplifying import simplify
 from tuner.networks.subgraphs import separate_names
@@ -90,6 +91,7 @@ def clean(
     refuse_random(model)
     refuse_loops(model)
     _restore_shapes(model, declared_outputs)
+    unknown_shapes.refuse_branches(model)
     folded = fold_affine(model)
     notes += (*problems, *_describe(before, _count_operators(model), folded))
     notes += tuple(text.format(n) for text, n in rewritten.items() if n)
@@ -116,7 +118,11 @@ def _rewrite(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...], 
         more_rewritten = _replace_before_folding(model)
         n_replaced = expand_operators(model, tables) + drop_empty_operands(model)
         if not n_inlined + n_bodies + more_rewritten.total() + n_replaced:
-            return model, problems, rewritten
+            # A condition may have become a constant until now.
+            n_selected = select_branches(model)
+            if not n_selected:
+                return model, problems, rewritten
+            rewritten["computed both branches of {} choices by the data"] += n_selected
         rewritten += more_rewritten
         check_loops(model)
         refuse_random(model, with_branches=False)

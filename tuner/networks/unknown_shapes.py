@@ -46,6 +46,17 @@ def refusal(model: onnx.ModelProto, output: str) -> ModelError:
     )
 
 
+def refuse_branches(model: onnx.ModelProto) -> None:
+    """Refuse a model with branches (If) between which nothing can select.
+
+    Raises:
+        ModelError: If it has one; the message has the inputs that choose.
+    """
+    for node in model.graph.node:
+        if node.op_type == "If":
+            raise _branch_refusal(model.graph, node.output[0], node)
+
+
 def _is_empty(graph: onnx.GraphProto, output: str) -> bool:
     """Return whether a dimension of an output was inferred to be 0."""
     (info,) = [info for info in graph.output if info.name == output]

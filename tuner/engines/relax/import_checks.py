@@ -4,7 +4,6 @@ A converter that misreads an attribute would else become a library with wrong ou
 """
 
 from collections.abc import Mapping
-from math import prod
 from typing import Any
 
 import onnx
@@ -15,9 +14,7 @@ from tuner.engines.relax.linkable import describe
 from tuner.engines.relax.tensor_types import is_fixed
 from tuner.errors import ModelError
 from tuner.networks.graph import fixed_shapes
-
-# Elements from which the values of a constant do not tell shapes.
-_LARGE = 1 << 16
+from tuner.networks.inference import infer_shapes
 
 
 def check_values(model: onnx.ModelProto, values: Mapping[str, Any]) -> None:
@@ -30,8 +27,7 @@ def check_values(model: onnx.ModelProto, values: Mapping[str, Any]) -> None:
     Raises:
         ModelError: If one differs from what ONNX infers; the message names the operator.
     """
-    inferred = onnx.shape_inference.infer_shapes(_without_weights(model), data_prop=True)
-    shapes = fixed_shapes(inferred.graph)
+    shapes = fixed_shapes(infer_shapes(model).graph)
     kinds = {info.name: info.type.tensor_type.elem_type for info in model.graph.output}
     for node in model.graph.node:
         for name in node.output:
@@ -53,18 +49,3 @@ def _check(
             f"and ONNX says {expected}: replace it in the model, and report it with the model",
             code="misread-operator",
         )
-
-
-def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model whose large constants are inputs: inference copies all that it reads."""
-    graph = onnx.GraphProto(name=model.graph.name)
-    graph.node.extend(model.graph.node)
-    graph.input.extend(model.graph.input)
-    graph.output.extend(model.graph.output)
-    for tensor in model.graph.initializer:
-        if prod(tensor.dims) < _LARGE:
-            graph.initializer.append(tensor)
-        else:
-            info = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-            graph.input.append(info)
-    return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)

@@ -61,7 +61,7 @@ def _refuse_unknown(model: onnx.ModelProto) -> None:
     Raises:
         ModelError: If there is one.
     """
-    known = {*onnx_frontend._get_convert_map(), *CONVERTERS, "If", "Constant"}
+    known = {*onnx_frontend._get_convert_map(), *CONVERTERS, "Constant"}
     unknown = [node for node in model.graph.node if is_foreign(node) or node.op_type not in known]
     if unknown:
         raise refusal(model, unknown)
