@@ -88,7 +88,7 @@ def test_rules_are_complete() -> None:
     assert len(names) == len(set(names)) > 5
     for rule in rules():
         assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}, rule["alert"]
-        assert re.fullmatch(r"\d+m", rule["for"])
+        assert re.fullmatch(r"\d+[ms]", rule["for"])
         assert rule["labels"]["severity"] in ("critical", "warning", "info")
         assert rule["annotations"]["summary"].endswith(".")
 

@@ -114,6 +114,15 @@ def test_locks_are_on_a_volume_of_their_own(compose: dict[str, Any]) -> None:
     )
 
 
+def test_the_worker_does_not_take_all_memory(compose: dict[str, Any]) -> None:
+    """Without a setting its processes would share that of the machine with PostgreSQL."""
+    default = re.fullmatch(
+        r"\$\{TUNER_WORKER_MEMORY_LIMIT:-(\w+)\}", compose["services"]["worker"]["mem_limit"]
+    )
+    assert default is not None
+    assert default[1] != "0"
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_files_are_written_to_volumes_and_memory(compose: dict[str, Any], name: str) -> None:
     """The root file system is not writable, and memory and processes are bounded."""

@@ -1,17 +1,23 @@
 """Health check of this machine's worker, for containers: exit status 0 or 1.
 
 It reads the heartbeats and the progress in the database, because a process that hangs still exists,
-and a thread of it may still send heartbeats.
+and a thread of it may still send heartbeats. With ``--liveness``, for probes that restart what
+fails, a database that does not answer is not the worker's trouble: a restart would not bring it
+back, and a worker that hangs ends itself.
 """
 
 import socket
 import sys
+from collections.abc import Sequence
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from records import database, workers
-from records.errors import RecordsError
+from records.errors import DatabaseUnusable, RecordsError
 from tuner.errors import TunerError
 from tuner.settings import Settings, read_settings
 
+LIVENESS = "--liveness"
 # Beyond the time after which a worker ends itself.
 _GRACE_SECS = 30.0
 
@@ -37,16 +43,19 @@ def find_trouble(settings: Settings, host: str) -> str:
     return f"worker {here[0].name} was last seen at {here[0].heartbeat:%Y-%m-%d %H:%M:%S}"
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Print the trouble, if there is any, and return the exit status."""
+    has_database = True
     try:
         trouble = find_trouble(read_settings({}), socket.gethostname())
+    except (DatabaseUnusable, SQLAlchemyError) as error:
+        trouble, has_database = " ".join(str(error).split()), False
     except (RecordsError, TunerError) as error:
         trouble = str(error)
     if trouble:
         print(trouble, file=sys.stderr)
-    return 1 if trouble else 0
+    return 1 if trouble and (has_database or LIVENESS not in arguments) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -4,21 +4,35 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tuner.settings import Settings
 
-# Shares of the memory that may be used. Their sum exceeds 1, because processes seldom need most
-# of theirs at once; if they do, the kernel kills one of them, and not the coordinator.
-_NETWORK_SHARE = 0.75
-_LOAD_SHARE = 0.5
-_RUNNER_SHARE = 0.5
-_BUILDERS_SHARE = 0.75
 # A builder that imported its compiler and searches needs half of this.
 _MIN_BUILDER_BYTES = 1 << 30
 # Stacks of threads count as data though hardly any of their memory is used.
 _STACK_BYTES_PER_THREAD = 16 << 20
 
 _PROC = Path("/proc/self")
+# Files of a cgroup of version 2.
+_LIMIT, _GROUP = "memory.max", "memory.oom.group"
+
+
+class _Shares(NamedTuple):
+    """Parts of the memory that processes may have; those of all builders together."""
+
+    network: float
+    load: float
+    runner: float
+    builders: float
+
+
+# Their sum exceeds 1, because processes seldom need most of theirs at once; if they do, the kernel
+# kills one of them, and not the coordinator.
+_OVERLAPPING = _Shares(network=0.75, load=0.5, runner=0.5, builders=0.75)
+# Where the kernel kills the coordinator with them: two loads, the runner and the builders of a
+# service, or a network, the runner and the builders of a command, leave it a tenth.
+_APART = _Shares(network=0.4, load=0.2, runner=0.2, builders=0.3)
 
 
 @dataclass(frozen=True)
@@ -43,25 +57,29 @@ class MemoryLimits:
         return min(self.builder, self.runner)
 
 
-def memory_limits(settings: Settings, n_bytes: int | None = None) -> MemoryLimits:
+def memory_limits(
+    settings: Settings, n_bytes: int | None = None, *, together: bool | None = None
+) -> MemoryLimits:
     """Return the limits of worker processes; a setting replaces all of them.
 
     Args:
         settings: The setting, and the number of builders that share the memory.
         n_bytes: Memory to share; by default that of the cgroup or the machine.
+        together: True if the kernel kills all processes when memory runs out; None to ask it.
     """
     if settings.worker_bytes is not None:
         chosen = settings.worker_bytes
         return MemoryLimits(chosen, chosen, chosen, chosen)
     total = usable_bytes() if n_bytes is None else n_bytes
-    runner = int(_RUNNER_SHARE * total)
+    together = kills_together() if together is None else together
+    shares = _APART if together else _OVERLAPPING
+    runner = int(shares.runner * total)
+    minimum = 0 if together else min(_MIN_BUILDER_BYTES, runner)
     return MemoryLimits(
-        network=int(_NETWORK_SHARE * total),
-        load=int(_LOAD_SHARE * total),
+        network=int(shares.network * total),
+        load=int(shares.load * total),
         runner=runner,
-        builder=max(
-            int(_BUILDERS_SHARE * total) // settings.n_builders, min(_MIN_BUILDER_BYTES, runner)
-        ),
+        builder=max(int(shares.builders * total) // settings.n_builders, minimum),
     )
 
 
@@ -82,8 +100,32 @@ def usable_bytes(proc: Path = _PROC) -> int:
     return min([machine, *_cgroup_limits(proc)])
 
 
+def kills_together(proc: Path = _PROC) -> bool:
+    """Return whether the kernel kills all processes of the cgroup when its memory runs out.
+
+    Kubernetes sets that, ``memory.oom.group``, for containers on cgroups of version 2.
+
+    Args:
+        proc: Folder of the process in ``/proc``.
+    """
+    folders = (folder for folder, name in _cgroup_folders(proc) if name == _LIMIT)
+    return any(_text(folder / _GROUP) == "1" for folder in folders)
+
+
 def _cgroup_limits(proc: Path) -> Iterator[int]:
-    """Yield the limits of the memory cgroups of a process, of version 2 and 1."""
+    """Yield the limits of the memory cgroups of a process, as far as they can be read."""
+    for folder, name in _cgroup_folders(proc):
+        text = _text(folder / name)
+        if text.isdigit():
+            yield int(text)
+
+
+def _cgroup_folders(proc: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the memory cgroups of a process and of all around them, of version 2 and 1.
+
+    Yields:
+        The folder of each, and the name of the file in it that has its limit.
+    """
     try:
         mounts = (proc / "mountinfo").read_text().splitlines()
         groups = (proc / "cgroup").read_text().splitlines()
@@ -93,18 +135,19 @@ def _cgroup_limits(proc: Path) -> Iterator[int]:
     for line in groups:
         _, controllers, path = line.split(":", 2)
         if not controllers or "memory" in controllers.split(","):
-            paths["memory.limit_in_bytes" if controllers else "memory.max"] = path
+            paths["memory.limit_in_bytes" if controllers else _LIMIT] = path
     for line in mounts:
         mount, _, filesystem = line.partition(" - ")
         *_, root, point, _options = mount.split(" ")[:6]
         kind, _source, options = filesystem.split(" ", 2)
         if kind == "cgroup2":
-            name = "memory.max"
+            name = _LIMIT
         elif kind == "cgroup" and "memory" in options.split(","):
             name = "memory.limit_in_bytes"
         else:
             continue
-        yield from _limits_along(Path(point), _below(root, paths.get(name, "/")), name)
+        below = _below(root, paths.get(name, "/"))
+        yield from ((folder, name) for folder in _along(Path(point), below))
 
 
 def _below(root: str, path: str) -> str:
@@ -114,14 +157,16 @@ def _below(root: str, path: str) -> str:
     return path.strip("/")
 
 
-def _limits_along(point: Path, path: str, name: str) -> Iterator[int]:
-    """Yield the limits of a cgroup and of all around it, as far as they can be read."""
+def _along(point: Path, path: str) -> Iterator[Path]:
+    """Yield the folders of a cgroup and of all around it."""
     folder = point / path
     while folder == point or point in folder.parents:
-        try:
-            text = (folder / name).read_text().strip()
-        except OSError:
-            text = ""
-        if text.isdigit():
-            yield int(text)
+        yield folder
         folder = folder.parent
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

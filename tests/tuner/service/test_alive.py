@@ -1,6 +1,7 @@
 """Health check of a container with a worker."""
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from records import database, workers
 from records.models import now
 from records.service_models import Worker
-from tuner.service.alive import find_trouble
+from tuner.service.alive import LIVENESS, find_trouble
 from tuner.settings import Settings, read_settings
 
 ROOT = Path(__file__).parents[3]
@@ -84,14 +85,44 @@ def test_a_stopped_worker_is_not_alive(settings: Settings, sessions: sessionmake
     assert "here:1" in find_trouble(settings, "here")
 
 
-@pytest.mark.parametrize("url", ["sqlite:////dev/null/tuner.db", "mysql://localhost/tuner"])
-def test_no_database_is_trouble(url: str) -> None:
-    """The check exits with status 1 and one line of explanation, without a stack trace."""
-    check = subprocess.run(
-        [sys.executable, "-m", "tuner.service.alive"],
+def run_check(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the check as a container does."""
+    return subprocess.run(
+        [sys.executable, "-m", "tuner.service.alive", *arguments],
         env={**os.environ, "TUNER_DATABASE": url}, cwd=ROOT,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
+
+
+NO_DATABASES = ["sqlite:////dev/null/tuner.db", "postgresql://127.0.0.1:1/tuner"]
+
+
+@pytest.mark.parametrize("url", NO_DATABASES)
+def test_a_worker_is_not_restarted_because_the_database_is_away(url: str) -> None:
+    """A probe that restarts passes with the reason: a restart would not bring the database back."""
+    check = run_check(url, LIVENESS)
+
+    assert check.returncode == 0
+    assert "cannot use" in check.stderr
+
+
+def test_a_worker_that_hangs_is_restarted(
+    settings: Settings, sessions: sessionmaker[Session]
+) -> None:
+    """The same probe fails where the database answers that the worker does not move."""
+    report(sessions, socket.gethostname())
+    assert run_check(settings.database, LIVENESS).returncode == 0
+    with sessions.begin() as session:
+        hung = now() - timedelta(seconds=settings.max_stall_secs + 60)
+        session.execute(update(Worker).values(progress=hung))
+
+    assert run_check(settings.database, LIVENESS).returncode == 1
+
+
+@pytest.mark.parametrize("url", [*NO_DATABASES, "mysql://localhost/tuner"])
+def test_no_database_is_trouble(url: str) -> None:
+    """The check exits with status 1 and one line of explanation, without a stack trace."""
+    check = run_check(url)
     assert check.returncode == 1
     assert len(check.stderr.splitlines()) == 1
     assert "cannot use" in check.stderr

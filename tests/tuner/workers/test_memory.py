@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tuner.settings import Settings
-from tuner.workers.memory import memory_limits, usable_bytes
+from tuner.workers.memory import kills_together, memory_limits, usable_bytes
 
 MACHINE = usable_bytes(Path("/nowhere"))
 GIB = 2**30
@@ -86,3 +86,27 @@ def test_a_setting_replaces_all_limits() -> None:
     limits = memory_limits(settings, GIB)
 
     assert {limits.builder, limits.load, limits.runner, limits.network} == {5 * GIB}
+
+
+@pytest.mark.parametrize("group", ["a", "a/b", "."])
+def test_a_cgroup_that_dies_as_a_whole_is_recognised(tmp_path: Path, group: str) -> None:
+    """The kernel kills all processes of that group, or of one within it."""
+    proc = process(tmp_path, "0::/a/b\n", V2_MOUNT)
+    limit(tmp_path, "a/b/memory.oom.group", "0")
+    assert not kills_together(proc)
+
+    limit(tmp_path, f"{group}/memory.oom.group", "1")
+    assert kills_together(proc)
+
+
+@pytest.mark.parametrize("n_builders", [1, 4, 64])
+def test_processes_that_die_together_do_not_overlap(n_builders: int) -> None:
+    """Two loads, the runner and all builders leave memory to the coordinator; so does a command."""
+    settings = Settings("", Path("/data"), "engine", n_builders)
+    total = 16 * GIB
+    limits = memory_limits(settings, total, together=True)
+
+    shared = limits.runner + n_builders * limits.builder
+    assert 2 * limits.load + shared < total
+    assert limits.network + shared < total
+    assert memory_limits(settings, total, together=False).runner == total // 2

@@ -4,8 +4,12 @@ import os
 from pathlib import Path
 
 from tuner.cli.doctor.check import GIB, Check
+from tuner.settings import Settings
+from tuner.workers.memory import kills_together, memory_limits
 
 _MIN_FREE_BYTES = 2 * GIB
+# A builder that imported its compiler and searches needs that much.
+_MIN_BUILDER_BYTES = GIB // 2
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -37,6 +41,20 @@ def check_memory(cgroup: Path = _CGROUP) -> Check:
         fix = "end other programs, or set TUNER_N_BUILDERS=1"
         return Check("memory", "warning", result, fix, essential=False, details=details)
     return Check("memory", "ok", result, essential=False, details=details)
+
+
+def check_kills(settings: Settings) -> Check:
+    """Look whether the kernel kills a worker's coordinator with its processes."""
+    limits = memory_limits(settings)
+    result = "one process at a time when it runs out"
+    if not kills_together():
+        return Check("memory kills", "ok", result, essential=False)
+    result = "all processes at once when it runs out (memory.oom.group), so that they share it"
+    details = {"builder_bytes": limits.builder}
+    if limits.builder < _MIN_BUILDER_BYTES:
+        fix = f"lower TUNER_N_BUILDERS: each has {limits.builder / GIB:.1f} GiB"
+        return Check("memory kills", "warning", result, fix, essential=False, details=details)
+    return Check("memory kills", "ok", result, essential=False, details=details)
 
 
 def _text(path: Path) -> str:

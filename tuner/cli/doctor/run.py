@@ -27,3 +27,4 @@ def run_checks(settings: Settings) -> Iterator[Check]:
     yield guard("sandbox", lambda: confinement.check_sandbox(settings), essential=False)
     yield guard("cores", resources.check_cores, essential=False)
     yield guard("memory", resources.check_memory, essential=False)
+    yield guard("memory kills", lambda: resources.check_kills(settings), essential=False)

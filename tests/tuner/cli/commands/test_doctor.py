@@ -10,6 +10,8 @@ import pytest
 
 from tests.tuner.cli.commands.conftest import ROOT, Answer, Shell
 from tuner.cli.doctor import compilers, packages, resources, storage
+from tuner.settings import Settings
+from tuner.workers import memory
 
 # A module that is not an engine: its worker starts quickly and fails the check of the target.
 BROKEN = {"TUNER_ENGINE": "tuner.engines.base"}
@@ -253,3 +255,21 @@ def test_memory_is_that_of_the_container(tmp_path: Path) -> None:
 
     assert check.state == "warning"
     assert check.result == "1.0 GiB free of 1.5"
+
+
+@pytest.mark.parametrize(
+    ("together", "n_builders", "state"),
+    [(False, 1000, "ok"), (True, 1, "ok"), (True, 1000, "warning")],
+)
+def test_processes_that_are_killed_together_share_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, together: bool, n_builders: int, state: str
+) -> None:
+    """A builder that could not import its compiler is a warning."""
+    monkeypatch.setattr(resources, "kills_together", lambda: together)
+    monkeypatch.setattr(memory, "kills_together", lambda: together)
+    monkeypatch.setattr(memory, "usable_bytes", lambda: 64 * 2**30)
+
+    check = resources.check_kills(Settings("", tmp_path, "engine", n_builders))
+
+    assert check.state == state
+    assert ("memory.oom.group" in check.result) is together
