@@ -16,6 +16,7 @@ from tuner.networks.fourier import replace_dft, replace_stft
 from tuner.networks.graph import Array
 from tuner.networks.node_builder import Replacement, Tables, UnknownValueError, Values
 from tuner.networks.normalisations import replace_layer_norm, replace_mean_variance
+from tuner.networks.scales import round_scales
 
 
 def expand_operators(model: onnx.ModelProto, tables: Tables) -> int:
@@ -264,8 +265,10 @@ _STANDARD: dict[str, Callable[[Replacement], bool | None]] = {
     "MaxPool": lambda b: pad_pool(b) or _max_pool(b),
     "MaxUnpool": _max_unpool,
     "MeanVarianceNormalization": replace_mean_variance,
+    "Resize": round_scales,
     "ReverseSequence": _reverse_sequence,
     "STFT": replace_stft,
+    "Upsample": round_scales,
 }
 _REPLACEMENTS = {
     **{(domain, name): each for name, each in _STANDARD.items() for domain in ("", "ai.onnx")},

@@ -22,7 +22,9 @@ _OPERATORS = (
     "HammingWindow",
     "HannWindow",
     "LinearAttention",
+    "NegativeLogLikelihoodLoss",
     "RotaryEmbedding",
+    "SoftmaxCrossEntropyLoss",
     "SwiGLU",
     "Swish",
 )

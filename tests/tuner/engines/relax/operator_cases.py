@@ -359,6 +359,8 @@ QUANTISED = [
 ]
 
 _HEADS = draw(2, 4, 6, 8)
+_SCORES, _CLASSES = draw(4, 5, 3), np.arange(12).reshape(4, 3) % 5
+_POSITIVES = np.abs(draw(5)) + 0.5
 FUNCTIONS = [
     case("attention", "Attention", _HEADS, draw(2, 4, 9, 8, seed=1), draw(2, 4, 9, 8, seed=2)),
     case(
@@ -369,6 +371,13 @@ FUNCTIONS = [
     ),
     case("rotary", "RotaryEmbedding", _HEADS, weights=[draw(2, 6, 4), draw(2, 6, 4, seed=3)]),
     case("celu", "Celu", draw(3, 5), alpha=0.7),
+    case("likelihood", "NegativeLogLikelihoodLoss", _SCORES, _CLASSES, weights=[_POSITIVES]),
+    case(
+        *("entropy", "SoftmaxCrossEntropyLoss", _SCORES, _CLASSES),
+        n_outputs=2,
+        ignore_index=2,
+        reduction="none",
+    ),
 ]
 
 _PICTURE = draw(1, 2, 6, 8)

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from tests.tuner.engines.relax.conftest import draw
-from tests.tuner.engines.relax.networks import run_lowered
+from tests.tuner.engines.relax.networks import names_of, run_lowered
 from tests.tuner.engines.relax.operator_cases import Case, case, combine
 from tests.tuner.networks.models import Array
 from tuner.engines.base import TargetInfo
@@ -33,18 +33,35 @@ _OLD_UPSAMPLE = [
     _upsample("thirds", 1, 1, 1.5, 1.7, opset=8),
     _upsample("batch", 2, 1, 2.3, 3, opset=8),
     _upsample("linear", 1, 1, 2.3, 3, opset=8, mode="linear"),
+    # Eleven pixels in float32, and ten in float64.
+    _upsample("sevenths", 1, 1, 1, 11 / 7, opset=8),
 ]
 _UPSAMPLE = [
     _upsample("doubled", 1, 1, 2, 2),
     _upsample("thirds", 1, 1, 1.5, 1.7),
     _upsample("linear", 1, 1, 2, 2, mode="linear"),
     _upsample("line", 1, 1, 1.5),
+    _upsample("sevenths", 1, 1, 1, 11 / 7),
     _upsample("volume", 1, 1, 1.5, 2, 2.5),
 ]
 _FIRST_RESIZE = [
     case("enlarged", "Resize", _PICTURE, weights=[np.array([1, 1, 1.5, 2.3], "float32")]),
     # ONNX Runtime takes the next pixel where it shrinks.
     case("shrunk", "Resize", _PICTURE, weights=[np.array([1, 1, 0.6, 0.7], "float32")]),
+]
+
+_LAST_RESIZE = [
+    case("sevenths", "Resize", _PICTURE, weights=[None, np.array([1, 1, 1, 11 / 7], "float32")]),
+    *(
+        case(
+            *(f"{mode}_{len(sizes)}", "Resize", draw(*(1, 2, 3, 4, 7)[: len(sizes)])),
+            weights=[None, None, np.array(sizes)],
+            mode="linear",
+            coordinate_transformation_mode=mode,
+        )
+        for mode in ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
+        for sizes in ((1, 2, 5), (1, 2, 2, 4, 11))
+    ),
 ]
 
 _REGIONS = np.array([[1, 2, 20, 15], [0, 0, 5, 9], [-3, 4, 40, 40], [5, 5, 5, 5]], "float32")
@@ -128,11 +145,37 @@ _FAMILIES = {
     ("upsample", 8): _OLD_UPSAMPLE,
     ("upsample", 9): _UPSAMPLE,
     ("resize", 10): _FIRST_RESIZE,
+    ("resize", 18): _LAST_RESIZE,
     ("regions", 10): _OLD_REGIONS,
     ("regions", 16): _NEW_REGIONS,
     ("padded", 19): _PADDED,
     ("normalised", 17): _NORMALISED,
 }
+
+
+@pytest.mark.parametrize("sizes", [(12,), (12, 10, 8)])
+def test_lines_and_volumes_are_resized_channels_last(
+    target: TargetInfo, sizes: tuple[int, ...]
+) -> None:
+    """The transposes are those at the edges of the network."""
+    n_axes = len(sizes)
+    weights = {
+        "a": draw(16, 8, *[3] * n_axes),
+        "b": draw(16, 16, *[3] * n_axes, seed=1),
+        "sizes": np.array([1, 16, *sizes]),
+    }
+    nodes = [
+        helper.make_node("Conv", ["data", "a"], ["small"]),
+        helper.make_node("Resize", ["small", "", "", "sizes"], ["large"], mode="linear"),
+        helper.make_node("Conv", ["large", "b"], ["y"]),
+    ]
+    inner = Case("inner", nodes, {"data": draw(1, 8, *[8] * n_axes)}, weights)
+    proto, _, _ = combine([inner], 18)
+
+    names = names_of(proto, target.spec)
+
+    assert [name.partition("[")[0] for name in (names[0], names[-1])] == ["transpose"] * 2
+    assert not [name for name in names[1:-1] if name.startswith("transpose[")]
 
 
 @lru_cache(maxsize=1)

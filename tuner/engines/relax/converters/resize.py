@@ -13,6 +13,8 @@ from tuner.engines.relax.converters.resize_tables import Axis, Interpolation
 
 # Version of the standard in which Upsample became Resize.
 _FIRST_VERSION = 10
+# Ranks of the tensors that TVM resizes: images by any mode, lines and volumes by a linear one.
+_IMAGE, _LINES_AND_VOLUMES = 4, (3, 5)
 _EXACT_COORDINATES = {"half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"}
 
 
@@ -49,7 +51,7 @@ def convert_resize(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int)
         ]
     by_number = dict(zip(numbers, axes, strict=True))
     if _is_exact(by_number, len(shape), how):
-        return _resize2d(builder, data, by_number, attrs, opset)
+        return _by_operator(builder, data, by_number, attrs, opset)
     return _by_tables(builder, data, by_number, how, float(attrs.get("extrapolation_value", 0.0)))
 
 
@@ -82,8 +84,10 @@ def _is_exact(axes: dict[int, Axis], rank: int, how: Interpolation) -> bool:
     moved = {n for n, axis in axes.items() if axis.in_size != axis.out_size or axis.scale != 1}
     rounded = any(abs(axis.scale - axis.out_size / axis.in_size) > 1e-6 for axis in axes.values())
     return (
-        rank == 4
-        and moved <= {2, 3}
+        (rank == _IMAGE or (rank in _LINES_AND_VOLUMES and how.mode == "linear"))
+        # Corners of a single row are not apart.
+        and not (rank < _IMAGE and how.coordinates == "align_corners")
+        and moved <= set(range(2, rank))
         and not rounded
         and not how.antialias
         and not how.exclude_outside
@@ -93,17 +97,23 @@ def _is_exact(axes: dict[int, Axis], rank: int, how: Interpolation) -> bool:
     )
 
 
-def _resize2d(
+def _by_operator(
     builder: Any, data: relax.Expr, axes: dict[int, Axis], attrs: dict[str, Any], opset: int
 ) -> relax.Expr:
+    """Resize by TVM's operator; a line is an image of one row."""
     shape = [int(dim) for dim in data.ty.shape]
     sizes = [axes[n].out_size if n in axes else size for n, size in enumerate(shape)]
     attrs = {name: value for name, value in attrs.items() if name != "axes"}
     if opset < 11:
         attrs |= {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
+    is_line = len(shape) < _IMAGE
+    if is_line:
+        data = builder.emit(relax.op.expand_dims(data, 2))
+        sizes.insert(2, 1)
     inputs = onnx_frontend.onnx_input()
     inputs.extend([data, None, None, relax.const(np.array(sizes, "int64"))])
-    return onnx_frontend.Resize.get_converter(opset)(builder, inputs, attrs, [{}, {}])
+    resized = onnx_frontend.Resize.get_converter(opset)(builder, inputs, attrs, [{}, {}])
+    return relax.op.squeeze(builder.emit(resized), 2) if is_line else resized
 
 
 def _by_tables(
