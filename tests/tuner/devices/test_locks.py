@@ -244,11 +244,13 @@ def test_kind_of_a_target_comes_from_its_json() -> None:
     ] * 4
 
 
-@pytest.mark.parametrize(("magic", "kind"), [(0x6969, "NFS"), (0xFF534D42, "CIFS"), (0, "")])
+@pytest.mark.parametrize(
+    ("magic", "kind"), [(0x6969, "NFS"), (0xFF534D42, "CIFS"), (0x65735546, ""), (0x01021997, "")]
+)
 def test_locks_are_refused_on_a_file_system_that_machines_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, magic: int, kind: str
 ) -> None:
-    """The error names the kind and the setting; a local file system is accepted."""
+    """The error names the kind and the setting; FUSE and 9P may be a container's own root."""
     monkeypatch.setenv("TUNER_RUNTIME_DIR", str(tmp_path / "locks"))
     monkeypatch.setattr(file_systems, "_magic", lambda _descriptor: magic)
     if not kind:
