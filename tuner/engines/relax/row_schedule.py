@@ -26,15 +26,20 @@ from tuner.engines.relax.blocks import (
     name_of,
 )
 from tuner.engines.relax.register_tiles import largest_divisor
+from tuner.engines.relax.vector_functions import FUNCTIONS
 
-# Elements of the last axis that one step of a reduction over other axes handles.
+# Elements of the last axis that one step handles.
 _MIN_VECTOR, _MAX_VECTOR = 8, 64
+# Numbers of the widest register of any CPU.
+_REGISTER = 16
 # Iterations of a block inside a nest, over those of the block alone: more is repeated work.
 _MAX_REPETITION = 1.25
 # Comparisons of an axis with the first element of a part of a concatenation.
 _COMPARISONS = ("LT", "LE", "GE", "GT")
 # Comparisons, with the side of the number, of which the number begins a part: 24 <= x, x < 24.
 _BEGINS = (("LE", "left"), ("LT", "right"), ("GE", "right"), ("GT", "left"))
+# What makes neighbours of a result depend on numbers that lie apart.
+_SCATTERING = frozenset({"FloorDiv", "FloorMod", "if_then_else"})
 # Parts that become loops of their own, at most.
 _MAX_PARTS = 32
 
@@ -59,7 +64,9 @@ def schedule_rows(schedule: Schedule, n_jobs: int) -> None:
         nests.append(blocks[-1])
         blocks = _schedule_nest(schedule, blocks, n_jobs)
     for last in nests:
-        _cut_between_parts(schedule, last)
+        is_function = _is_function_of_neighbours(schedule.get(last).body)
+        for loop in _cut_between_parts(schedule, last):
+            _vectorise(schedule, loop, is_function=is_function)
 
 
 def _schedule_nest(schedule: Schedule, blocks: list[SBlockRV], n_jobs: int) -> list[SBlockRV]:
@@ -192,14 +199,17 @@ def parallelise(schedule: Schedule, rows: list[LoopRV], n_jobs: int) -> None:
     schedule.parallel(schedule.fuse(*rows[:n]))
 
 
-def _cut_between_parts(schedule: Schedule, block: SBlockRV) -> None:
+def _cut_between_parts(schedule: Schedule, block: SBlockRV) -> list[LoopRV]:
     """Cut the loop over the last axis where one part of a concatenation ends and the next begins.
 
     LLVM vectorises loops of one part each; of one loop with conditions, it does so for two parts.
+
+    Returns:
+        The loops over the last axis; none if the block has none, or sums.
     """
     loops, axes = schedule.get_loops(block), axes_of(schedule, block, SPATIAL)
     if not loops or not axes or is_reduction(schedule, block):
-        return
+        return []
     extent = int(axes[-1].dom.extent)
     sizes = _parts(schedule.get(block).body, axes[-1].var, extent)
     if 1 < len(sizes) <= _MAX_PARTS and schedule.get(loops[-1]).extent == extent:
@@ -207,8 +217,43 @@ def _cut_between_parts(schedule: Schedule, block: SBlockRV) -> None:
         try:
             schedule.copy().loop_partition(loops[-1], parts)
         except ScheduleError:
+            return [loops[-1]]
+        return list(schedule.loop_partition(loops[-1], parts))
+    return [loops[-1]]
+
+
+def _vectorise(schedule: Schedule, loop: LoopRV, *, is_function: bool) -> None:
+    """Make vectors of a loop over the last axis, where that is possible.
+
+    LLVM unrolls a short loop before it looks for vectors, and then makes vectors along the loop
+    outside of it, whose numbers lie apart. Longer ones it handles well, but for functions, of which
+    it makes shorter vectors.
+    """
+    extent = schedule.get(loop).extent
+    if not isinstance(extent, tvm.tirx.IntImm) or int(extent) < _MIN_VECTOR:
+        return
+    if int(extent) > _MAX_VECTOR:
+        if not is_function or int(extent) % _REGISTER:
             return
-        schedule.loop_partition(loops[-1], parts)
+        size = _REGISTER * largest_divisor(int(extent) // _REGISTER, _MAX_VECTOR // _REGISTER)
+        _, loop = schedule.split(loop, [int(extent) // size, size])
+    try:
+        schedule.copy().vectorize(loop)
+    except ScheduleError:
+        return
+    schedule.vectorize(loop)
+
+
+def _is_function_of_neighbours(body: Any) -> bool:
+    """Return whether a block computes an elementary function of numbers that lie side by side."""
+    names: list[str] = []
+
+    def visit(node: Any) -> None:
+        op = getattr(node, "op", None)
+        names.append(getattr(op, "name", type(node).__name__).rpartition(".")[-1])
+
+    tvm_ffi.structural_walk(body, (tvm_ffi.Object, visit))
+    return not _SCATTERING.intersection(names) and not set(FUNCTIONS).isdisjoint(names)
 
 
 def _parts(body: Any, last: Any, extent: int) -> list[int]:

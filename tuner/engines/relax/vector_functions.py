@@ -14,12 +14,10 @@ from tuner.engines.relax.vector_math import dtype_of, type_like
 
 # TVM's own rules for llvm have level 10.
 _LEVEL = 20
-_FUNCTIONS = tuple(
-    getattr(vector_math, name)
-    for name in (
-        *("exp", "exp2", "log", "log2", "log10", "pow", "rsqrt"),
-        *("tanh", "sigmoid", "erf", "sinh", "cosh"),
-    )
+#: Functions of float32 that become vector instructions.
+FUNCTIONS = (
+    *("exp", "exp2", "log", "log2", "log10", "pow", "rsqrt"),
+    *("tanh", "sigmoid", "erf", "sinh", "cosh"),
 )
 # Names of intrinsics outside of TVM's usual name space.
 _OPS = {"log2": "prim.log2"}
@@ -34,7 +32,7 @@ _Function = Callable[..., Any]
 
 def register() -> None:
     """Have TVM compile these functions for CPUs in this process."""
-    for function in _FUNCTIONS:
+    for function in (getattr(vector_math, name) for name in FUNCTIONS):
         _register(_OPS.get(function.__name__, f"tirx.{function.__name__}"), function)
     for name in _IN_FLOAT32:
         _register(f"tirx.{name}", None)

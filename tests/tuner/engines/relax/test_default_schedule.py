@@ -64,6 +64,12 @@ def _shuffled_halves(x: relax.Expr, y: relax.Expr) -> relax.Expr:
     return _OPS.split(shuffled, 2, 3)
 
 
+def _rotated(x: relax.Expr, y: relax.Expr) -> relax.Expr:
+    """Multiply heads with their halves exchanged, as a rotary embedding does."""
+    first, second = (_OPS.strided_slice(x, [3], [at], [at + 16]) for at in (0, 16))
+    return _OPS.multiply(_OPS.concat((_OPS.negative(second), first), 3), y)
+
+
 def _patches(x: relax.Expr, token: relax.Expr, y: relax.Expr) -> relax.Expr:
     """Add to all tokens but the first; the rows that one reads lie as far apart as its number."""
     tokens = _OPS.nn.relu(_OPS.concat((token, _OPS.reshape(x, (1, 12, 8))), 1))
@@ -137,6 +143,13 @@ CASES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
         lambda x, y, z: _OPS.nn.relu(_OPS.concat((x, _OPS.nn.gelu(y), z), 3)),
         [(1, 9, 9, 24), (1, 9, 9, 40), (1, 9, 9, 3)],
     ),
+    "heads of a product": (
+        lambda x: _OPS.permute_dims(_OPS.multiply(x, relax.const(0.5)), [1, 0, 2]),
+        [(49, 12, 32)],
+    ),
+    "rotated heads": (_rotated, [(1, 7, 4, 32), (1, 7, 1, 32)]),
+    "long rows of a function": (_OPS.nn.silu, [(40, 96)]),
+    "long rows": (_OPS.nn.relu, [(40, 96)]),
     "softmax": (lambda x: _OPS.nn.softmax(x, -1), [(3, 50, 197)]),
     "softmax over channels": (lambda x: _OPS.nn.softmax(x, 1), [(2, 19, 8, 8)]),
     "layer norm": (
@@ -441,8 +454,26 @@ def test_each_part_of_a_concatenation_has_a_loop(target: TargetInfo) -> None:
     """LLVM makes no vectors of a loop with several conditions."""
     script = by_rule(workload("parts of channels"), target).script()
 
-    ends = re.findall(r"range\((?:T.int64\(\d+\), )?T.int64\((\d+)\)\)", script)
+    ends = re.findall(r"(?:range|vectorized)\((?:T.int64\(\d+\), )?T.int64\((\d+)\)\)", script)
     assert {24, 64, 67} <= {int(end) for end in ends}
+
+
+@pytest.mark.parametrize(
+    ("name", "vectors"),
+    [
+        ("heads of a product", ["32"]),
+        ("rotated heads", ["16", "32"]),
+        ("long rows of a function", ["48"]),
+        ("long rows", []),
+    ],
+)
+def test_short_rows_and_functions_are_vectors(
+    name: str, vectors: list[str], target: TargetInfo
+) -> None:
+    """LLVM gathers numbers of several rows instead, and halves vectors of functions."""
+    script = by_rule(workload(name), target).script()
+
+    assert re.findall(r"T.vectorized\((?:T.int64\(\d+\), )?T.int64\((\d+)\)\)", script) == vectors
 
 
 def test_blocks_that_move_numbers_are_not_repeated(target: TargetInfo) -> None:
