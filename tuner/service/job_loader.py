@@ -230,7 +230,11 @@ class JobLoader:
         limits = {"trials": job.budget_trials or None, "seconds": job.budget_secs}
         spec = with_weights(request.spec, prepared)
         spec = spec.model_copy(update=limits).with_default_budget(len(prepared.tasks))
-        options = SessionOptions(spec, submission=job.submission)
+        options = SessionOptions(
+            spec,
+            submission=job.submission,
+            max_trials_per_round=self._context.settings.request_caps.max_trials_per_round,
+        )
 
         def report_phase(status: TuningStatus) -> None:
             self._on_activity(job.id, status.phase)

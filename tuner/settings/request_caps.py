@@ -33,6 +33,15 @@ class RequestCaps:
 
 
 DEFAULTS = RequestCaps()
+#: Defaults of the options, which a request need not name; that of rounds is lowered to its cap.
+MINIMA = RequestCaps(
+    max_run_timeout=20.0,
+    max_build_timeout=60.0,
+    max_cooldown_ms=0,
+    max_min_repeat_ms=10,
+    max_repeat=3,
+    max_trials_per_round=1,
+)
 KEYS = tuple(field.name for field in fields(RequestCaps))
 
 
@@ -40,7 +49,7 @@ def parse(values: Mapping[str, Any]) -> RequestCaps:
     """Read the settings among others; a missing or empty one has its default.
 
     Raises:
-        RequestError: If one is malformed.
+        RequestError: If one is malformed, or below the default of its option.
     """
     given = {name: values[name] for name in KEYS if str(values.get(name, "")).strip()}
     return RequestCaps(**{name: _parse(name, value) for name, value in given.items()})
@@ -64,9 +73,12 @@ def check_caps(options: Mapping[str, Any], caps: RequestCaps) -> None:
 
 
 def _parse(name: str, value: Any) -> Any:
-    if name not in _TIMES:
-        return read_count(name, value, 1)
-    secs = parse_age(name, str(value))
-    if secs <= 0:
-        raise RequestError(f"{name} must be above 0, got {value!r}")
-    return secs
+    number = parse_age(name, str(value)) if name in _TIMES else read_count(name, value, 1)
+    minimum = getattr(MINIMA, name)
+    if number < minimum:
+        unit = "s" if name in _TIMES else ""
+        raise RequestError(
+            f"{name} must be at least {minimum:g}{unit}, the default of "
+            f"{name.removeprefix('max_')}, got {value!r}"
+        )
+    return number

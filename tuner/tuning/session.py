@@ -64,7 +64,7 @@ class TuningSession:
         self._is_submitted = bool(options.submission)
         self._chooser = PickChooser(prepared, options)
         self._round_runner = RoundRunner(context, prepared, options)
-        self._n_trials = options.spec.trials_per_round or round_size(options.budget, prepared)
+        self._n_trials = round_size(options, prepared)
         self._n_failed_searches = 0
         self.first_record_at: float | None = None
         job = open_job(context.sessions, prepared, options, self._chooser.settings)

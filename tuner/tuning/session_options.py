@@ -7,6 +7,7 @@ from scheduler.allocator import GreedySettings
 from scheduler.budget import Budget
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.spec import TuneSpec
+from tuner.settings import request_caps
 from tuner.tuning.search import SearchSettings
 
 # Trials of a round when only time limits the job.
@@ -20,12 +21,14 @@ class SessionOptions:
     Attributes:
         spec: Options of the job, with a limit of trials or seconds.
         submission: Submission of the service's job; empty for a job of the command line.
+        max_trials_per_round: Largest round that is chosen where the spec names no size.
         scheduler: Settings of the allocator; None for its defaults.
         search: Settings of the search of each round.
     """
 
     spec: TuneSpec
     submission: str = ""
+    max_trials_per_round: int = request_caps.DEFAULTS.max_trials_per_round
     scheduler: GreedySettings | None = None
     search: SearchSettings = field(default_factory=SearchSettings)
 
@@ -35,8 +38,14 @@ class SessionOptions:
         return Budget(self.spec.trials, self.spec.seconds)
 
 
-def round_size(budget: Budget, prepared: Prepared) -> int:
-    """Choose the trials of a round by the budget and the tasks."""
+def round_size(options: SessionOptions, prepared: Prepared) -> int:
+    """Return the trials of a round that the spec names, or choose them by budget and tasks."""
+    if options.spec.trials_per_round is not None:
+        return options.spec.trials_per_round
+    return min(_default_round_size(options.budget, prepared), options.max_trials_per_round)
+
+
+def _default_round_size(budget: Budget, prepared: Prepared) -> int:
     if budget.trials is None:
         return _TIMED_ROUND
     n_tasks = len(prepared.tasks)

@@ -1,5 +1,6 @@
 """Loading of submitted jobs, from the row to the session."""
 
+import asyncio
 import os
 import signal
 import time
@@ -22,6 +23,7 @@ from tuner.jobs.submission import submit_request
 from tuner.service import job_loader, limited_loading
 from tuner.service.job_loader import JobLoader, LoadedJob
 from tuner.service.limited_loading import ProcessLimits
+from tuner.settings.request_caps import RequestCaps
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
 
@@ -73,6 +75,30 @@ def test_trials_requested_during_the_load_are_made(
     assert session is not None
     assert job_of(context, session.job_id).state == "running"
     assert job_of(context, session.job_id).budget_trials == 24
+
+
+def test_rounds_of_no_requested_size_are_within_the_limit_of_the_service(
+    context: Context, workers: LocalExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A budget that would make rounds of 64 trials makes rounds of 2."""
+    shop = Workshop(context.sessions, context.settings.data_dir, workers)
+    caps = RequestCaps(max_trials_per_round=2)
+    limited = replace(context, settings=replace(context.settings, request_caps=caps))
+    loader = JobLoader(limited, ProcessLimits(2**30), lambda _job, _activity: None)
+    monkeypatch.setattr(job_loader, "load_all", lambda *_: shop.prepare())
+    submit(context, replace(REQUEST, spec=TuneSpec(trials=4096)))
+    loaded = load_next(loader)
+    assert loaded is not None
+
+    async def choose() -> int:
+        session = loader.open(shop.context, loaded)
+        assert session is not None
+        session.start()
+        pick = session.next_pick()
+        assert pick is not None
+        return pick.n_trials
+
+    assert asyncio.run(choose()) == 2
 
 
 def test_a_job_for_its_tasks_alone_is_done(
