@@ -26,6 +26,7 @@ from tuner.devices import gpus
 from tuner.devices.cpu_caches import n_cores
 from tuner.devices.locks import device_lock, gpu_lock
 from tuner.devices.target_matching import kind_named
+from tuner.engines import clock_kernel
 from tuner.errors import RequestError
 from tuner.library import manifest
 from tuner.library.arrays import Array, write_arrays
@@ -122,7 +123,7 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
 
 def _clock(described: manifest.Manifest, clocks: Sequence[float]) -> float:
     """Return the speed of the device now, relative to that which the records refer to."""
-    if described.clock_secs is None or not clocks:
+    if described.clock_secs is None or described.clock_kernel != clock_kernel.NAME or not clocks:
         return 1.0
     return described.clock_secs / median(clocks)
 

@@ -15,6 +15,7 @@ from tuner.compile.library_files import LibraryFiles, tasks_of
 from tuner.compile.object_compiler import ObjectCompiler
 from tuner.compile.subgraphs import BuildStep, OnStep
 from tuner.context import Context
+from tuner.engines import clock_kernel
 from tuner.jobs.preparation import Prepared
 from tuner.library import manifest as manifests
 from tuner.library.buckets import Buckets
@@ -189,7 +190,9 @@ def _with_records(
         else entry
         for entry in manifest.subgraphs
     )
-    return replace(manifest, subgraphs=subgraphs, clock_secs=clock_secs)
+    return replace(
+        manifest, subgraphs=subgraphs, clock_secs=clock_secs, clock_kernel=clock_kernel.NAME
+    )
 
 
 def _with_models(manifest: manifests.Manifest, networks: Sequence[Prepared]) -> manifests.Manifest:

@@ -25,6 +25,7 @@ from tuner.formatting import by_variant
 from tuner.workers.exchange import OutputFolder
 from tuner.workers.factory import compiler_pool
 from tuner.workers.future_call import FutureCall, first_of
+from tuner.workers.memory import builder_count
 from tuner.workers.pool import CallTimeout, Pool
 
 KIND = "subgraph"
@@ -152,10 +153,10 @@ class ObjectCompiler:
 
     def _compile_locked(self, locked: Sequence[_Locked]) -> Iterator[tuple[SubgraphRequest, Entry]]:
         """Compile in the worker of this build, and in as many more as the settings allow."""
-        n_more = self.context.settings.n_builders - 1 if len(locked) >= _MIN_PARALLEL else 0
+        settings = self.context.settings
+        n_more = builder_count(settings) - 1 if len(locked) >= _MIN_PARALLEL else 0
         with ExitStack() as stack:
             # Each process has a pool of its own, so that none reaches what another makes.
-            settings = self.context.settings
             more = (stack.enter_context(compiler_pool(settings)) for _ in range(n_more))
             pools = [self.worker, *more]
             # The largest first, so that no process ends long after the others.

@@ -15,11 +15,17 @@ from statistics import fmean, median
 # Readings for this long come before those that count: a device that rested is faster than one at
 # work.
 _WARM_UP_SECS = 0.2
-_MAX_PAUSE_SECS = 10.0
-# A reading that takes longer than the fastest of the last seconds by more than this shows a core
-# that is shared. A speed that lasts longer is the speed of the device.
-_MAX_SLOWDOWN = 1.15
+_MAX_PAUSE_SECS = 2.0
+# Threads that had nothing to do for this long sleep: the reading after one that wakes them counts.
+_MAX_IDLE_SECS = 1e-3
+#: A reading that takes longer than the undisturbed clock by more than this factor shows a core that
+#: is shared.
+MAX_SLOWDOWN = 1.15
+# The undisturbed clock is among the fastest readings of the last seconds, and not the fastest, a
+# moment at another frequency; a speed that lasts is that of the device.
+_FASTEST_SHARE = 0.05
 _MEMORY_SECS = 10.0
+_MAX_READINGS = 1024
 # Periods over which readings are averaged, at least, and their least time together.
 _MIN_PERIODS = 3
 _MIN_SECS = 0.02
@@ -35,35 +41,35 @@ class ClockReadings:
     def __init__(self, run: Callable[[], object]) -> None:
         self._run = run
         self._read_at = -math.inf
-        # Readings of the last seconds that are faster than all later ones, with their times: the
-        # first is the fastest.
-        self._fastest: deque[tuple[float, float]] = deque()
+        self._readings: deque[tuple[float, float]] = deque(maxlen=_MAX_READINGS)
 
     def read(self) -> float:
         """Run the kernel once and return its time, seconds; after a pause it warms up first."""
+        self._wake()
         started = time.perf_counter()
-        if started - self._read_at > _MAX_PAUSE_SECS:
-            while time.perf_counter() < started + _WARM_UP_SECS:
-                self._run()
-            started = time.perf_counter()
         self._run()
         self._read_at = time.perf_counter()
-        secs = self._read_at - started
-        while self._fastest and self._fastest[-1][1] >= secs:
-            self._fastest.pop()
-        self._fastest.append((self._read_at, secs))
-        while self._fastest[0][0] < self._read_at - _MEMORY_SECS:
-            self._fastest.popleft()
-        return secs
+        self._readings.append((self._read_at, self._read_at - started))
+        while self._readings[0][0] < self._read_at - _MEMORY_SECS:
+            self._readings.popleft()
+        return self._read_at - started
+
+    def _wake(self) -> None:
+        """Run the kernel without reading it, once or after a pause for a while."""
+        started = time.perf_counter()
+        idle_secs = started - self._read_at
+        if idle_secs > _MAX_IDLE_SECS:
+            self._run()
+        if idle_secs > _MAX_PAUSE_SECS:
+            self._readings.clear()
+            while time.perf_counter() < started + _WARM_UP_SECS:
+                self._run()
 
     @property
     def undisturbed_secs(self) -> float:
-        """Fastest reading of the last seconds; infinite before the first."""
-        return self._fastest[0][1] if self._fastest else math.inf
-
-    def is_slow(self, secs: float) -> bool:
-        """Return whether a reading shows a core that something else slowed down."""
-        return secs > _MAX_SLOWDOWN * self.undisturbed_secs
+        """Time of the kernel on undisturbed cores, seconds; infinite before the first reading."""
+        readings = sorted(secs for _, secs in self._readings)
+        return readings[int(_FASTEST_SHARE * len(readings))] if readings else math.inf
 
     def average(self, period_secs: float) -> float:
         """Return the time of the kernel as work of some length sees it, seconds.

@@ -14,7 +14,7 @@ from typing import Any
 
 from tuner.devices import cpu_contention, gpus
 from tuner.engines.base import EvaluatorSettings, RunRequest, RunResult
-from tuner.engines.clock_readings import ClockReadings
+from tuner.engines.clock_readings import MAX_SLOWDOWN, ClockReadings
 
 # A candidate this many times slower than the best gets the fewest samples: it cannot win.
 _HOPELESS = 3.0
@@ -82,7 +82,7 @@ def sample(take: TakeSamples, request: RunRequest) -> Sampled:
     """
     settings = request.evaluator
     # Half of the time-out is left for loading and comparing.
-    sampling = _Sampling(take, time.monotonic() + settings.timeout_secs / 2)
+    sampling = _Sampling(take, time.monotonic() + settings.timeout_secs / 2, settings.number)
     sampling.collect(settings.repeat, _ATTEMPTS)
     typical = sampling.shortest
     if settings.cache_flush and typical <= _HOPELESS * request.best_secs:
@@ -97,6 +97,7 @@ class _Sampling:
 
     take: TakeSamples
     deadline: float
+    number: int
     clean: list[Sample] = field(default_factory=list)
     disturbed: list[Sample] = field(default_factory=list)
 
@@ -116,10 +117,16 @@ class _Sampling:
         for doubled in (2**attempt for attempt in range(n_attempts)):
             n_missing = n_samples - len(self.clean)
             rest_secs = _MIN_REST_SECS * doubled
-            if n_missing <= 0 or time.monotonic() + rest_secs > self.deadline:
+            secs_left = self.deadline - time.monotonic() - rest_secs
+            n_taken = min(
+                n_missing * doubled,
+                max(n_missing, _MAX_SAMPLES),
+                int(secs_left / max(self.shortest * self.number, 1e-9)),
+            )
+            if n_taken <= 0:
                 return
             time.sleep(rest_secs)
-            self._sort(self.take(min(n_missing * doubled, max(n_missing, _MAX_SAMPLES))))
+            self._sort(self.take(n_taken))
             del self.clean[n_samples:]
 
     def _sort(self, batch: Sequence[Sample]) -> None:
@@ -175,8 +182,9 @@ class SampleHook:
         """Return the samples that were taken since the hook was made."""
         self._end()
         shortest = 0.0 if settings.cache_flush else settings.min_repeat_ms / 1e3
+        undisturbed = None if self._clock is None else self._clock.undisturbed_secs
         return [
-            self._sample(one, start, end, max(one * settings.number, shortest))
+            _sample(one, start, end, max(one * settings.number, shortest), undisturbed)
             for one, start, end in zip(secs, self._starts, self._ends, strict=True)
         ]
 
@@ -187,15 +195,6 @@ class SampleHook:
     def _read_clock(self) -> float | None:
         return None if self._clock is None else self._clock.read()
 
-    def _sample(self, secs: float, start: "_Moment", end: "_Moment", lasted: float) -> Sample:
-        is_disturbed = start.counters.is_disturbed_until(end.counters, lasted)
-        if self._clock is None or start.clock_secs is None or end.clock_secs is None:
-            return Sample(secs, is_disturbed)
-        clocks = (start.clock_secs, end.clock_secs)
-        if is_disturbed or any(map(self._clock.is_slow, clocks)):
-            return Sample(secs, disturbed=True, clock_secs=self._clock.undisturbed_secs)
-        return Sample(secs, clock_secs=fmean(clocks))
-
 
 @dataclass(frozen=True)
 class _Moment:
@@ -203,6 +202,19 @@ class _Moment:
 
     counters: cpu_contention.Reading
     clock_secs: float | None
+
+
+def _sample(
+    secs: float, start: _Moment, end: _Moment, lasted: float, undisturbed: float | None
+) -> Sample:
+    """Return a sample, disturbed if the counters or the clock of a moment beside it say so."""
+    is_disturbed = start.counters.is_disturbed_until(end.counters, lasted)
+    if undisturbed is None or start.clock_secs is None or end.clock_secs is None:
+        return Sample(secs, is_disturbed)
+    clocks = (start.clock_secs, end.clock_secs)
+    if is_disturbed or max(clocks) > MAX_SLOWDOWN * undisturbed:
+        return Sample(secs, disturbed=True, clock_secs=undisturbed)
+    return Sample(secs, clock_secs=fmean(clocks))
 
 
 def merge(turns: Sequence[Sampled]) -> Sampled:

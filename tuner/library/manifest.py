@@ -134,6 +134,7 @@ class Manifest:
         buckets: Dynamic dimensions whose sizes the programs are; None for fixed shapes.
         clock_secs: Time of the engine's clock kernel to which the latencies of the records refer;
             None where there is none.
+        clock_kernel: Name of that kernel; empty if an older tuner, with another one, built it.
     """
 
     model_name: str
@@ -152,6 +153,7 @@ class Manifest:
     pipeline: str = ""
     buckets: Buckets | None = None
     clock_secs: float | None = None
+    clock_kernel: str = ""
 
     @property
     def inputs(self) -> Inputs:

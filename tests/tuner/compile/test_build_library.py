@@ -80,6 +80,7 @@ def test_bench_reads_the_clock_of_the_records(tuned: Cli) -> None:
     benched = tuned("bench", "mlp.lib", "--turns", "2", "--json").json
 
     assert described.clock_secs == reference
+    assert described.clock_kernel
     assert 0.1 < benched["clock"] < 10
     assert benched["clock"] != 1.0
     estimate = benched["estimated_secs"] / benched["clock"]

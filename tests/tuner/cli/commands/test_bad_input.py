@@ -137,7 +137,7 @@ def test_dynamic_input_asks_for_its_shape(toy_cli: Cli) -> None:
         ("image=1,4", ("image", "data")),
         ("data=1,4,4", ("data", "2")),
         ("data=1,5", ("data",)),
-        ("data=0,4", ("at least 1",)),
+        ("data=0,4", ("no elements",)),
         ("data=", ("--input: cannot read",)),
         ("data", ("--input: cannot read",)),
         ("data=1,x", ("--input: cannot read",)),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import onnx
 import pytest
 from onnx import helper
 from tvm import relax
@@ -59,3 +60,13 @@ def test_a_value_of_another_kind_is_refused(
 
     assert caught.value.code == "misread-operator"
     assert f"operator Relu was read as one whose output {text}" in str(caught.value)
+
+
+def test_wrong_shapes_of_outputs_in_the_file_are_ignored(save: Save, target: TargetInfo) -> None:
+    """Other runtimes warn of them; the operators tell the shapes."""
+    path = save([helper.make_node("Relu", ["data"], ["y"])], (1, 2, 4, 6), {})
+    model = onnx.load(path.path)
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, (1, 2, 4, 6, 1)))
+    onnx.save(model, path.path)
+
+    assert [task.name for task in worker.extract(path, target.spec).tasks] == ["relu[1x2x4x6]"]
