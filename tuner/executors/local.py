@@ -18,6 +18,7 @@ from tuner.settings import Settings
 from tuner.workers.base import Call
 from tuner.workers.factory import builder_pool
 from tuner.workers.future_call import FutureCall
+from tuner.workers.memory import builder_count
 from tuner.workers.sandbox_paths import scratch_folder
 from tuner.workers.utilisation import UtilisationMeter
 
@@ -84,8 +85,8 @@ class LocalExecutor:
         remove_left_scratch(settings.data_dir)
         self._engine = settings.engine
         self._meter = meter or UtilisationMeter()
-        self.builders: Pool = builder_pool(settings, settings.n_builders)
-        self.n_builders = settings.n_builders
+        self.n_builders = builder_count(settings)
+        self.builders: Pool = builder_pool(settings, self.n_builders)
         if runners is None and fleet is None:
             runners = [LocalRunner(settings, "local", shares_cores=True, meter=self._meter)]
         self._runners: Sequence[Runner] = runners or ()

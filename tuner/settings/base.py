@@ -82,12 +82,14 @@ class Settings:
         database: SQLAlchemy URL.
         data_dir: Directory of models, references, compiled code and logs.
         engine: Module with the worker functions.
-        n_builders: Worker processes that search, build and train.
+        n_builders: Worker processes that search, build and train; without a setting fewer where
+            memory is short, see :func:`tuner.workers.memory.builder_count`.
         cache_dir: Directory of the build cache; ``cache`` in the data directory by default.
         cache_remote: URL of a second store that several machines share; None for none.
         rpc: Devices behind TVM's RPC trackers; see :mod:`tuner.devices.runners.addresses`.
         ray_address: Ray cluster that builds and measures; None for this machine.
-        max_builders: Limit of the builders on a Ray cluster; None for one per free CPU.
+        max_builders: Number of builders as it was set; None for one per core, and on a Ray cluster
+            for one per free CPU.
         device_tolerance: Relative difference above which one of several devices of a kind is
             kept apart, from 0 to 1.
         environment: Name of the environment that runs the engine, see

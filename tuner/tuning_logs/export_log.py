@@ -18,6 +18,7 @@ from tuner.tuning_logs.trace_replay import submit
 from tuner.tuning_logs.writers import Writer
 from tuner.workers.base import CallTimeout
 from tuner.workers.factory import builder_pool
+from tuner.workers.memory import builder_count
 from tuner.workers.pool import Pool
 
 _BATCH = 128
@@ -78,7 +79,7 @@ def export_log(
     """
     form = FORMATS[request.format]
     engine, settings = form.module, form.settings(context.settings)
-    with builder_pool(settings, settings.n_builders) as pool, context.readers() as session:
+    with builder_pool(settings, builder_count(settings)) as pool, context.readers() as session:
         exporter = Exporter(session, engine, pool, writer)
         task_ids = exports.tasks_of_engine(session, engine, request.target_id)
         for task_id in task_ids:

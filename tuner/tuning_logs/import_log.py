@@ -23,6 +23,7 @@ from tuner.tuning_logs.targets import Targets
 from tuner.tuning_logs.trace_replay import Replays, submit
 from tuner.tuning_logs.workloads import IncludedWorkloads, NamedWorkloads, Workloads
 from tuner.workers.factory import builder_pool
+from tuner.workers.memory import builder_count
 from tuner.workers.pool import Pool
 
 # Maximum lines and characters of a group, which is held in memory.
@@ -78,7 +79,7 @@ def import_log(
     settings = form.settings(context.settings)
     context = replace(context, settings=settings, sessions=sessions_with_retry(context))
     with ExitStack() as stack:
-        pool = stack.enter_context(builder_pool(settings, settings.n_builders))
+        pool = stack.enter_context(builder_pool(settings, builder_count(settings)))
         here = pool.call(form.module, "describe_target", request.target, timeout_secs=_TIMEOUT_SECS)
         targets = Targets(form.module, pool, here, foreign=request.foreign)
         workloads = _workloads(stack, request, pool, context.sessions)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from tuner.settings import Settings
 
-# A builder that imported its compiler and searches needs half of this.
-_MIN_BUILDER_BYTES = 1 << 30
+#: Memory that a builder needs which imported its compiler and searches.
+MIN_BUILDER_BYTES = 1 << 29
 # Stacks of threads count as data though hardly any of their memory is used.
 _STACK_BYTES_PER_THREAD = 16 << 20
 
@@ -63,7 +63,7 @@ def memory_limits(
     """Return the limits of worker processes; a setting replaces all of them.
 
     Args:
-        settings: The setting, and the number of builders that share the memory.
+        settings: The setting, and the largest number of builders that share the memory.
         n_bytes: Memory to share; by default that of the cgroup or the machine.
         together: True if the kernel kills all processes when memory runs out; None to ask it.
     """
@@ -74,13 +74,36 @@ def memory_limits(
     together = kills_together() if together is None else together
     shares = _APART if together else _OVERLAPPING
     runner = int(shares.runner * total)
-    minimum = 0 if together else min(_MIN_BUILDER_BYTES, runner)
+    minimum = 0 if together else min(2 * MIN_BUILDER_BYTES, runner)
+    n_builders = builder_count(settings, total, together=together)
     return MemoryLimits(
         network=int(shares.network * total),
         load=int(shares.load * total),
         runner=runner,
-        builder=max(int(shares.builders * total) // settings.n_builders, minimum),
+        builder=max(int(shares.builders * total) // n_builders, minimum),
     )
+
+
+def builder_count(
+    settings: Settings, n_bytes: int | None = None, *, together: bool | None = None
+) -> int:
+    """Return the number of builders on this machine, at least 1.
+
+    It is the setting, or one for each core. Where the kernel kills all processes when memory runs
+    out, the latter is limited to the builders that their share holds.
+
+    Args:
+        settings: The setting; the memory of each process; whether builders are on a Ray cluster.
+        n_bytes: Memory to share; by default that of the cgroup or the machine.
+        together: True if the kernel kills all processes when memory runs out; None to ask it.
+    """
+    chosen = (settings.max_builders, settings.worker_bytes, settings.ray_address)
+    if any(value is not None for value in chosen):
+        return settings.n_builders
+    if not (kills_together() if together is None else together):
+        return settings.n_builders
+    share = int(_APART.builders * (usable_bytes() if n_bytes is None else n_bytes))
+    return min(settings.n_builders, max(share // MIN_BUILDER_BYTES, 1))
 
 
 def data_limit(n_bytes: int, n_threads: int) -> int:

@@ -1,11 +1,18 @@
 """Limits on the memory of worker processes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tuner.settings import Settings
-from tuner.workers.memory import kills_together, memory_limits, usable_bytes
+from tuner.workers.memory import (
+    MIN_BUILDER_BYTES,
+    builder_count,
+    kills_together,
+    memory_limits,
+    usable_bytes,
+)
 
 MACHINE = usable_bytes(Path("/nowhere"))
 GIB = 2**30
@@ -99,6 +106,27 @@ def test_a_cgroup_that_dies_as_a_whole_is_recognised(tmp_path: Path, group: str)
     assert kills_together(proc)
 
 
+@pytest.mark.parametrize(
+    ("gibs", "count"), [(0.5, 1), (16, 9), (64, 16)], ids=["tiny", "small", "large"]
+)
+def test_builders_that_die_together_are_as_many_as_have_memory(gibs: float, count: int) -> None:
+    """A GiB for each of 16 cores holds 9 builders of half a GiB; there is always one."""
+    settings, total = Settings("", Path("/data"), "engine", 16), int(gibs * GIB)
+
+    assert builder_count(settings, total, together=True) == count
+    assert builder_count(settings, total, together=False) == 16
+    builder = memory_limits(settings, total, together=True).builder
+    assert builder >= min(MIN_BUILDER_BYTES, int(0.3 * total))
+
+
+def test_a_number_of_builders_that_was_set_holds() -> None:
+    """So does one whose memory was set, and that of a Ray cluster, whose builders are elsewhere."""
+    settings = Settings("", Path("/data"), "engine", 16)
+
+    for changed in ({"max_builders": 16}, {"worker_bytes": GIB}, {"ray_address": "head:6379"}):
+        assert builder_count(replace(settings, **changed), 16 * GIB, together=True) == 16
+
+
 @pytest.mark.parametrize("n_builders", [1, 4, 64])
 def test_processes_that_die_together_do_not_overlap(n_builders: int) -> None:
     """Two loads, the runner and all builders leave memory to the coordinator; so does a command."""
@@ -106,7 +134,7 @@ def test_processes_that_die_together_do_not_overlap(n_builders: int) -> None:
     total = 16 * GIB
     limits = memory_limits(settings, total, together=True)
 
-    shared = limits.runner + n_builders * limits.builder
+    shared = limits.runner + builder_count(settings, total, together=True) * limits.builder
     assert 2 * limits.load + shared < total
     assert limits.network + shared < total
     assert memory_limits(settings, total, together=False).runner == total // 2

@@ -5,11 +5,9 @@ from pathlib import Path
 
 from tuner.cli.doctor.check import GIB, Check
 from tuner.settings import Settings
-from tuner.workers.memory import kills_together, memory_limits
+from tuner.workers.memory import MIN_BUILDER_BYTES, builder_count, kills_together, memory_limits
 
 _MIN_FREE_BYTES = 2 * GIB
-# A builder that imported its compiler and searches needs that much.
-_MIN_BUILDER_BYTES = GIB // 2
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -50,9 +48,12 @@ def check_kills(settings: Settings) -> Check:
     if not kills_together():
         return Check("memory kills", "ok", result, essential=False)
     result = "all processes at once when it runs out (memory.oom.group), so that they share it"
-    details = {"builder_bytes": limits.builder}
-    if limits.builder < _MIN_BUILDER_BYTES:
-        fix = f"lower TUNER_N_BUILDERS: each has {limits.builder / GIB:.1f} GiB"
+    details = {"builder_bytes": limits.builder, "n_builders": builder_count(settings)}
+    if limits.builder < MIN_BUILDER_BYTES:
+        fix = (
+            "lower TUNER_N_BUILDERS, or raise the limit of the memory: a builder has "
+            f"{limits.builder / GIB:.1f} GiB"
+        )
         return Check("memory kills", "warning", result, fix, essential=False, details=details)
     return Check("memory kills", "ok", result, essential=False, details=details)
 

@@ -269,7 +269,8 @@ def test_processes_that_are_killed_together_share_the_memory(
     monkeypatch.setattr(memory, "kills_together", lambda: together)
     monkeypatch.setattr(memory, "usable_bytes", lambda: 64 * 2**30)
 
-    check = resources.check_kills(Settings("", tmp_path, "engine", n_builders))
+    settings = Settings("", tmp_path, "engine", n_builders, max_builders=n_builders)
+    check = resources.check_kills(settings)
 
     assert check.state == state
     assert ("memory.oom.group" in check.result) is together
