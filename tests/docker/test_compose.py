@@ -9,6 +9,7 @@ import pytest
 from records.roles import API, PASSWORDS, WORKER
 from tests.docker import images
 from tests.docker.images import ROOT
+from tuner.settings import request_caps
 
 _VARIABLE = re.compile(r"\$\{(\w+)(:[-?][^}]*)?\}")
 
@@ -195,6 +196,15 @@ def test_every_variable_is_explained() -> None:
     assert set(used) == explained
     without_default = {name for name, rest in used.items() if not rest.startswith(":-")}
     assert without_default == {"TUNER_DB_PASSWORD", *PASSWORDS.values()}
+
+
+@pytest.mark.parametrize("name", ["api", "worker"])
+def test_every_limit_on_requests_can_be_set(compose: dict[str, Any], name: str) -> None:
+    """The API refuses requests by them; the worker chooses sizes of rounds by one of them."""
+    environment = compose["services"][name]["environment"]
+
+    for variable in (f"TUNER_{key.upper()}" for key in request_caps.KEYS):
+        assert environment[variable] == f"${{{variable}:-}}"
 
 
 def test_worker_is_bound_to_cores_without_a_quota(compose: dict[str, Any]) -> None:
