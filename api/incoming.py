@@ -1,4 +1,4 @@
-"""Uploads that are arriving: few of each token, counted before their bytes are written."""
+"""Uploads and imports that are arriving: few of each token, counted before they are written."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -14,18 +14,22 @@ _RETRY_AFTER_SECS = 5
 
 @dataclass
 class Incoming:
-    """Uploads that this process receives: at most ``MAX_UPLOADS`` of each token.
+    """Uploads and imports that this process receives: at most ``MAX_UPLOADS`` of each token.
 
     Attributes:
-        n_bytes: Bytes that they announced, together.
+        n_upload_bytes: Bytes that uploads announced, together.
+        n_import_bytes: Bytes that imports announced, together.
     """
 
-    n_bytes: int = 0
+    n_upload_bytes: int = 0
+    n_import_bytes: int = 0
     _subjects: Counter[str] = field(default_factory=Counter)
 
     @contextmanager
-    def taken(self, subject: str, n_bytes: int) -> Iterator[None]:
-        """Count an upload during the block. Without tokens, clients are not told apart.
+    def taken(
+        self, subject: str, n_upload_bytes: int = 0, n_import_bytes: int = 0
+    ) -> Iterator[None]:
+        """Count an upload or import during the block. Without tokens, clients are not told apart.
 
         Raises:
             Problem: If the token has as many as it may.
@@ -35,10 +39,12 @@ class Incoming:
             detail = f"token {subject!r} is sending {MAX_UPLOADS} uploads already"
             raise Problem("busy", detail, headers=headers)
         self._subjects[subject] += 1
-        self.n_bytes += n_bytes
+        self.n_upload_bytes += n_upload_bytes
+        self.n_import_bytes += n_import_bytes
         try:
             yield
         finally:
-            self.n_bytes -= n_bytes
+            self.n_upload_bytes -= n_upload_bytes
+            self.n_import_bytes -= n_import_bytes
             self._subjects[subject] -= 1
             self._subjects += Counter()  # drops zeros

@@ -73,15 +73,19 @@ def disks_of(folders: Mapping[str, Path]) -> list[Disk]:
     return list(disks.values())
 
 
-def shortage(settings: Settings, n_bytes: int = 0, *, n_upload_bytes: int = 0) -> str:
+def shortage(
+    settings: Settings, n_bytes: int = 0, *, n_upload_bytes: int = 0, n_import_bytes: int = 0
+) -> str:
     """Return the reason why there is too little disk space; empty if there is enough.
 
     Args:
         settings: Folders and the floor.
         n_bytes: Bytes that are about to be stored as cleaned models.
         n_upload_bytes: Bytes of uploads that are arriving; each is a temporary file first.
+        n_import_bytes: Bytes of logs that are arriving, which are temporary files only.
     """
-    needs = {_MODELS: n_bytes, _UPLOADS: n_upload_bytes, _TEMPORARY: n_upload_bytes}
+    n_temporary_bytes = n_upload_bytes + n_import_bytes
+    needs = {_MODELS: n_bytes, _UPLOADS: n_upload_bytes, _TEMPORARY: n_temporary_bytes}
     return _shortage(folders_of(settings), settings.retention.min_free_disk, needs)
 
 

@@ -140,7 +140,7 @@ async def import_records(
     like a program that you run. Requires the scope admin.
     """
     # Received completely first, because an import holds the write lock of the database.
-    async with receiving(request, subject):
+    async with receiving(request, subject, is_import=True):
         return await _receive(request, state, subject, trust=trust)
 
 

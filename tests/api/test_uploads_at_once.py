@@ -21,13 +21,13 @@ AT = "/api/v1/tune"
 
 
 @contextlib.contextmanager
-def arriving(served: Served, n_bytes: int, secret: str = "") -> Iterator[None]:
+def arriving(served: Served, n_bytes: int, secret: str = "", *, path: str = AT) -> Iterator[None]:
     """Announce an upload during the block, and send none of it."""
     where = (str(served.client.base_url.host), served.client.base_url.port or 0)
     token = f"authorization: Bearer {secret}\r\n" if secret else ""
     with socket.create_connection(where, timeout=20.0) as connection:
         connection.sendall(
-            f"POST {AT} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {n_bytes}\r\n{token}"
+            f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {n_bytes}\r\n{token}"
             "expect: 100-continue\r\n"
             "content-type: multipart/form-data; boundary=b\r\n\r\n".encode()
         )
@@ -116,3 +116,18 @@ def test_quotas_are_checked_before_a_body_is_received(quick: ApiSettings) -> Non
 
     assert [answer.status_code for answer in answers] == [202, 202]
     assert answers[1].json()["created"] is False
+
+
+def test_a_log_counts_once_against_the_floor(quick: ApiSettings) -> None:
+    """An import takes the place of its temporary file, and an upload that of a copy too."""
+    free = shutil.disk_usage(quick.data_dir.parent).free
+    tight = replace(
+        quick,
+        max_upload_bytes=free,
+        tuner=replace(quick.tuner, retention=RetentionSettings(min_free_disk=free // 4)),
+    )
+    n_bytes = int(0.5 * free)
+    with serving(tight) as served:
+        assert not is_admitted(served, n_bytes)
+        with arriving(served, n_bytes, path="/api/v1/records"):
+            pass

@@ -76,6 +76,15 @@ def test_an_upload_counts_twice_where_it_is_copied(tmp_path: Path) -> None:
     assert shortage(settings, n_upload_bytes=int(0.6 * free)) != ""
 
 
+def test_an_import_counts_once(tmp_path: Path) -> None:
+    """Its log is a temporary file, and nothing copies it."""
+    free = shutil.disk_usage(tmp_path).free
+    settings = settings_of(tmp_path, 0)
+
+    assert shortage(settings, n_import_bytes=int(0.6 * free)) == ""
+    assert shortage(settings, n_upload_bytes=int(0.3 * free), n_import_bytes=int(0.6 * free)) != ""
+
+
 def test_watch_reads_the_disk_once_a_second(tmp_path: Path) -> None:
     """A write that failed counts as a full disk for a few seconds, whatever the floor is."""
     now = [0.0]

@@ -300,11 +300,11 @@ class TunerClient:
             log: Bytes of the log in pieces of any size, or an open file.
             trust: True to take the records as measured by the service; they are claims otherwise.
         """
-        headers = {"content-type": "application/x-ndjson"}
+        content, headers = uploads.log_body(log)
         response = self._transport.send(
             "POST",
             "/records",
-            content=log,
+            content=content,
             headers=headers,
             params={"trust": trust},
             timeout=_UPLOAD_TIMEOUT_SECS,

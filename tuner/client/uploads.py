@@ -1,8 +1,10 @@
-"""The form of a request for a job, with model files read while they are sent."""
+"""Bodies of requests: forms with model files, and logs, which are read while they are sent."""
 
+import io
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
@@ -14,6 +16,7 @@ from tuner.jobs.buckets import GivenSizes, text_of
 #: Callback that gets the bytes sent so far and the bytes of all files.
 Sent = Callable[[int, int], None]
 Part = tuple[str, tuple[Any, ...]]
+_CHUNK_BYTES = 1 << 18
 
 
 class _Counted:
@@ -45,6 +48,36 @@ def split_models(models: Sequence[str | Path]) -> tuple[list[Path], list[str]]:
     for file in files:
         _check(file)
     return files, zoo
+
+
+def log_body(log: Iterable[bytes]) -> tuple[Iterable[bytes], dict[str, str]]:
+    """Return the content and the headers of an import; a file on disk has its length announced."""
+    headers = {"content-type": "application/x-ndjson"}
+    if not hasattr(log, "read"):
+        return log, headers
+    length = _length_of(log)
+    if length is not None:
+        headers["content-length"] = str(length)
+    return _chunks(cast("IO[bytes]", log), length), headers
+
+
+def _length_of(log: object) -> int | None:
+    """Return the bytes from the position of a file on disk to its end; None for other streams."""
+    # Wrappers such as GzipFile have the descriptor of a file with another content.
+    if not isinstance(log, io.FileIO | io.BufferedReader | io.BufferedRandom):
+        return None
+    if not isinstance(getattr(log, "raw", log), io.FileIO):
+        return None
+    status = os.fstat(log.fileno())
+    return max(status.st_size - log.tell(), 0) if stat.S_ISREG(status.st_mode) else None
+
+
+def _chunks(file: IO[bytes], n_bytes: int | None) -> Iterator[bytes]:
+    """Read a file to its end, or this many bytes of one that may grow."""
+    left = math.inf if n_bytes is None else n_bytes
+    while left > 0 and (chunk := file.read(int(min(left, _CHUNK_BYTES)))):
+        left -= len(chunk)
+        yield chunk
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The client with a real service: an API process, a worker and a database."""
 
+import gzip
 import itertools
 import subprocess
 import sys
@@ -136,6 +137,20 @@ def test_exported_records_can_be_imported(client: TunerClient, done: JobSummary)
     assert client.best_records(workload=best[0].workload)[0] == best[0]
     failed = list(client.list_records(failed=True))
     assert all(record.error_kind for record in failed)
+
+
+@pytest.mark.usefixtures("done")
+def test_a_file_of_records_can_be_imported(client: TunerClient, tmp_path: Path) -> None:
+    """A log on disk, and an archive of it that is unpacked as it is sent."""
+    content = "".join(client.export_records()).encode()
+    (tmp_path / "a.jsonl").write_bytes(content)
+    (tmp_path / "a.gz").write_bytes(gzip.compress(content))
+
+    with (tmp_path / "a.jsonl").open("rb") as plain, gzip.open(tmp_path / "a.gz") as archive:
+        reports = [client.import_records(log) for log in (plain, archive)]
+
+    assert {(report.added, report.torn) for report in reports} == {(0, 0)}
+    assert reports[0].known == reports[1].known >= 40
 
 
 def test_the_catalogue_is_listed(client: TunerClient, done: JobSummary) -> None:

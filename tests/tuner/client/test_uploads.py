@@ -1,10 +1,14 @@
 """The form of a request, before it is sent."""
 
+import gzip
+import io
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
-from tuner.client.uploads import form
+from tuner.client.uploads import form, log_body
 from tuner.errors import RequestError
 from tuner.jobs.requests import parse_input_sets
 
@@ -50,3 +54,30 @@ def test_sets_of_other_names_are_refused(sets: list[Shapes]) -> None:
         sent(sets)
 
     assert refused.value.field == "input"
+
+
+def test_the_length_of_a_log_on_disk_is_announced(tmp_path: Path) -> None:
+    """It counts from the position, and lines that are added while it is sent stay out."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"one\ntwo\n")
+    with path.open("rb") as log:
+        log.readline()
+        content, headers = log_body(log)
+        with path.open("ab") as more:
+            more.write(b"three\n")
+
+        assert b"".join(content) == b"two\n"
+    assert headers["content-length"] == "4"
+
+
+def test_streams_of_unknown_length_announce_none(tmp_path: Path) -> None:
+    """A pipe, an archive, whose file has other bytes, and pieces are sent as they are read."""
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"one\n"))
+    read_end, write_end = os.pipe()
+    os.write(write_end, b"one\n")
+    os.close(write_end)
+    with gzip.open(tmp_path / "a.gz") as archive, os.fdopen(read_end, "rb") as pipe:
+        for log in (pipe, archive, io.BytesIO(b"one\n"), [b"one\n"]):
+            content, headers = log_body(log)
+            assert b"".join(content) == b"one\n"
+            assert "content-length" not in headers

@@ -1,7 +1,7 @@
 """Access to jobs and records through a server."""
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO, cast
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from scheduler.replay import Recording
 
 _MAX_ID = 2**31 - 1
-_CHUNK = 1 << 18
 
 
 class RemoteBackend:
@@ -113,7 +112,7 @@ class RemoteBackend:
     def import_(self, stream: IO[str], name: str, *, trust: bool) -> Imported:
         """Read a log of records."""
         try:
-            return self._client.import_records(_chunks(cast("TextIO", stream).buffer), trust=trust)
+            return self._client.import_records(cast("TextIO", stream).buffer, trust=trust)
         except RequestRejected as error:
             raise RequestError(f"cannot import {name}: {error}") from error
 
@@ -125,8 +124,3 @@ class RemoteBackend:
             except NotFoundError:
                 pass
         raise no_such_job(job, self.jobs())
-
-
-def _chunks(file: IO[bytes]) -> Iterator[bytes]:
-    while chunk := file.read(_CHUNK):
-        yield chunk
