@@ -9,6 +9,8 @@ back, and a worker that hangs ends itself.
 import socket
 import sys
 from collections.abc import Sequence
+from concurrent.futures import Future
+from threading import Thread
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -20,6 +22,8 @@ from tuner.settings import Settings, read_settings
 LIVENESS = "--liveness"
 # Beyond the time after which a worker ends itself.
 _GRACE_SECS = 30.0
+# Probes end the check after 20 s, and count that as a failure.
+_MAX_LOOK_SECS = 12.0
 
 
 def find_trouble(settings: Settings, host: str) -> str:
@@ -43,11 +47,34 @@ def find_trouble(settings: Settings, host: str) -> str:
     return f"worker {here[0].name} was last seen at {here[0].heartbeat:%Y-%m-%d %H:%M:%S}"
 
 
+def find_in_time(settings: Settings, host: str) -> str:
+    """Return what :func:`find_trouble` does, within a time that probes allow.
+
+    Raises:
+        DatabaseUnusable: If the database does not answer by then.
+    """
+    answer: Future[str] = Future()
+
+    def look() -> None:
+        try:
+            answer.set_result(find_trouble(settings, host))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    # Its time-outs add up: one for each address, and for each statement.
+    Thread(target=look, daemon=True).start()
+    try:
+        return answer.result(_MAX_LOOK_SECS)
+    except TimeoutError as error:
+        text = f"cannot use the database: it did not answer within {_MAX_LOOK_SECS:g} s"
+        raise DatabaseUnusable(text) from error
+
+
 def main(arguments: Sequence[str]) -> int:
     """Print the trouble, if there is any, and return the exit status."""
     has_database = True
     try:
-        trouble = find_trouble(read_settings({}), socket.gethostname())
+        trouble = find_in_time(read_settings({}), socket.gethostname())
     except (DatabaseUnusable, SQLAlchemyError) as error:
         trouble, has_database = " ".join(str(error).split()), False
     except (RecordsError, TunerError) as error:

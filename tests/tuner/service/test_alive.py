@@ -106,6 +106,27 @@ def test_a_worker_is_not_restarted_because_the_database_is_away(url: str) -> Non
     assert "cannot use" in check.stderr
 
 
+@pytest.mark.parametrize(("arguments", "status"), [([LIVENESS], 0), ([], 1)])
+def test_a_database_that_accepts_and_does_not_answer_is_not_waited_for(
+    arguments: list[str], status: int
+) -> None:
+    """The check ends before its probe does, which would count as a worker that hangs."""
+    code = (
+        "import sys; from tuner.service import alive; alive._MAX_LOOK_SECS = 0.5; "
+        "sys.exit(alive.main(sys.argv[1:]))"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://127.0.0.1:{silent.getsockname()[1]}/tuner?connect_timeout=60"
+        check = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            env={**os.environ, "TUNER_DATABASE": url}, cwd=ROOT,
+            capture_output=True, text=True, check=False, timeout=30,
+        )  # fmt: skip
+
+    assert check.returncode == status
+    assert check.stderr == "cannot use the database: it did not answer within 0.5 s\n"
+
+
 def test_a_worker_that_hangs_is_restarted(
     settings: Settings, sessions: sessionmaker[Session]
 ) -> None:
