@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.settings import Settings
+from tuner.workers.core_shares import cores_of
 from tuner.workers.environment import MACHINE_CORES
 from tuner.workers.memory import data_limit, memory_limits
 from tuner.workers.pool import Pool, WorkerSettings
@@ -81,7 +82,7 @@ def fresh_worker(
     make_folder(models)
     access = replace(access, files=(*access.files, models))
     max_bytes = memory_limits(settings).network if max_bytes is None else max_bytes
-    cores = _cores_of(share)
+    cores = cores_of(share)
     if cores:
         environ = {**(environ or {}), MACHINE_CORES: str(len(os.sched_getaffinity(0)))}
     return _pool(
@@ -94,13 +95,6 @@ def fresh_worker(
         has_exchange=True,
         cores=cores,
     )
-
-
-def _cores_of(share: float) -> frozenset[int]:
-    """Return the cores of a share, the same for all processes with it; empty for all cores."""
-    cores = sorted(os.sched_getaffinity(0))
-    n_cores = max(int(share * len(cores)), 1)
-    return frozenset(cores[-n_cores:]) if n_cores < len(cores) else frozenset()
 
 
 def _measured_files(settings: Settings) -> tuple[Path, ...]:
