@@ -6,6 +6,7 @@ minutes, and nothing that Linux counts shows it. The clock kernel does: it is re
 every sample.
 """
 
+import heapq
 import math
 import time
 from collections import deque
@@ -21,11 +22,11 @@ _MAX_IDLE_SECS = 1e-3
 #: A reading that takes longer than the undisturbed clock by more than this factor shows a core that
 #: is shared.
 MAX_SLOWDOWN = 1.15
-# The undisturbed clock is among the fastest readings of the last seconds, and not the fastest, a
-# moment at another frequency; a speed that lasts is that of the device.
-_FASTEST_SHARE = 0.05
+# The undisturbed clock is the fourth fastest reading of the last seconds: single ones may be of
+# moments at another frequency. A speed that lasts longer is that of the device.
+_RANK = 4
 _MEMORY_SECS = 10.0
-_MAX_READINGS = 1024
+_MAX_READINGS = 4096
 # Periods over which readings are averaged, at least, and their least time together.
 _MIN_PERIODS = 3
 _MIN_SECS = 0.02
@@ -68,8 +69,8 @@ class ClockReadings:
     @property
     def undisturbed_secs(self) -> float:
         """Time of the kernel on undisturbed cores, seconds; infinite before the first reading."""
-        readings = sorted(secs for _, secs in self._readings)
-        return readings[int(_FASTEST_SHARE * len(readings))] if readings else math.inf
+        fastest = heapq.nsmallest(_RANK, (secs for _, secs in self._readings))
+        return fastest[-1] if fastest else math.inf
 
     def average(self, period_secs: float) -> float:
         """Return the time of the kernel as work of some length sees it, seconds.
