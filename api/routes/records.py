@@ -5,12 +5,13 @@ import io
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter
+from sqlalchemy import exc
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
@@ -36,6 +37,9 @@ _MAX_MEMORY_BYTES = 8 * 2**20
 _MAX_LINE_CHARS = 64 * 2**20
 # Less than the limit of a transaction, whose end would look like an outage.
 _MAX_IMPORT_SECS = 50.0
+_IMPORT_ADVICE = (
+    "On the machine of the service, tuner records import FILE --database URL has no such limit."
+)
 _WAIT_SECS, _RETRY_AFTER_SECS = 30.0, 30
 _BEST_PAGE = TypeAdapter(BestPage)
 Workload = Annotated[
@@ -179,8 +183,8 @@ def _import(state: State, spool: Any, subject: Subject, trust: bool) -> log.Impo
         lines.seek(0)
         log.check(_checked(lines))
         lines.seek(0)
-        with state.bulk_sessions.begin() as session:
-            report = log.import_(session, _in_time(_checked(lines)), trusted=trust)
+        with _in_time() as deadline, state.bulk_sessions.begin() as session:
+            report = log.import_(session, _until(deadline, _checked(lines)), trusted=trust)
             counts = {"added": report.n_added, "known": report.n_known, "torn": report.n_bad}
             detail = {**counts, "refused": report.n_refused, "trusted": trust}
             audit.log_action(session, subject.name, subject.address, "import", None, detail)
@@ -197,18 +201,37 @@ def _checked(lines: io.TextIOWrapper) -> Iterator[str]:
         yield line
 
 
-def _in_time(lines: Iterator[str]) -> Iterator[str]:
+@contextmanager
+def _in_time() -> Iterator[float]:
+    """Yield the time by which an import has to be stored, by the monotonic clock.
+
+    Raises:
+        Problem: If the import took too long, which the database ends in a statement.
+    """
+    deadline = time.monotonic() + _MAX_IMPORT_SECS
+    try:
+        yield deadline
+    except (exc.OperationalError, exc.InternalError) as error:
+        if time.monotonic() < deadline:
+            raise
+        raise _too_long() from error
+
+
+def _until(deadline: float, lines: Iterator[str]) -> Iterator[str]:
     """Yield lines until an import has taken too long: a deadline of the database ends statements.
 
     Raises:
         Problem: If it has.
     """
-    deadline = time.monotonic() + _MAX_IMPORT_SECS
     for line in lines:
         if time.monotonic() > deadline:
-            detail = f"storing the records takes longer than {_MAX_IMPORT_SECS:g} s"
-            raise Problem("too-large", detail, advice="Send the log in parts; nothing was stored.")
+            raise _too_long()
         yield line
+
+
+def _too_long() -> Problem:
+    detail = f"storing the records takes longer than {_MAX_IMPORT_SECS:g} s; nothing was stored"
+    return Problem("too-large", detail, advice=_IMPORT_ADVICE)
 
 
 def _check_target(state: State, target_id: int) -> None:

@@ -5,9 +5,13 @@ import json
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.orm import Session
 
+from api import app_state
 from api.routes import records as record_routes
 from api.settings import ApiSettings
 from records import log, measure_records
@@ -16,6 +20,11 @@ from tests.api.conftest import Served, serving
 from tests.records import make as rows
 
 AT = "/api/v1/records"
+# A statement that takes SQLite minutes.
+COUNT = """
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000000)
+SELECT count(*) FROM n
+"""
 
 
 def test_the_best_records_of_a_workload(served: Served) -> None:
@@ -152,8 +161,32 @@ def test_an_import_that_takes_too_long_is_given_up(
         fast = served.client.post(AT, content=content)
 
     assert slow.status_code == 413, slow.text
-    assert "in parts" in slow.json()["advice"]
+    assert "tuner records import" in slow.json()["advice"]
     assert fast.status_code == 200
+
+
+def test_an_import_that_the_database_ends_took_too_long(
+    settings: ApiSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A statement that runs into the limits of the database is not an outage of it."""
+    monkeypatch.setattr(record_routes, "_MAX_IMPORT_SECS", 0.2)
+    limits = replace(app_state.BULK_LIMITS, statement_secs=0.4, transaction_secs=0.4)
+    monkeypatch.setattr(app_state, "BULK_LIMITS", limits)
+    is_sqlite = settings.tuner.database.startswith("sqlite")
+
+    def store(session: Session, _lines: Iterable[str], **_options: bool) -> None:
+        session.execute(text(COUNT if is_sqlite else "SELECT pg_sleep(60)"))
+
+    with serving(settings) as served:
+        content = exported_log(served)
+        monkeypatch.setattr(log, "import_", store)
+        slow = served.client.post(AT, content=content)
+        monkeypatch.setattr(record_routes, "_MAX_IMPORT_SECS", 50.0)
+        ended = served.client.post(AT, content=content)
+
+    assert (slow.status_code, slow.json()["type"].rpartition(":")[2]) == (413, "too-large")
+    assert "tuner records import" in slow.json()["advice"]
+    assert ended.json()["type"].endswith("unavailable")
 
 
 def test_one_import_runs_at_a_time(quick: ApiSettings, monkeypatch: pytest.MonkeyPatch) -> None:
