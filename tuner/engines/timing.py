@@ -207,7 +207,7 @@ class _Moment:
 def _sample(
     secs: float, start: _Moment, end: _Moment, lasted: float, undisturbed: float | None
 ) -> Sample:
-    """Return a sample, disturbed if the counters or the clock of a moment beside it say so."""
+    """Return a sample, disturbed if the counters or the clock around it say so."""
     is_disturbed = start.counters.is_disturbed_until(end.counters, lasted)
     if undisturbed is None or start.clock_secs is None or end.clock_secs is None:
         return Sample(secs, is_disturbed)
