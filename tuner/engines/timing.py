@@ -21,11 +21,9 @@ _HOPELESS = 3.0
 # With a flush before every run, more samples replace more runs per sample.
 _MAX_SAMPLES = 24
 # Times that disturbed samples are taken again, and the rest before the first; it doubles, so that
-# bursts of a few milliseconds cost little, and a machine that is never free an eighth of a second.
-_ATTEMPTS = 6
+# bursts of a few milliseconds cost little, and a machine that is never free a few dozen samples.
+_ATTEMPTS = 4
 _MIN_REST_SECS = 0.002
-# Attempts for samples beyond the fewest, which only narrow the median down.
-_MORE_ATTEMPTS = 1
 # A few samples this many times longer than the shortest were disturbed, whatever the counters say.
 _OUTLIER = 1.5
 
@@ -87,7 +85,8 @@ def sample(take: TakeSamples, request: RunRequest) -> Sampled:
     typical = sampling.shortest
     if settings.cache_flush and typical <= _HOPELESS * request.best_secs:
         n_samples = settings.min_repeat_ms / 1e3 / max(typical * settings.number, 1e-9)
-        sampling.collect(min(round(n_samples), _MAX_SAMPLES), _MORE_ATTEMPTS)
+        # More samples only narrow the median down, and are not worth another attempt.
+        sampling.collect(min(round(n_samples), _MAX_SAMPLES), 0)
     return sampling.result(settings.repeat)
 
 

@@ -87,7 +87,7 @@ def test_contention_that_lasts_marks_the_candidate(no_rest: list[float]) -> None
 
     assert sampled.run_secs == (2.0, 3.0, 4.0)
     assert sampled.conditions["disturbed"] is True
-    assert len(no_rest) == 6
+    assert len(no_rest) == 4
 
 
 def test_contention_does_not_outlast_the_time_out(no_rest: list[float]) -> None:
@@ -154,7 +154,7 @@ def test_a_kernel_that_is_mostly_long_is_like_that() -> None:
     assert timing.sample(kernel.take, REQUEST).run_secs == (1.0, 1.6, 1.7)
 
 
-def test_samples_beyond_the_fewest_are_seldom_taken_again(no_rest: list[float]) -> None:
+def test_samples_beyond_the_fewest_are_not_taken_again(no_rest: list[float]) -> None:
     """They narrow the median down, and are not worth an eighth of a second of rests."""
     settings = replace(SETTINGS, min_repeat_ms=10_000)
     kernel = Kernel(*clean(1.0, 1.0, 1.0), *disturbed(1.4))
@@ -162,8 +162,8 @@ def test_samples_beyond_the_fewest_are_seldom_taken_again(no_rest: list[float]) 
     sampled = timing.sample(kernel.take, replace(REQUEST, evaluator=settings, best_secs=1.0))
 
     assert sampled.run_secs == (1.0, 1.0, 1.0)
-    assert sampled.conditions == {"repeated": 14}
-    assert no_rest == [0.002]
+    assert sampled.conditions == {"repeated": 7}
+    assert no_rest == []
 
 
 class Clock:
