@@ -26,9 +26,9 @@ MAX_SLOWDOWN = 1.15
 # moments at another frequency. A speed that lasts longer is that of the device.
 _RANK = 4
 _MEMORY_SECS = 10.0
+_MAX_READINGS = 4096
 # Factor of the slowest reading that is not of a thread that waited for a core.
 _MAX_SHARED = 2.2
-_MAX_READINGS = 4096
 # Periods over which readings are averaged, at least, and their least time together.
 _MIN_PERIODS = 3
 _MIN_SECS = 0.02

@@ -76,7 +76,7 @@ def sample(take: TakeSamples, request: RunRequest) -> Sampled:
     Returns:
         Undisturbed samples. If there are fewer than ``repeat``, the shortest of the others follow,
         and ``disturbed`` of the conditions is True. ``repeated`` is the number of samples that were
-        taken again.
+        left out.
     """
     settings = request.evaluator
     # Half of the time-out is left for loading and comparing.
