@@ -12,7 +12,7 @@ from tuner.engines.base import ProfiledRun, TimedCall
 from tuner.library.manifest import Manifest, Program, SubgraphEntry
 from tuner.profiling.node_matching import CallGroup
 from tuner.profiling.results import CallProfile, KernelProfile
-from tuner.profiling.verdicts import KernelFacts, judge
+from tuner.profiling.verdicts import KernelFacts, judge, tune_command
 from tuner.tuning.snapshot import read_states
 from tuner.tuning.task_profiles import is_memory_bound, roof_secs
 from tuner.tuning.task_state import TaskFeatures, TaskState
@@ -100,17 +100,22 @@ def _end(call: TimedCall) -> float:
 
 
 def profile_kernels(
-    described: Manifest, calls: Sequence[CallProfile], facts: Mapping[str, KernelFacts]
+    described: Manifest,
+    program: Program,
+    calls: Sequence[CallProfile],
+    facts: Mapping[str, KernelFacts],
 ) -> tuple[KernelProfile, ...]:
     """Return the profiles of the subgraphs, the slowest first.
 
     Args:
         described: Manifest of the library.
+        program: Its program that ran.
         calls: Calls of a run.
         facts: Facts about subgraphs, by workload.
     """
     entries = {subgraph.workload: subgraph for subgraph in described.subgraphs}
     run_secs = sum(call.secs + max(call.gap_secs, 0.0) for call in calls)
+    tune = tune_command(described.source, program)
     kernels = []
     for workload in dict.fromkeys(call.workload for call in calls):
         own = [call for call in calls if call.workload == workload]
@@ -134,7 +139,7 @@ def profile_kernels(
                 gflops=fact.flop / each / 1e9 if each > 0.0 else 0.0,
                 roof_share=fact.roof_secs / each if fact.roof_secs and each > 0.0 else None,
                 n_trials=fact.n_trials,
-                verdict=judge(entry, fact, each, described.source),
+                verdict=judge(entry, fact, each, tune),
             )
         )
     return tuple(sorted(kernels, key=lambda kernel: -kernel.secs))

@@ -112,7 +112,7 @@ def profile_library(context: Context, folder: Path, request: ProfileRequest) -> 
         median_secs=median(run.secs for run in profiled),
         plain_secs=median(plain),
         between_secs=median(run.secs - sum(call.secs for call in run.calls) for run in profiled),
-        kernels=profile_kernels(described, calls, facts),
+        kernels=profile_kernels(described, program, calls, facts),
         calls=calls,
         n_threads=n_cores(),
         peers=tuple(

@@ -1,10 +1,11 @@
 """Verdicts on the kernels of a profiled library: what limits each, and what would help."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from tuner.library.manifest import Source, SubgraphEntry
+from tuner.library.manifest import InputValue, Program, Source, SubgraphEntry
 
 Kind = Literal["copy", "untuned", "roof", "small", "improving", "cold", "memory", "compute"]
 
@@ -62,28 +63,41 @@ class Verdict:
         return MEANINGS[self.kind]
 
 
-def judge(
-    entry: SubgraphEntry | None, facts: KernelFacts, secs: float, source: Source | None = None
-) -> Verdict:
+def tune_command(source: Source | None, program: Program) -> str:
+    """Return the command that tunes the network of a program further."""
+    if source is None:
+        return "tuner tune MODEL"
+    words = ["tuner", "tune", source.name]
+    if not source.name.startswith("zoo:"):
+        shapes = {name: shape for name, (shape, _) in program.inputs.items()}
+        for name, value in (shapes | dict(program.values)).items():
+            words += ["--input", f"{name}={_written(value)}"]
+    if source.random_weights is not None:
+        words += ["--random-weights", str(source.random_weights)]
+    return shlex.join(words)
+
+
+def _written(value: InputValue) -> str:
+    """Return the shape or the value of an input as the option reads it."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
+
+
+def judge(entry: SubgraphEntry | None, facts: KernelFacts, secs: float, tune: str) -> Verdict:
     """Judge a kernel by the time of one call in the network, seconds.
 
     Args:
         entry: Its subgraph; None for a kernel that is not one.
         facts: Facts about the subgraph.
         secs: Time of one call.
-        source: Model of the library, for the command.
+        tune: Command that tunes the network further.
     """
     if entry is None or (facts.n_trials is not None and facts.flop == 0.0 and entry.record is None):
         return Verdict("copy")
     if facts.roof_secs >= _AT_ROOF * secs > 0.0:
         return Verdict("roof")
     if entry.latency is None:
-        return Verdict("untuned", _tune(source))
-    return _judge_tuned(facts, secs, entry.latency, _tune(source))
-
-
-def _tune(source: Source | None) -> str:
-    return f"tuner tune {source.name if source is not None else 'MODEL'}"
+        return Verdict("untuned", tune)
+    return _judge_tuned(facts, secs, entry.latency, tune)
 
 
 def _judge_tuned(facts: KernelFacts, secs: float, latency: float, tune: str) -> Verdict:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.library.manifest import Source, SubgraphEntry
-from tuner.profiling.verdicts import MEANINGS, KernelFacts, judge
+from tuner.library.manifest import InputValue, Program, Source, SubgraphEntry
+from tuner.profiling.verdicts import MEANINGS, KernelFacts, judge, tune_command
 
 _TUNED = SubgraphEntry("conv2d[1x8x8x8]", "f" * 16, 1, 3, 1e-4)
 _UNTUNED = replace(_TUNED, record=None, latency=None)
@@ -31,7 +31,7 @@ _FACTS = KernelFacts(flop=1e7, n_bytes=1000, roof_secs=4e-5, n_trials=100)
 )
 def test_verdict(kind: str, entry: SubgraphEntry | None, facts: KernelFacts, secs: float) -> None:
     """The first cause that holds gives the verdict, and every verdict has a meaning."""
-    verdict = judge(entry, facts, secs)
+    verdict = judge(entry, facts, secs, "tuner tune net.onnx")
 
     assert verdict.kind == kind
     assert verdict.reason == MEANINGS[verdict.kind]
@@ -39,7 +39,26 @@ def test_verdict(kind: str, entry: SubgraphEntry | None, facts: KernelFacts, sec
 
 def test_only_what_trials_could_improve_has_a_command() -> None:
     """A kernel at its roof is not worth a trial."""
-    source = Source("net.onnx")
-    assert judge(_TUNED, _FACTS, 1e-4, source).command == "tuner tune net.onnx"
-    assert judge(_TUNED, _FACTS, 1e-4).command == "tuner tune MODEL"
-    assert judge(_TUNED, replace(_FACTS, roof_secs=9e-5), 1e-4).command == ""
+    tune = "tuner tune net.onnx"
+    assert judge(_TUNED, _FACTS, 1e-4, tune).command == tune
+    assert judge(_TUNED, replace(_FACTS, roof_secs=9e-5), 1e-4, tune).command == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "command"),
+    [
+        (None, "tuner tune MODEL"),
+        (Source("zoo:mlp"), "tuner tune zoo:mlp"),
+        (
+            Source("my net.onnx", random_weights=7),
+            "tuner tune 'my net.onnx' --input x=1,8 --input past=1,0,64 --input sr=16000 "
+            "--input cached=true --random-weights 7",
+        ),
+    ],
+)
+def test_the_command_tunes_the_network_that_ran(source: Source | None, command: str) -> None:
+    """It has the shapes, the values and the weights that the library was built with."""
+    values: dict[str, InputValue] = {"past": (1, 0, 64), "sr": 16000, "cached": True}
+    program = Program("main", "f" * 16, {"x": ((1, 8), "float32")}, (), {}, values)
+
+    assert tune_command(source, program) == command
