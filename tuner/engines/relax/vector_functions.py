@@ -18,11 +18,12 @@ _LEVEL = 20
 FUNCTIONS = (
     *("exp", "exp2", "log", "log2", "log10", "pow", "rsqrt"),
     *("tanh", "sigmoid", "erf", "sinh", "cosh"),
+    *("sin", "cos", "tan", "asin", "acos", "atan"),
 )
 # Names of intrinsics outside of TVM's usual name space.
 _OPS = {"log2": "prim.log2"}
 # Functions of half precision that TVM compiles to one call an element, or not at all.
-_IN_FLOAT32 = ("sqrt", "sin", "cos", "atan", "asin", "acos", "asinh", "acosh", "log1p")
+_IN_FLOAT32 = ("sqrt", "asinh", "acosh", "log1p")
 
 # Expressions that cost nothing to repeat.
 _ATOMS = (ir.TensorLoad, ir.Var, tirx.FloatImm)

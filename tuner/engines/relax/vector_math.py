@@ -83,6 +83,20 @@ _EXP_SERIES = tuple(1.0 / math.factorial(n) for n in range(9))
 _SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
 _MAX_POWER = 160.0  # beyond 2^160 and 2^-160, a power is infinite or zero in float32
 
+# pi / 2 in two parts: the first times a number below 2^20 is exact in float64.
+_HALF_PI_HIGH = float.fromhex("0x1.921fb544p+0")
+_HALF_PI_LOW = 6.077100506506192e-11
+# Float32 numbers from there on lie further apart than a period of the sine.
+_MAX_ANGLE = 2.0**30
+# sin(r) = r + r^3 q(r^2) and cos(r) = 1 - r^2/2 + r^4 q(r^2), |r| <= pi/4; sinf of Cephes.
+_SIN = (-1.6666654611e-1, 8.3321608736e-3, -1.9515295891e-4)
+_COS = (4.166664568298827e-2, -1.388731625493765e-3, 2.443315711809948e-5)
+# asin(x) = x + x^3 q(x^2), |x| <= 0.5; asinf of Cephes.
+_ASIN = (1.6666752422e-1, 7.4953002686e-2, 4.5470025998e-2, 2.4181311049e-2, 4.2163199048e-2)
+# atan(x) = x + x^3 q(x^2), |x| <= tan(pi/8); atanf of Cephes.
+_ATAN = (-3.33329491539e-1, 1.99777106478e-1, -1.38776856032e-1, 8.05374449538e-2)
+_TAN_PI_8, _TAN_3_PI_8 = math.sqrt(2.0) - 1.0, math.sqrt(2.0) + 1.0
+
 _Function = Callable[..., Any]
 
 
@@ -225,6 +239,98 @@ def cosh(x: Any) -> Any:
     like = _constants(x)
     magnitude = tirx.Select(x < like(0.0), -x, x)
     return _exp_times(magnitude, -1.0) + like(0.5) * exp(-magnitude)
+
+
+def sin(x: Any) -> Any:
+    """Return the sine of x; that of 2^30 with its sign beyond 2^30."""
+    r, quarters = _quarter_turns(x)
+    return _finite_only(x, _sine_after(r, quarters))
+
+
+def cos(x: Any) -> Any:
+    """Return the cosine of x; that of 2^30 beyond 2^30."""
+    r, quarters = _quarter_turns(x)
+    return _finite_only(x, _sine_after(r, quarters + tirx.const(1, dtype_of(quarters))))
+
+
+def tan(x: Any) -> Any:
+    """Return the tangent of x; that of 2^30 with its sign beyond 2^30."""
+    r, quarters = _quarter_turns(x)
+    further = quarters + tirx.const(1, dtype_of(quarters))
+    return _finite_only(x, _sine_after(r, quarters) / _sine_after(r, further))
+
+
+def _quarter_turns(x: Any) -> tuple[Any, Any]:
+    """Return x less its nearest multiple of pi / 2, computed in float64, and that multiple."""
+    wide = type_like(x, "float64")
+    angle = tirx.Cast(wide, _at_least(_at_most(x, _MAX_ANGLE), -_MAX_ANGLE))
+    n = tirx.round(angle * tirx.const(2.0 / math.pi, wide))
+    rest = angle - n * tirx.const(_HALF_PI_HIGH, wide) - n * tirx.const(_HALF_PI_LOW, wide)
+    return tirx.Cast(dtype_of(x), rest), tirx.Cast(type_like(x, "int32"), n)
+
+
+def _sine_after(r: Any, quarters: Any) -> Any:
+    """Return the sine of r, at most pi / 4, plus a number of quarters of a turn."""
+    like, whole = _constants(r), dtype_of(quarters)
+    z = r * r
+    sine = r + r * z * _polynomial(z, _SIN)
+    cosine = like(1.0) - like(0.5) * z + z * z * _polynomial(z, _COS)
+    zero = tirx.const(0, whole)
+    is_odd = tirx.NE(tirx.bitwise_and(quarters, tirx.const(1, whole)), zero)
+    is_negative = tirx.NE(tirx.bitwise_and(quarters, tirx.const(2, whole)), zero)
+    value = tirx.Select(is_odd, cosine, sine)
+    return tirx.Select(is_negative, -value, value)
+
+
+def _finite_only(x: Any, result: Any) -> Any:
+    like = _constants(x)
+    return tirx.Select(tirx.abs(x) < like(math.inf), result, like(math.nan))
+
+
+def asin(x: Any) -> Any:
+    """Return the arc sine of x; NaN outside of [-1, 1]."""
+    like = _constants(x)
+    magnitude = tirx.abs(x)
+    far = like(math.pi / 2.0) - _twice_asin_of_root(like(1.0) - magnitude)
+    far = tirx.Select(x < like(0.0), -far, far)
+    return tirx.Select(magnitude < like(0.5), _asin_near_zero(x), far)
+
+
+def acos(x: Any) -> Any:
+    """Return the arc cosine of x; NaN outside of [-1, 1]."""
+    like = _constants(x)
+    magnitude = tirx.abs(x)
+    far = _twice_asin_of_root(like(1.0) - magnitude)
+    far = tirx.Select(x < like(0.0), like(math.pi) - far, far)
+    near = like(math.pi / 2.0) - _asin_near_zero(x)
+    return tirx.Select(magnitude < like(0.5), near, far)
+
+
+def _asin_near_zero(x: Any) -> Any:
+    z = x * x
+    return x + x * z * _polynomial(z, _ASIN)
+
+
+def _twice_asin_of_root(rest: Any) -> Any:
+    """Return the arc cosine of 1 - rest, which is 2 asin(sqrt(rest / 2))."""
+    like = _constants(rest)
+    return like(2.0) * _asin_near_zero(tirx.sqrt(like(0.5) * rest))
+
+
+def atan(x: Any) -> Any:
+    """Return the arc tangent of x."""
+    like = _constants(x)
+    magnitude = tirx.abs(x)
+    is_far, is_near = magnitude > like(_TAN_3_PI_8), magnitude < like(_TAN_PI_8)
+    top = tirx.Select(is_near, magnitude, magnitude - like(1.0))
+    bottom = tirx.Select(is_near, like(1.0), magnitude + like(1.0))
+    top = tirx.Select(is_far, like(-1.0), top)
+    ratio = top / tirx.Select(is_far, magnitude, bottom)
+    z = ratio * ratio
+    angle = tirx.Select(is_near, like(0.0), like(math.pi / 4.0))
+    angle = tirx.Select(is_far, like(math.pi / 2.0), angle)
+    result = angle + (ratio + ratio * z * _polynomial(z, _ATAN))
+    return tirx.Select(x < like(0.0), -result, result)
 
 
 def pow(x: Any, y: Any) -> Any:  # noqa: A001  the name of the intrinsic
