@@ -177,6 +177,8 @@ def compile_subgraph(request: ObjectRequest) -> ObjectResult:
 
 def link_network(request: LinkRequest) -> LinkResult:
     """Keep the first model itself: running the library runs it under ONNX Runtime."""
+    import onnx
+
     shutil.copy(request.models[0].path, Path(request.out) / "lib.so")
     programs = []
     for number, model in enumerate(request.models):
@@ -186,7 +188,8 @@ def link_network(request: LinkRequest) -> LinkResult:
                 (Path(request.objects[workload].folder) / "kernel.o").read_text()
             )
             assert described["symbol"] == request.objects[workload].symbol
-        programs.append(LinkedProgram(f"main_{number}", (), calls, 1))
+        n_outputs = len(onnx.load(model.path).graph.output)
+        programs.append(LinkedProgram(f"main_{number}", (), calls, n_outputs))
     return LinkResult(("lib.so",), tuple(programs), (), ())
 
 

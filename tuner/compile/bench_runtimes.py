@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import Protocol
+from typing import Any, Protocol
 
 from tuner.compile.bench_model import BenchModel
 from tuner.compile.comparison import Samples, SkippedPeer
@@ -51,6 +51,7 @@ class LibraryRuns:
         clock_target: CPU target whose clock kernel is timed after each turn, over periods as long
             as a run; empty for none.
         clocks: Those times, seconds.
+        has_tail: True if operators run after its programs, which are timed with them.
     """
 
     worker: Pool
@@ -59,15 +60,23 @@ class LibraryRuns:
     inputs: Path
     clock_target: str = ""
     clocks: list[float] = field(default_factory=list)
+    has_tail: bool = False
 
     def __call__(self, n_runs: int, outputs: str = "") -> Samples:
         """Run the library; see :class:`Runs`."""
-        request = NetworkRun(str(self.folder), str(self.inputs), outputs, n_runs)
-        secs: Samples = self.worker.call(
-            self.engine, "run_network", request, timeout_secs=_TIMEOUT_SECS
-        )
+        secs = self._run(n_runs, outputs)
         if n_runs and self.clock_target:
             self._read_clock(median(secs))
+        return secs
+
+    def _run(self, n_runs: int, outputs: str) -> Samples:
+        request = NetworkRun(str(self.folder), str(self.inputs), outputs, n_runs)
+        call: tuple[Any, ...] = (self.engine, "run_network", request)
+        if self.has_tail:
+            call = ("tuner.library.runs", "run_library", *vars(request).values())
+        secs: Samples = self.worker.call(
+            *call, timeout_secs=_TIMEOUT_SECS, returns=tuple[float, ...]
+        )
         return secs
 
     def _read_clock(self, period_secs: float) -> None:

@@ -99,7 +99,14 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
         write_arrays(padded_file, padded(described, inputs))
         peers, skipped = _open_peers(settings, request, model, file, stack, device)
         clock_target = described.target if device == "cpu" and described.clock_secs else ""
-        library = LibraryRuns(worker, settings.engine, folder.absolute(), padded_file, clock_target)
+        library = LibraryRuns(
+            worker,
+            settings.engine,
+            folder.absolute(),
+            padded_file,
+            clock_target,
+            has_tail=described.tail is not None,
+        )
         outputs = run_once(library, Path(scratch) / "library.npz") if peers else ()
         outputs = _cut(described, called, outputs)
         checks = [_check_outputs(described, outputs, peer, model) for peer in peers]
@@ -118,6 +125,7 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
             for peer, samples, check in zip(peers, peer_samples, checks, strict=True)
         ),
         skipped=tuple(skipped),
+        tail=described.tail.note if described.tail else "",
     )
 
 

@@ -7,6 +7,7 @@ from records.tasks import WeightedTask
 from tuner.errors import ModelError, RequestError
 from tuner.jobs.preparation import Prepared
 from tuner.library import manifest as manifests
+from tuner.networks.base import LoadedModel
 
 
 def check_out(out: Path) -> None:
@@ -36,7 +37,7 @@ def check_programs(networks: Sequence[Prepared]) -> None:
     by_shapes: dict[object, Mapping[str, manifests.InputValue]] = {}
     for network in networks:
         model = network.model
-        if (list(model.file.inputs), model.outputs) != (list(first.file.inputs), first.outputs):
+        if _values_of(model) != _values_of(first):
             raise RequestError(
                 f"{model.name} has other inputs or outputs than {first.name}; "
                 "a library holds one model for several shapes"
@@ -51,6 +52,11 @@ def check_programs(networks: Sequence[Prepared]) -> None:
             )
             raise ModelError(reason, field="input", code="input-shape")
         by_shapes[shapes] = model.values
+
+
+def _values_of(model: LoadedModel) -> tuple[object, ...]:
+    """Return the names of the inputs and outputs of a model, and of what its tail reads."""
+    return list(model.file.inputs), model.outputs, model.tail and model.tail.returned
 
 
 def check_complete(tasks: Mapping[str, WeightedTask], workloads: Collection[str]) -> None:

@@ -91,6 +91,8 @@ class Comparison:
         peers: The result of each peer.
         skipped: Peers that could have been compared with and were not.
         clock: Speed of the device's clock, relative to the one that the records refer to.
+        tail: The operators that run after the library and are timed with it, for people; empty
+            without them.
     """
 
     library_samples: Samples
@@ -103,6 +105,7 @@ class Comparison:
     peers: tuple[PeerResult, ...] = ()
     skipped: tuple[SkippedPeer, ...] = ()
     clock: float = 1.0
+    tail: str = ""
 
     @property
     def estimate_error(self) -> float | None:

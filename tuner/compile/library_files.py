@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from tuner.workers.pool import CallTimeout
 
 KIND = "library"
 _LINK_TIMEOUT_SECS = 1800.0
+_TAIL_TIMEOUT_SECS = 600.0
 
 
 @dataclass
@@ -118,8 +119,23 @@ class LibraryFiles:
                 raise WorkError(f"linking took longer than {_LINK_TIMEOUT_SECS:.0f} s") from error
             if manifests.MANIFEST in result.files:
                 raise MalformedAnswer("linking named the manifest, which is written here")
-            made.take(folder, result.files)
-        return result
+            tails = self._write_tails(made.path)
+            made.take(folder, {*result.files, *tails})
+        return replace(result, files=tuple(dict.fromkeys((*result.files, *tails))))
+
+    def _write_tails(self, folder: Path) -> list[str]:
+        """Have the worker write the operators that run after each program; return their files."""
+        names = _tail_names(self.networks)
+        for network, name in zip(self.networks, names, strict=True):
+            if name:
+                self.compiler.worker.call(
+                    "tuner.networks.worker",
+                    "write_tail",
+                    network.model.file,
+                    str(folder / name),
+                    timeout_secs=_TAIL_TIMEOUT_SECS,
+                )
+        return [name for name in names if name]
 
     def _describe(
         self, objects: SubgraphObjects, result: LinkResult, folder: Path
@@ -139,8 +155,11 @@ class LibraryFiles:
                     weights=program.weights,
                     calls=dict(program.calls),
                     values=dict(network.model.values),
+                    tail=tail,
                 )
-                for network, program in zip(self.networks, result.programs, strict=True)
+                for network, program, tail in zip(
+                    self.networks, result.programs, _tail_names(self.networks), strict=True
+                )
             ),
             weights=result.weights,
             subgraphs=tuple(
@@ -153,6 +172,7 @@ class LibraryFiles:
             kernel_calls=result.calls,
             pipeline=target.pipeline,
             buckets=self.buckets,
+            tail=first.model.tail,
         )
 
     def _subgraph(
@@ -179,10 +199,20 @@ def tasks_of(networks: Sequence[Prepared]) -> dict[str, WeightedTask]:
     return {task.workload_hash: task for network in networks for task in network.tasks}
 
 
+def _tail_names(networks: Sequence[Prepared]) -> list[str]:
+    """Return the name of the file of each network's tail; empty without one."""
+    return [
+        "" if network.model.tail is None else f"tail-{number}.onnx" if number else "tail.onnx"
+        for number, network in enumerate(networks)
+    ]
+
+
 def _check_outputs(networks: Sequence[Prepared], result: LinkResult) -> None:
     for network, program in zip(networks, result.programs, strict=True):
-        if program.n_outputs != len(network.model.outputs):
+        model = network.model
+        n_outputs = len(model.outputs if model.tail is None else model.tail.returned)
+        if program.n_outputs != n_outputs:
             raise WorkError(
                 f"the compiled network has {program.n_outputs} outputs, "
-                f"but the model has {len(network.model.outputs)}"
+                f"but the model has {n_outputs}"
             )

@@ -94,6 +94,9 @@ def check_padding(
     Raises:
         RequestError: If the model has no such mask.
     """
+    if model.largest.model.tail is not None:
+        problem = "the operators after the library would choose among the padding"
+        return _refused(Buckets(model.described(), {}, model.sums()), problem)
     cache, key = open_local(settings), _key(model)
     entry = cache.find(key)
     if entry is not None:

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tuner.compile.build_library import CachedLibrary, build_into_cache
 from tuner.context import Context, open_context
@@ -19,6 +19,7 @@ from tuner.jobs.preparation import prepare
 from tuner.jobs.requests import ModelRequest
 from tuner.library import manifest
 from tuner.library.manifest import Manifest
+from tuner.library.tails import with_tail
 from tuner.library.threads import set_threads
 from tuner.process_folder import shared_folder
 from tuner.settings import Settings, read_settings
@@ -153,8 +154,9 @@ def load(folder: Path) -> "Library":
     from tuner.engines.relax.network import Library
 
     forks.note_library()
-    set_threads(manifest.read(folder), None)
-    return Library(folder)
+    described = manifest.read(folder)
+    set_threads(described, None)
+    return cast("Library", with_tail(Library(folder), folder, described))
 
 
 def _check_engine(settings: Settings) -> None:

@@ -9,7 +9,7 @@ from tuner.build_cache.key_inputs import code_of, versions_of
 from tuner.build_cache.keys import Key
 from tuner.engines.base import ModelFile
 from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, ModelQuery, load_in
-from tuner.library.manifest import Source, values_of
+from tuner.library.manifest import Source, parse_tail, values_of
 from tuner.networks.base import LoadedModel
 from tuner.workers.pool import Pool
 
@@ -82,6 +82,7 @@ def _find(cache: Cache, key: Key) -> LoadedModel | None:
         notes=tuple(info["notes"]),
         source=Source(**info["source"]) if info["source"] else None,
         values=values_of(info["values"]),
+        tail=parse_tail(info["tail"]),
     )
 
 
@@ -98,6 +99,7 @@ def _add(cache: Cache, key: Key, loaded: LoadedModel) -> None:
         "notes": list(loaded.notes),
         "source": vars(loaded.source) if loaded.source else None,
         "values": dict(loaded.values),
+        "tail": vars(loaded.tail) if loaded.tail else None,
     }
     cache.remember(key, info)
 

@@ -142,6 +142,8 @@ def prepare(
             subject="splitting the network into tasks",
         )
         _check_names(extraction)
+        if model.tail is not None:
+            extraction = replace(extraction, notes=(model.tail.note, *extraction.notes))
         _rename(sessions, _renamed(sessions, limits, worker, settings.engine, extraction))
         with sessions.begin() as session:
             _store(session, network_id, target_id, settings.engine, extraction)

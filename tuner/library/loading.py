@@ -10,6 +10,7 @@ import numpy as np
 from tuner.errors import RequestError
 from tuner.library import manifest
 from tuner.library.bucketed_library import BucketedLibrary
+from tuner.library.tails import with_tail
 from tuner.library.threads import set_threads
 
 Array = np.ndarray[Any, Any]
@@ -69,5 +70,5 @@ def load(folder: Path, threads: int | None = None) -> Library:
         raise RequestError(
             f"{folder} was built by {engine}, which cannot load it here: {error}"
         ) from error
-    library = cast("Library", module.load(folder))
+    library = with_tail(cast("Library", module.load(folder)), folder, described)
     return library if described.buckets is None else BucketedLibrary(library, described.buckets)

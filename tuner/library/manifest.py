@@ -94,6 +94,7 @@ class Program:
         calls: Kernel calls by workload.
         values: Values of the model's inputs that are constants of the program, by name; of an
             input without elements, its shape.
+        tail: Name of the ONNX file of the operators that run after it; empty without a tail.
     """
 
     entry: str
@@ -102,6 +103,7 @@ class Program:
     weights: tuple[int, ...]
     calls: Mapping[str, int]
     values: Mapping[str, InputValue] = field(default_factory=dict)
+    tail: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,33 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Tail:
+    """The operators of a model that run after its program, as the data decide their shapes.
+
+    Attributes:
+        first: Operator that they begin with.
+        n_operators: Number of them.
+        n_all: Number of operators of the whole model.
+        returned: Names of the outputs of the program, in order.
+    """
+
+    first: str
+    n_operators: int
+    n_all: int
+    returned: tuple[str, ...]
+
+    @property
+    def note(self) -> str:
+        """The operators and the runtimes that run them, in words."""
+        share = self.n_operators / self.n_all
+        return (
+            f"{self.n_operators} of {self.n_all} operators ({share:.0%}), from {self.first} on, "
+            "are not compiled, because the data decide their shapes: ONNX Runtime runs them "
+            "after the library, or the reference evaluator of onnx where it is missing"
+        )
+
+
+@dataclass(frozen=True)
 class Manifest:
     """The description of a library.
 
@@ -135,6 +164,8 @@ class Manifest:
         clock_secs: Time of the engine's clock kernel to which the latencies of the records refer;
             None where there is none.
         clock_kernel: Name of that kernel; empty if an older tuner, with another one, built it.
+        outputs: Names of the outputs of a call, in order.
+        tail: The operators that run after the programs; None if all are compiled.
     """
 
     model_name: str
@@ -154,6 +185,12 @@ class Manifest:
     buckets: Buckets | None = None
     clock_secs: float | None = None
     clock_kernel: str = ""
+    tail: Tail | None = None
+
+    @property
+    def returned(self) -> tuple[str, ...]:
+        """Names of the outputs of the programs, in order, which a tail may read."""
+        return self.outputs if self.tail is None else self.tail.returned
 
     @property
     def inputs(self) -> Inputs:
@@ -251,6 +288,7 @@ def _parse(raw: dict[str, Any]) -> Manifest:
             "kernel_calls": tuple(KernelCall(**call) for call in raw.get("kernel_calls", ())),
             "source": Source(**raw["source"]) if raw.get("source") else None,
             "buckets": parse_buckets(raw["buckets"]) if raw.get("buckets") else None,
+            "tail": parse_tail(raw.get("tail")),
         }
     )
 
@@ -260,6 +298,11 @@ def _program(raw: dict[str, Any]) -> Program:
     values = values_of(raw.get("values", {}))
     weights = tuple(raw["weights"])
     return Program(**{**raw, "inputs": inputs, "weights": weights, "values": values})
+
+
+def parse_tail(raw: Mapping[str, Any] | None) -> Tail | None:
+    """Return the description of a tail as it is after a passage through JSON."""
+    return Tail(**{**raw, "returned": tuple(raw["returned"])}) if raw else None
 
 
 def values_of(raw: Mapping[str, Any]) -> dict[str, InputValue]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tuner.engines.base import ModelFile
-from tuner.library.manifest import InputValue, Source
+from tuner.library.manifest import InputValue, Source, Tail
 
 #: Largest ONNX model: the limit of protobuf.
 MAX_ONNX_BYTES = 2**31 - 1
@@ -18,7 +18,7 @@ PRECISIONS = ("float64", "float32", "float16", "bfloat16", "quantised")
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One input or output: fixed dimensions and the numpy name of the dtype."""
+    """One input or output: dimensions, -1 where data decide, and the numpy name of the dtype."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -37,6 +37,7 @@ class Network:
         outputs: Outputs by name, in the order of the model.
         notes: Changes made to the model and advice for the user, one sentence each.
         values: Values of the inputs that became constants, by name; a shape without elements.
+        tail: The operators of ``model`` that are not compiled; None if all are.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Network:
     outputs: dict[str, TensorSpec]
     notes: tuple[str, ...]
     values: Mapping[str, InputValue] = field(default_factory=dict)
+    tail: Tail | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class LoadedModel:
         notes: Changes made to the model.
         source: The model before it was cleaned; None if there is none, as in tests.
         values: Values of the inputs that became constants, by name; a shape without elements.
+        tail: The operators of ``model`` that are not compiled; None if all are.
     """
 
     name: str
@@ -70,6 +73,7 @@ class LoadedModel:
     notes: tuple[str, ...]
     source: Source | None = None
     values: Mapping[str, InputValue] = field(default_factory=dict)
+    tail: Tail | None = None
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,16 @@ def nodes_within(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
                 yield from nodes_within(inner)
 
 
+def reads_of(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the values that a node reads, those of its subgraphs included."""
+    yield from node.input
+    for item in node.attribute:
+        for graph in (item.g, *item.graphs):
+            yield from (info.name for info in graph.output)
+            for inner in graph.node:
+                yield from reads_of(inner)
+
+
 def count_uses(graph: onnx.GraphProto) -> Counter[str]:
     """Count the reads of each value by name, including reads as a graph output."""
     uses = Counter(output.name for output in graph.output)

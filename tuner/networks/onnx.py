@@ -30,6 +30,7 @@ from tuner.networks.shapes import Dims, fix_shapes
 from tuner.networks.simplifying import simplify
 from tuner.networks.subgraphs import separate_names
 from tuner.networks.sums import replace_sums
+from tuner.networks.tail import attach_tail, describe_tail, split_tail
 
 # Place in the C++ sources of onnx, with which the texts of failed assertions begin.
 _ASSERTION = re.compile(r"^\S+:\d+: \w+: Assertion `.*` failed: ")
@@ -87,26 +88,37 @@ def clean(
     separate_names(model.graph)
     refuse_random(model, with_branches=False)
     guard_random(model)
-    model, problems, rewritten = _rewrite(model)
+    model, tail, problems, rewritten = _rewrite(model, declared_outputs)
     refuse_random(model)
     refuse_loops(model)
     _restore_shapes(model, declared_outputs)
     unknown_shapes.refuse_branches(model)
     folded = fold_affine(model)
-    notes += (*problems, *_describe(before, _count_operators(model), folded))
+    described = None if tail is None else describe_tail(tail, model)
+    after = _count_operators(model) + _count_operators(tail or onnx.ModelProto())
+    notes += (*problems, *_describe(before, after, folded))
     notes += tuple(text.format(n) for text, n in rewritten.items() if n)
     specs = {info.name: _spec(info) for info in model.graph.input}
-    outputs = {info.name: _spec(info) for info in model.graph.output}
-    data = _serialise(model)
-    return Network(name, "onnx", data, network_hash(data, specs), specs, outputs, notes, values)
+    outputs = {info.name: _spec(info) for info in (tail or model).graph.output}
+    data = _serialise(model, tail)
+    sha256 = network_hash(data, specs)
+    return Network(name, "onnx", data, sha256, specs, outputs, notes, values, described)
 
 
-def _rewrite(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...], Counter[str]]:
+def _rewrite(
+    model: onnx.ModelProto, declared: Mapping[str, onnx.ValueInfoProto]
+) -> tuple[onnx.ModelProto, onnx.ModelProto | None, tuple[str, ...], Counter[str]]:
     """Replace what engines lack until nothing is left that can be replaced.
 
+    Args:
+        model: The model.
+        declared: Outputs by name as the model declares them; empty if they may be wrong.
+
     Returns:
-        The new model, the notes of its simplification, and the number of operators by note.
+        The new model, its tail, the notes of its simplification, and the number of operators by
+        note.
     """
+    tail: onnx.ModelProto | None = None
     rewritten = _replace_before_folding(model)
     model, problems = simplify(model)
     # What one of them leaves may be what another one needs.
@@ -118,10 +130,12 @@ def _rewrite(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...], 
         more_rewritten = _replace_before_folding(model)
         n_replaced = expand_operators(model, tables) + drop_empty_operands(model)
         if not n_inlined + n_bodies + more_rewritten.total() + n_replaced:
+            # Another runtime takes branches in the tail, instead of computing both.
+            tail = tail or split_tail(model, declared)
             # A condition may have become a constant until now.
             n_selected = select_branches(model)
             if not n_selected:
-                return model, problems, rewritten
+                return model, tail, problems, rewritten
             rewritten["computed both branches of {} choices by the data"] += n_selected
         rewritten += more_rewritten
         check_loops(model)
@@ -212,8 +226,8 @@ def _is_fixed(dims: Dims) -> bool:
     return dims is not None and all(isinstance(dim, int) for dim in dims)
 
 
-def _serialise(model: onnx.ModelProto) -> bytes:
-    """Serialise the parts of a model that its computation needs, in a fixed order."""
+def _serialise(model: onnx.ModelProto, tail: onnx.ModelProto | None = None) -> bytes:
+    """Serialise the parts of a model and its tail that they compute with, in a fixed order."""
     graph = model.graph
     for message in (model, graph, *graph.node, *graph.initializer, *graph.input, *graph.output):
         message.ClearField("doc_string")
@@ -231,6 +245,8 @@ def _serialise(model: onnx.ModelProto) -> bytes:
     del model.opset_import[:]
     model.opset_import.extend(copies)
     drop_unused_constants(graph)
+    if tail is not None:
+        attach_tail(model, _serialise(tail))
     check_size(model.ByteSize(), "the simplified model")
     data: bytes = model.SerializeToString(deterministic=True)
     return data
@@ -263,7 +279,8 @@ def _dims(info: onnx.ValueInfoProto) -> Dims:
 
 
 def _spec(info: onnx.ValueInfoProto) -> TensorSpec:
-    return TensorSpec(tuple(int(dim) for dim in _dims(info) or ()), _dtype(info))
+    dims = _dims(info) or ()
+    return TensorSpec(tuple(dim if isinstance(dim, int) else -1 for dim in dims), _dtype(info))
 
 
 def _dtype(info: onnx.ValueInfoProto) -> str:

@@ -1,7 +1,5 @@
 """Reasons why the shape of an output is unknown: the operators behind it, and what they read."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import onnx
 from onnx import TensorProto
@@ -9,11 +7,11 @@ from onnx import TensorProto
 from tuner.errors import ModelError
 from tuner.networks.foreign import is_foreign
 from tuner.networks.foreign import refusal as refuse_operators
-from tuner.networks.graph import Array, constant_readers, nodes_within
+from tuner.networks.graph import Array, constant_readers, reads_of
 
 _MAX_NAMED = 3
-# Operators that choose among their operands: how many they keep depends on values.
-_CHOOSING = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
+#: Operators that choose among their operands: how many they keep depends on values.
+CHOOSING = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
 
 
 def refusal(model: onnx.ModelProto, output: str) -> ModelError:
@@ -27,14 +25,14 @@ def refusal(model: onnx.ModelProto, output: str) -> ModelError:
         return ModelError(
             f"output {output!r} has no elements: export the model without it", code="not-a-tensor"
         )
-    lost = _first_unknown(model, output)
+    lost = first_unknown(model, output)
     branches = [node for node in lost if node.op_type == "If"]
     if branches:
         return _branch_refusal(model.graph, output, branches[0])
     foreign = [node for node in lost if is_foreign(node)]
     if foreign:
         return refuse_operators(model, foreign)
-    choosing = [node for node in lost if node.op_type in _CHOOSING]
+    choosing = [node for node in lost if node.op_type in CHOOSING]
     if choosing:
         return _choice_refusal(model.graph, output, choosing[0])
     described = [_describe(model.graph, node) for node in lost[:_MAX_NAMED]]
@@ -69,9 +67,9 @@ def _choice_refusal(graph: onnx.GraphProto, output: str, node: onnx.NodeProto) -
     constants = constant_readers(graph)
     operands = [repr(name) for name in node.input if name and name not in constants]
     return ModelError(
-        f"the size of output {output!r} depends on the data, among which {node.op_type} chooses: "
-        f"export the model up to its operands ({', '.join(operands)}), and apply {node.op_type} "
-        "to the outputs of the library",
+        f"the size of output {output!r} depends on the data, and nothing in front of "
+        f"{node.op_type} can be compiled: run the model in another runtime, or export the part "
+        f"that computes {', '.join(operands) or 'its operands'} with it",
         code="data-dependent-shape",
     )
 
@@ -125,7 +123,7 @@ def _whole(array: Array) -> int | None:
     return int(number) if np.isfinite(number) and int(number) == number else None
 
 
-def _first_unknown(model: onnx.ModelProto, output: str) -> list[onnx.NodeProto]:
+def first_unknown(model: onnx.ModelProto, output: str) -> list[onnx.NodeProto]:
     """Return the nodes before an output that have no fixed shape although their operands do."""
     graph = model.graph
     producers = {name: node for node in graph.node for name in node.output}
@@ -170,14 +168,5 @@ def _inputs_behind(graph: onnx.GraphProto, name: str) -> list[str]:
         names |= {value} & inputs
         node = producers.get(value)
         if node is not None and node.op_type not in ("Shape", "Size"):
-            pending += _read_by(node)
+            pending += reads_of(node)
     return sorted(names)
-
-
-def _read_by(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the values that a node reads, those of its branches included."""
-    yield from node.input
-    for item in node.attribute:
-        for graph in (item.g, *item.graphs):
-            for inner in nodes_within(graph):
-                yield from inner.input

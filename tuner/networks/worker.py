@@ -37,6 +37,7 @@ def load_model(
         notes=network.notes,
         source=source_of(reference, random_weights),
         values=network.values,
+        tail=network.tail,
     )
 
 
@@ -54,8 +55,18 @@ def describe_inputs(file: ModelFile) -> ModelFacts:
     import onnx
 
     from tuner.networks.input_values import describe_onnx
+    from tuner.networks.tail import with_tail
 
-    return describe_onnx(onnx.load(file.path))
+    return describe_onnx(with_tail(onnx.load(file.path)))
+
+
+def write_tail(file: ModelFile, path: str) -> None:
+    """Write the tail of a cleaned model as a file of its own."""
+    import onnx
+
+    from tuner.networks.tail import tail_of
+
+    Path(path).write_bytes(tail_of(onnx.load(file.path)))
 
 
 def _plain(specs: Mapping[str, TensorSpec]) -> dict[str, tuple[tuple[int, ...], str]]:

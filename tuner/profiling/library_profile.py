@@ -119,6 +119,7 @@ def profile_library(context: Context, folder: Path, request: ProfileRequest) -> 
             match(name, version, nodes.groups, call_secs, own) for name, version, own in peers
         ),
         nodes_problem=nodes.problem,
+        tail=described.tail.note if described.tail else "",
     )
     fingerprint = targets.fingerprint(described.target, dict(described.device))
     network = network_key(program.network, described.engine, described.pipeline)

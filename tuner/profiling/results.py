@@ -107,6 +107,7 @@ class LibraryProfile:
         n_threads: Threads of the library and of each peer.
         peers: Profiles of other runtimes.
         nodes_problem: Reason why the nodes of the calls are unknown; empty if they are not.
+        tail: The operators after the library, which are not profiled; empty without them.
     """
 
     model_name: str
@@ -119,6 +120,7 @@ class LibraryProfile:
     n_threads: int
     peers: tuple[PeerProfile, ...] = ()
     nodes_problem: str = ""
+    tail: str = ""
 
     def peer_secs(self, peer: PeerProfile) -> dict[str, float]:
         """Return the seconds that a peer takes for the same nodes, by workload, where known."""

@@ -211,31 +211,12 @@ def test_models_that_the_checker_refuses(tmp_path: Path) -> None:
         refuse(path, f"the ONNX checker refuses the model: .*{message}")
 
 
-def test_suppression_of_boxes_that_are_outputs_too(tmp_path: Path) -> None:
-    """The operator at the end is named with its operands, not what computes the boxes."""
-    nodes = [
-        helper.make_node("Split", ["data"], ["boxes", "rows"], axis=2),
-        helper.make_node("Reshape", ["rows", "flat"], ["scores"]),
-        helper.make_node("NonMaxSuppression", ["boxes", "scores", "n"], ["places"]),
-    ]
-    weights = {"flat": np.array([1, 4, 6]), "n": np.array([3])}
-    outputs = {"boxes": (1, 6, 4), "places": ("k", 3)}
-    proto = model(nodes, {"data": (1, 6, 8)}, outputs, weights)
-    (places,) = (info for info in proto.graph.output if info.name == "places")
-    places.type.tensor_type.elem_type = TensorProto.INT64
-
-    refuse(
-        save(proto, tmp_path / "m.onnx"),
-        r"size of output 'places'.*operands \('boxes', 'scores'\), and apply NonMaxSuppression",
-    )
-
-
 def test_an_output_without_a_fixed_shape(tmp_path: Path) -> None:
     """A shape that depends on the data is refused; an unknown operator is named as such."""
     node = helper.make_node("Compress", ["data", "mask"], ["y"])
     mask = {"mask": np.array([True, False])}
     proto = model([node], {"data": (2,)}, {"y": ("k",)}, mask)
-    refuse(save(proto, tmp_path / "m.onnx"), r"size of output 'y'.*Compress.*\('data'\), and apply")
+    refuse(save(proto, tmp_path / "m.onnx"), r"nothing in front of Compress")
 
     custom = helper.make_node("Foo", ["data"], ["y"], domain="com.acme")
     proto = model([custom], {"data": (2,)}, {"y": ("k",)})

@@ -6,10 +6,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from records import attempts, builds, jobs, submissions
-from records.models import Job, Network
+from records.models import Extraction, Job, Network
 from tests.tuner.cli.commands.test_bench import text_model
+from tests.tuner.networks.detectors import detector
 from tests.tuner.service.test_job_loader import kills, submit
 from tuner.client.downloads import unpack
 from tuner.context import Context
@@ -87,6 +89,37 @@ def test_a_model_with_buckets_is_one_library(context: Context, workers: LocalExe
     assert described.buckets is not None
     assert described.buckets.notes() == ("length: 1 to 8, padded to 4 or 8",)
     assert described.buckets.padding == {"mask": 0.0}
+
+
+def test_a_library_is_packed_with_its_tail(context: Context, workers: LocalExecutor) -> None:
+    """A submitted model with a suppression is split, tuned and built; the split says so."""
+    uploads = context.settings.data_dir / "uploads"
+    uploads.mkdir()
+    content = detector().SerializeToString()
+    sha256 = hashlib.sha256(content).hexdigest()
+    (uploads / f"{sha256}.onnx").write_bytes(content)
+    model = ModelRequest(f"upload:{sha256}.onnx", name="detector")
+    job_id = submit(context, TuneRequest((model,), TuneSpec(trials=0)))
+    loader = JobLoader(context, LIMITS, lambda _job, _activity: None)
+    assert loader.load(loader.claim(()) or Job()) is None
+    with context.sessions.begin() as session:
+        build_id = builds.request_build(session, job_id).id
+
+    assert asyncio.run(serve(context, workers))
+
+    with context.sessions() as session:
+        build = builds.get_build(session, build_id)
+        split = session.scalars(select(Extraction)).one()
+        assert any("from NonMaxSuppression on" in note for note in split.notes)
+    assert (build.state, build.message) == ("done", None)
+    archive = context.settings.data_dir / "archives" / str(build.archive)
+    (uploads / "lib").mkdir()
+    with archive.open("rb") as packed:
+        unpack(packed, uploads / "lib")
+    described = manifest.read(uploads / "lib")
+    manifest.verify(uploads / "lib", described)
+    assert "tail.onnx" in described.files
+    assert described.outputs == ("kept", "scores", "places")
 
 
 def test_a_build_that_three_processes_died_over_is_quarantined(

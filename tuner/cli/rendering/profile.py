@@ -120,6 +120,8 @@ def _advice(profile: LibraryProfile) -> list[str]:
     ]
     if profile.nodes_problem:
         lines.append(profile.nodes_problem)
+    if profile.tail:
+        lines.append(f"not profiled: {profile.tail}")
     overhead = profile.median_secs / profile.plain_secs - 1.0
     if overhead > _MAX_OVERHEAD:
         lines.append(

@@ -100,6 +100,7 @@ def build_as_json(report: BuildReport) -> dict[str, Any]:
         ],
         "buckets": asdict(manifest.buckets) if manifest.buckets else None,
         "subgraphs": [vars(subgraph) for subgraph in manifest.subgraphs],
+        "tail": asdict(manifest.tail) if manifest.tail else None,
         "files": dict(manifest.files),
         "stale": stale_records.as_json(report.stale),
     }
@@ -117,6 +118,9 @@ def show_build(report: BuildReport) -> None:
             console.print(line, highlight=False)
     for note in report.manifest.buckets.notes() if report.manifest.buckets else ():
         console.print(f"  {note}", highlight=False, markup=False, soft_wrap=True)
+    if report.manifest.tail is not None:
+        note = report.manifest.tail.note
+        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     if report.n_fallbacks:
         console.print("Fallbacks are slow: tune the network first.", style="yellow")
     if report.stale:

@@ -58,7 +58,7 @@ class Library:
     def __init__(self, folder: Path) -> None:
         described = manifest.read(folder)
         manifest.verify(folder, described)
-        self.outputs = tuple(described.outputs)
+        self.outputs = described.returned
         self.n_outputs = [call.n_outputs for call in described.kernel_calls]
         device = devices.find_device(described.target)
         module = tvm.runtime.load_module(str(folder / manifest.LIBRARY))

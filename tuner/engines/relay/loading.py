@@ -37,7 +37,7 @@ class Library:
 
     def __init__(self, folder: Path) -> None:
         described = manifest.read(folder)
-        self.outputs = tuple(described.outputs)
+        self.outputs = described.returned
         self.inputs = described.inputs
         self._programs = [program.inputs for program in described.programs]
         settings = read_settings({"engine": RELAY})

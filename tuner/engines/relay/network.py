@@ -56,7 +56,7 @@ class Library:
     def __init__(self, folder: Path) -> None:
         described = manifest.read(folder)
         manifest.verify(folder, described)
-        self.outputs = tuple(described.outputs)
+        self.outputs = described.returned
         self.programs = tuple(
             Program(program.inputs, _load(folder, program.entry)) for program in described.programs
         )

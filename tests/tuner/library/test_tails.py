@@ -1,0 +1,98 @@
+"""A library with a tail returns what the whole model returns."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tuner
+from tests.tuner.networks.detectors import detector, feeds
+from tests.tuner.networks.models import run
+from tuner.errors import RequestError
+from tuner.library import manifest
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a detector."""
+    path = tmp_path_factory.mktemp("detector") / "detector.onnx"
+    path.write_bytes(detector().SerializeToString())
+    return path
+
+
+@pytest.fixture(scope="module")
+def library(model: Path) -> Path:
+    """The detector, built without records."""
+    folder = model.with_suffix(".lib")
+    tuner.build(str(model), folder, data_dir=model.parent / "data")
+    return folder
+
+
+def test_all_outputs_are_those_of_the_model(
+    model: Path, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both runtimes compute the tail, for any number of boxes, and outputs keep their order."""
+    with monkeypatch.context() as context:
+        context.setitem(sys.modules, "onnxruntime", None)
+        slow = tuner.load(library)
+    for network in (tuner.load(library), slow):
+        assert network.outputs == ("kept", "scores", "places")
+        for limit in (0.5, 0.52, 2.0):
+            outputs = network(feeds(limit))
+
+            assert tuple(outputs) == network.outputs
+            expected = run(model.read_bytes(), feeds(limit))
+            for actual, one in zip(outputs.values(), expected, strict=True):
+                assert actual.shape == one.shape
+                np.testing.assert_allclose(actual, one, rtol=1e-4)
+
+
+def test_the_manifest_describes_the_tail_and_its_file(library: Path, tmp_path: Path) -> None:
+    """The outputs are those of a call; an altered file is refused."""
+    described = manifest.read(library)
+    assert described.outputs == ("kept", "scores", "places")
+    assert described.returned == ("scores", "boxes")
+    assert described.programs[0].tail == "tail.onnx"
+    assert set(described.files) > {"tail.onnx", "lib.so"}
+    assert manifest.parse(json.dumps(manifest.as_json(described)).encode(), "it") == described
+    copy = Path(shutil.copytree(library, tmp_path / "copy.lib"))
+    (copy / "tail.onnx").write_bytes(b"")
+
+    with pytest.raises(RequestError, match=r"tail\.onnx was altered"):
+        tuner.load(copy)
+
+
+def test_a_comparison_takes_all_outputs(model: Path, library: Path) -> None:
+    """Outputs without a fixed shape are compared too, and the tail is named."""
+    arrays = feeds()
+    result = tuner.evaluate(
+        library,
+        model=str(model),
+        against="onnxruntime",
+        arrays=arrays,
+        n_turns=1,
+        data_dir=model.parent / "data",
+    )
+
+    assert result.agrees
+    assert [output.name for output in result.peer("onnxruntime").outputs] == [
+        "kept",
+        "scores",
+        "places",
+    ]
+    assert "from NonMaxSuppression on" in result.tail
+
+
+def test_a_jitted_model_has_its_tail(model: Path) -> None:
+    """The library of a jitted function is called like any other."""
+    function = tuner.jit(model, data_dir=str(model.parent / "data"))
+
+    outputs = function(**feeds())
+
+    for actual, one in zip(outputs.values(), run(model.read_bytes(), feeds()), strict=True):
+        np.testing.assert_allclose(actual, one, rtol=1e-4)

@@ -1,0 +1,120 @@
+"""Libraries whose last operators, the tail, run in another runtime after the compiled program."""
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.errors import RequestError, summary
+from tuner.library.arrays import Array
+from tuner.library.threads import VARIABLE
+
+if TYPE_CHECKING:
+    from tuner.library.loading import Library
+    from tuner.library.manifest import Inputs, Manifest
+
+_LOG = logging.getLogger(__name__)
+_Run = Callable[[list[str], dict[str, Array]], list[Array]]
+
+
+class TailedLibrary:
+    """A library whose programs compute a part of the outputs, and what the tail reads.
+
+    Attributes:
+        inputs: Shape and dtype by input name, of the first program.
+        outputs: Names of the outputs, in order.
+        programs: Programs of the library, without the tail.
+    """
+
+    def __init__(self, library: "Library", folder: Path, described: "Manifest") -> None:
+        self.inputs: Inputs = library.inputs
+        self.outputs = described.outputs
+        self.programs: Any = getattr(library, "programs", ())
+        self._library = library
+        self._computed = [name for name in self.outputs if name not in described.returned]
+        names = dict.fromkeys(program.tail for program in described.programs)
+        tails = {name: _Tail(folder / name) for name in names}
+        self._tails = [(program.inputs, tails[program.tail]) for program in described.programs]
+
+    def __call__(
+        self, inputs: Mapping[str, Array] | None = None, **named: Array
+    ) -> dict[str, Array]:
+        """Run the network; see :class:`tuner.library.loading.Library`.
+
+        Raises:
+            RequestError: If the other runtime fails on what the program returns.
+        """
+        arrays = {**(inputs or {}), **named}
+        values = self._library(arrays)
+        tail = next(
+            tail
+            for program, tail in self._tails
+            if all(arrays[name].shape == shape for name, (shape, _) in program.items())
+        )
+        values |= tail.run(self._computed, {**arrays, **values})
+        return {name: values[name] for name in self.outputs}
+
+
+def with_tail(library: "Library", folder: Path, described: "Manifest") -> "Library":
+    """Return a loaded library with the tail of its model, if it has one.
+
+    Raises:
+        RequestError: If no runtime can load the tail.
+    """
+    return library if described.tail is None else TailedLibrary(library, folder, described)
+
+
+class _Tail:
+    """A tail in the runtime that is installed here."""
+
+    def __init__(self, file: Path) -> None:
+        self._inputs, self._run = _open_with_onnxruntime(file) or _open_with_onnx(file)
+
+    def run(self, outputs: list[str], values: Mapping[str, Array]) -> dict[str, Array]:
+        """Compute outputs from the inputs of the model and the values of its program."""
+        feeds = {name: values[name] for name in self._inputs}
+        try:
+            return dict(zip(outputs, self._run(outputs, feeds), strict=True))
+        except Exception as error:  # runtimes raise types of their own
+            raise RequestError(
+                f"the operators after the library failed: {summary(error)}"
+            ) from error
+
+
+def _open_with_onnxruntime(file: Path) -> tuple[list[str], _Run] | None:
+    """Load a tail into ONNX Runtime; None if it is not installed, or lacks an operator."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = int(os.environ[VARIABLE])
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # Its threads would spin on the cores that the next run of the program uses.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        session = onnxruntime.InferenceSession(
+            str(file), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:  # its own exception types are not part of its public API
+        _LOG.warning("ONNX Runtime cannot load %s: %s", file.name, summary(error))
+        return None
+    return [each.name for each in session.get_inputs()], session.run
+
+
+def _open_with_onnx(file: Path) -> tuple[list[str], _Run]:
+    try:
+        import onnx
+        from onnx.reference import ReferenceEvaluator
+
+        model = onnx.load(file)
+        evaluator = ReferenceEvaluator(model)
+    except Exception as error:  # of protobuf, or an operator that it does not know
+        raise RequestError(
+            f"{file.name}, the operators after the library, cannot be loaded: {summary(error)}; "
+            "install onnxruntime"
+        ) from error
+    _LOG.warning("the reference evaluator of onnx runs %s: onnxruntime is faster", file.name)
+    return [info.name for info in model.graph.input], evaluator.run
