@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Update, bindparam, case, or_, select, update
+from sqlalchemy import ColumnElement, bindparam, case, or_, select, update
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 
+from records.bulk import BulkSelect, BulkStatement
 from records.models import ImportedRound, JobFailure, Pick
 from records.upsert import built_once, table
 
@@ -50,6 +52,7 @@ class RecordTotals:
 
 
 _NAMES = tuple(field.name for field in fields(RecordTotals))
+_values_of = attrgetter(*_NAMES)
 
 
 # Every function updates rows in the order of their ids, so that two writers never deadlock.
@@ -57,13 +60,9 @@ def add_to_picks(session: Session, totals: Mapping[int, RecordTotals]) -> dict[i
     """Add totals to picks, by pick id; return the job and sequence number of each pick."""
     if not totals:
         return {}
-    rows = [
-        {"of_pick": pick_id, **{f"more_{name}": getattr(totals[pick_id], name) for name in _NAMES}}
-        for pick_id in sorted(totals)
-    ]
-    session.execute(_ADD_TO_PICK, rows)
-    refs = session.execute(_PICK_REFS, {"pick_ids": list(totals)})
-    return {row[0]: PickRef(*row[1:]) for row in refs}
+    pick_ids = sorted(totals)
+    _ADD_TO_PICK.execute(session, [(id_, *_values_of(totals[id_])) for id_ in pick_ids])
+    return {row[0]: PickRef(*row[1:]) for row in _PICK_REFS.execute(session, pick_ids)}
 
 
 def add_to_imported(session: Session, totals: Mapping[int, RecordTotals]) -> None:
@@ -94,12 +93,13 @@ def _summed(
     return values | {"best_secs": case((is_better, best), else_=model.best_secs)}
 
 
-def _add_to_pick() -> Update:
+def _add_to_pick() -> BulkStatement:
     columns = table(Pick).c
     more = {name: bindparam(f"more_{name}", type_=columns[name].type) for name in _NAMES}
     # A trial is progress: only the present attempt is left.
     values = _summed(Pick, more) | {"attempts": 1}
-    return update(table(Pick)).where(columns.id == bindparam("of_pick")).values(values)
+    statement = update(table(Pick)).where(columns.id == bindparam("of_pick")).values(values)
+    return BulkStatement(statement, ("of_pick", *(f"more_{name}" for name in _NAMES)))
 
 
 def _add_on_conflict(insert: postgresql.Insert) -> postgresql.Insert:
@@ -119,6 +119,5 @@ def _count_on_conflict(insert: postgresql.Insert) -> postgresql.Insert:
 _upsert_imported = built_once(ImportedRound, _add_on_conflict)
 _upsert_failure = built_once(JobFailure, _count_on_conflict)
 _ADD_TO_PICK = _add_to_pick()
-_PICK_REFS = select(Pick.id, Pick.job_id, Pick.sequence).where(
-    Pick.id.in_(bindparam("pick_ids", expanding=True))
-)
+_PICK = table(Pick).c
+_PICK_REFS = BulkSelect(select(_PICK.id, _PICK.job_id, _PICK.sequence), _PICK.id)

@@ -11,9 +11,10 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningInsert
 
+from records.bulk import BulkInsert
 from records.errors import NoSuchRow, NoValidRecord
 from records.models import BestRecord, MeasureRecord
-from records.upsert import built_once, insert, table
+from records.upsert import insert, table
 
 # Characters at the beginning of a trace, in which it names its variant.
 HEAD_CHARS = 64
@@ -54,10 +55,9 @@ def offer(session: Session, offers: Sequence[Offer]) -> set[int]:
     if not offers:
         return set()
     best_ids: set[int] = set()
-    for disturbed, upsert in ((False, _upsert_best), (True, _insert_best)):
-        rows = [_columns(one) for one in sorted(offers) if one.disturbed is disturbed]
-        if rows:
-            best_ids |= set(session.scalars(upsert(session), rows))
+    for disturbed, upsert in ((False, _UPSERT_BEST), (True, _INSERT_BEST)):
+        rows = [one[:-1] for one in sorted(offers) if one.disturbed is disturbed]
+        best_ids.update(record_id for (record_id,) in upsert.execute(session, rows))
     return best_ids
 
 
@@ -185,10 +185,6 @@ def latency_of(record: MeasureRecord) -> float:
     return math.inf if record.latency is None else record.latency
 
 
-def _columns(offered: Offer) -> dict[str, object]:
-    return {name: value for name, value in offered._asdict().items() if name != "disturbed"}
-
-
 def _new_values(stmt: postgresql.Insert) -> dict[str, object]:
     return {name: stmt.excluded[name] for name in ("record_id", "latency", "confirmed")}
 
@@ -208,5 +204,6 @@ def _replace_none(stmt: postgresql.Insert) -> ReturningInsert[int]:
     )
 
 
-_upsert_best = built_once(BestRecord, _replace_slower)
-_insert_best = built_once(BestRecord, _replace_none)
+_COLUMNS = Offer._fields[:-1]
+_UPSERT_BEST = BulkInsert(BestRecord, _COLUMNS, _replace_slower)
+_INSERT_BEST = BulkInsert(BestRecord, _COLUMNS, _replace_none)

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
+from records.bulk import BulkSelect, BulkStatement
 from records.errors import NoSuchRow
 from records.models import Event, Job, JobStatus, now
 from records.text import storable
@@ -67,25 +68,20 @@ def add_events(session: Session, new: Sequence[NewEvent]) -> list[int]:
     numbers = [next(last[event.job_id]) for event in new]
     at = now()
     rows = [
-        {
-            "job_id": event.job_id,
-            "sequence": number,
-            "kind": event.kind,
-            "data": finite(event.data),
-            "created": at,
-        }
-        for event, number in zip(new, numbers, strict=True)
+        (job_id, number, kind, finite(data), at)
+        for (job_id, kind, data), number in zip(new, numbers, strict=True)
     ]
-    session.execute(_APPEND, rows)
+    _APPEND.execute(session, rows)
     return numbers
 
 
 def _reserve(session: Session, counts: Mapping[int, int]) -> dict[int, Iterator[int]]:
     """Reserve the given number of sequence numbers of each job, in ascending order."""
     # Jobs are updated in the order of their ids, so that two writers never deadlock.
-    rows = [{"of_job": job_id, "n_new": counts[job_id]} for job_id in sorted(counts)]
-    session.execute(_ADD_TO_COUNT, rows)
-    ends = {row.id: row.n_events for row in session.execute(_LAST, {"job_ids": list(counts)})}
+    at = now()
+    rows = [(job_id, counts[job_id], at) for job_id in sorted(counts)]
+    _ADD_TO_COUNT.execute(session, rows)
+    ends: dict[int, int] = dict(_LAST.execute(session, list(counts)))
     for job_id in counts:
         if job_id not in ends:
             raise NoSuchRow(f"no job {job_id}")
@@ -144,13 +140,12 @@ def finite(value: Any) -> Any:
 
 
 _PLAIN = (int, bool, type(None))
-_APPEND = table(Event).insert()
+_APPEND = BulkStatement(table(Event).insert(), ("job_id", "sequence", "kind", "data", "created"))
 _JOB = table(Job)
-_ADD_TO_COUNT = (
+_ADD_TO_COUNT = BulkStatement(
     update(_JOB)
     .where(_JOB.c.id == bindparam("of_job"))
-    .values(n_events=_JOB.c.n_events + bindparam("n_new"))
+    .values(n_events=_JOB.c.n_events + bindparam("n_new")),
+    ("of_job", "n_new", "updated"),
 )
-_LAST = select(_JOB.c.id, _JOB.c.n_events).where(
-    _JOB.c.id.in_(bindparam("job_ids", expanding=True))
-)
+_LAST = BulkSelect(select(_JOB.c.id, _JOB.c.n_events), _JOB.c.id)

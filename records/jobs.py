@@ -8,6 +8,7 @@ from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.orm import Session
 
 from records import access, events
+from records.bulk import BulkSelect
 from records.errors import NoSuchRow
 from records.models import Job, JobState, NetworkTask, Task
 from records.text import storable
@@ -145,8 +146,7 @@ def get_job(session: Session, job_id: int) -> Job:
 
 def standings(session: Session, job_ids: Sequence[int]) -> dict[int, JobStanding]:
     """Return the present standing of each job that exists, by id."""
-    rows = session.execute(_STANDINGS, {"job_ids": job_ids})
-    return {row[0]: JobStanding(*row) for row in rows}
+    return {row[0]: JobStanding(*row) for row in _STANDINGS.execute(session, job_ids)}
 
 
 def set_virtual_secs(session: Session, job_id: int, secs: float) -> Job:
@@ -293,16 +293,10 @@ def locked(session: Session, job_id: int) -> Job:
     return job
 
 
-_STANDINGS = select(
-    Job.id,
-    Job.state,
-    Job.budget_trials,
-    Job.budget_secs,
-    Job.spent_secs,
-    Job.priority,
-    Job.virtual_secs,
-    Job.request,
-).where(Job.id.in_(bindparam("job_ids", expanding=True)))
+_JOB = table(Job).c
+_STANDINGS = BulkSelect(
+    select(_JOB.id, *[_JOB[name] for name in JobStanding._fields if name != "job_id"]), _JOB.id
+)
 _SET_VIRTUAL_SECS = (
     update(table(Job))
     .where(table(Job).c.id == bindparam("of_job"))

@@ -5,7 +5,6 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, func, or_, select
@@ -14,16 +13,16 @@ from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningInsert
 
 from records import aggregates, bests, events
+from records.bulk import BulkInsert, BulkStatement
 from records.models import MeasureFeature, MeasureRecord, Pick, Task, now
 from records.text import storable
-from records.upsert import built_once, table
+from records.upsert import table
 
 # Columns of a record and its features, by name; the id is added when the row is stored.
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class NewRecord:
+class NewRecord(NamedTuple):
     """A spent trial: either ``run_secs`` or ``error_kind`` is given, never both.
 
     Attributes:
@@ -210,7 +209,7 @@ def own_trials(session: Session, job_id: int) -> dict[int, int]:
 
 
 def _columns(new: NewRecord) -> Row:
-    values = vars(new) | {"latency": None}
+    values = new._asdict() | {"latency": None}
     if new.run_secs is not None:
         values["run_secs"] = _durations(new.run_secs)
         values["latency"] = latency_of(values["run_secs"], new.clock_factor)
@@ -243,12 +242,11 @@ def _durations(samples: Sequence[float]) -> list[float]:
 
 def _insert(session: Session, rows: Sequence[Row]) -> list[Row | None]:
     """Insert the rows that are new, and return each of them with its id."""
-    if len(rows) > 1:
-        # Two writers of the same traces in different orders would deadlock.
+    if len(rows) > 1 and session.get_bind().dialect.name != "sqlite":
+        # Two writers of the same traces in different orders would deadlock; SQLite has one.
         session.execute(_LOCK_TASKS, {"task_ids": list({row["task_id"] for row in rows})})
-    columns = [{name: row[name] for name in row if name != "features"} for row in rows]
-    inserted = session.execute(_insert_new(session), columns) if rows else ()
-    ids = {(row.task_id, row.trace_hash): row.id for row in inserted}
+    inserted = _INSERT_NEW.execute(session, [tuple(map(row.get, _COLUMNS)) for row in rows])
+    ids = {(task_id, trace_hash): record_id for task_id, trace_hash, record_id in inserted}
     # The first of several equal rows takes the id; the others are duplicates.
     record_ids = [ids.pop((row["task_id"], row["trace_hash"]), None) for row in rows]
     return [
@@ -258,13 +256,8 @@ def _insert(session: Session, rows: Sequence[Row]) -> list[Row | None]:
 
 
 def _add_features(session: Session, trials: Sequence[Row]) -> None:
-    rows = [
-        {"record_id": trial["id"], "features": trial["features"]}
-        for trial in trials
-        if trial["features"] is not None
-    ]
-    if rows:
-        session.execute(_INSERT_FEATURES, rows)
+    rows = [(trial["id"], trial["features"]) for trial in trials if trial["features"] is not None]
+    _INSERT_FEATURES.execute(session, rows)
 
 
 def _add_to_totals(session: Session, trials: Sequence[Row]) -> dict[int, aggregates.PickRef]:
@@ -338,8 +331,9 @@ def _unless_duplicate(insert: postgresql.Insert) -> ReturningInsert[int, str, in
 
 # Statements are built once: building takes longer than the database takes to answer.
 _RECORD = table(MeasureRecord).c
-_insert_new = built_once(MeasureRecord, _unless_duplicate)
-_INSERT_FEATURES = table(MeasureFeature).insert()
+_COLUMNS = tuple(column.name for column in table(MeasureRecord).columns if column.name != "id")
+_INSERT_NEW = BulkInsert(MeasureRecord, _COLUMNS, _unless_duplicate)
+_INSERT_FEATURES = BulkStatement(table(MeasureFeature).insert(), ("record_id", "features"))
 _LOCK_TASKS = (
     select(Task.id)
     .where(Task.id.in_(bindparam("task_ids", expanding=True)))

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import null, or_, select
 from sqlalchemy.orm import Session
@@ -11,9 +10,8 @@ from sqlalchemy.orm import Session
 from records.models import ImportedRound, Pick
 
 
-@dataclass(frozen=True)
-class RoundResult:
-    """The result of one round on a task.
+class RoundResult(NamedTuple):
+    """The result of one round on a task; a tuple, because every trial makes a new one.
 
     Attributes:
         pick_id: Pick that paid for the round; None for records that no pick paid for.
@@ -75,4 +73,4 @@ def _totals(model: type[Pick | ImportedRound]) -> tuple[Any, ...]:
 def _append(rounds: list[RoundResult], result: RoundResult) -> None:
     """Append a round, carrying a better latency of earlier rounds over."""
     before = rounds[-1].best_secs if rounds else math.inf
-    rounds.append(replace(result, best_secs=min(before, result.best_secs)))
+    rounds.append(result._replace(best_secs=min(before, result.best_secs)))

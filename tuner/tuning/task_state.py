@@ -3,7 +3,7 @@
 import math
 from bisect import insort
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -151,7 +151,7 @@ def _with_running_best(rounds: Sequence[RoundResult], latency: float) -> list[Ro
     best, history = math.inf, []
     for result in rounds:
         best = min(best, result.best_secs)
-        history.append(replace(result, best_secs=max(best, lowest)))
+        history.append(result._replace(best_secs=max(best, lowest)))
     return history
 
 

@@ -5,7 +5,6 @@ of other processes, such as imports or another coordinator on the same tasks, ar
 second, and everything is read again from time to time.
 """
 
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import jobs, measure_records
-from records.aggregates import RecordTotals
+from records.aggregates import TIMEOUTS
 from records.errors import NoSuchRow
 from records.measure_records import NewRecord, StoredRecord
 from records.models import Job, Pick
@@ -309,17 +308,17 @@ class TaskStateCache:
 
 
 def _with_trial(before: RoundResult, new: NewRecord, record: StoredRecord) -> RoundResult:
-    """Return the result of a round with one trial more."""
-    total = RecordTotals(
-        before.n_trials, before.n_failed, before.n_timeouts, before.best_secs, before.run_secs
-    )
-    total.add({"error_kind": new.error_kind, "verified": new.verified, "latency": record.latency})
+    """Return the result of a round with one trial more, as the totals in its row have it."""
+    pick_id, n_trials, n_failed, best_secs, secs, run_secs, n_timeouts = before
+    latency = record.latency
+    if new.verified and latency is not None:
+        best_secs = min(best_secs, latency)
     return RoundResult(
-        pick_id=before.pick_id,
-        n_trials=total.n_measured,
-        n_failed=total.n_failed,
-        best_secs=math.inf if total.best_secs is None else total.best_secs,
-        secs=before.secs,
-        run_secs=total.run_secs,
-        n_timeouts=total.n_timeouts,
+        pick_id,
+        n_trials + 1,
+        n_failed + (new.error_kind is not None),
+        best_secs,
+        secs,
+        run_secs + (latency or 0.0),
+        n_timeouts + (new.error_kind in TIMEOUTS),
     )
