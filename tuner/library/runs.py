@@ -2,11 +2,14 @@
 
 import time
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuner.library import manifest
 from tuner.library.arrays import read_arrays, write_arrays
-from tuner.library.loading import load
+from tuner.library.tails import with_tail
+from tuner.library.threads import set_threads
 
 if TYPE_CHECKING:
     from tuner.library.loading import Library
@@ -41,4 +44,9 @@ def run_library(folder: str, inputs: str, outputs: str, n_runs: int) -> tuple[fl
 
 @lru_cache(maxsize=1)
 def _loaded(folder: str) -> "Library":
-    return load(Path(folder))
+    """Load a library into this process, which is one of the engine, by its module ``network``."""
+    path = Path(folder)
+    described = manifest.read(path)
+    set_threads(described, None)
+    network = import_module(".".join([*described.engine.split(".")[:-1], "network"]))
+    return with_tail(network.Library(path), path, described)

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import tuner
 from tests.tuner.networks.detectors import detector, feeds
+from tests.tuner.networks.models import model as small_model
 from tests.tuner.networks.models import run
 from tuner.errors import RequestError
 from tuner.library import manifest
@@ -86,6 +88,29 @@ def test_a_comparison_takes_all_outputs(model: Path, library: Path) -> None:
         "places",
     ]
     assert "from NonMaxSuppression on" in result.tail
+
+
+def test_buckets_take_exact_sizes(tmp_path: Path, model: Path) -> None:
+    """Each program has a tail of its own, which padding would reach."""
+    nodes = [
+        helper.make_node("Relu", ["data"], ["positive"]),
+        helper.make_node("NonZero", ["positive"], ["places"]),
+        helper.make_node("Cast", ["places"], ["y"], to=1),
+    ]
+    proto = small_model(nodes, {"data": ("n", 3)}, {"y": (2, "k")})
+    path = tmp_path / "small.onnx"
+    path.write_bytes(proto.SerializeToString())
+    folder = tmp_path / "small.lib"
+    tuner.build(str(path), folder, buckets={"n": [2, 4]}, data_dir=model.parent / "data")
+
+    network = tuner.load(folder)
+
+    for n in (2, 4):
+        data = np.random.default_rng(n).standard_normal((n, 3)).astype("float32")
+        (expected,) = run(path.read_bytes(), {"data": data})
+        np.testing.assert_array_equal(network(data=data)["y"], expected)
+    with pytest.raises(ValueError, match="would choose among the padding"):
+        network(data=np.zeros((3, 3), "float32"))
 
 
 def test_a_jitted_model_has_its_tail(model: Path) -> None:

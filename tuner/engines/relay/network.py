@@ -61,6 +61,18 @@ class Library:
             Program(program.inputs, _load(folder, program.entry)) for program in described.programs
         )
 
+    @property
+    def inputs(self) -> manifest.Inputs:
+        """Shape and dtype by input name, of the first program."""
+        return self.programs[0].inputs
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run the network on an array for each input; return an array for each output."""
+        program = self.program_for({name: array.shape for name, array in inputs.items()})
+        program.copy_inputs(inputs)
+        program.run()
+        return dict(zip(self.outputs, program.fetch(), strict=True))
+
     def program_for(self, shapes: Mapping[str, tuple[int, ...]]) -> Program:
         """Return the program for inputs of these shapes.
 
