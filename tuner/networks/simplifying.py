@@ -3,11 +3,13 @@
 import contextlib
 import io
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import onnx
 
 from tuner.errors import summary
-from tuner.networks.graph import constant_readers, nodes_within
+from tuner.networks.graph import attribute, constant_readers, nodes_within
 from tuner.networks.weight_folding import fold_weights
 from tuner.networks.weights import is_degenerate
 
@@ -16,6 +18,7 @@ _REPLACED_FUSIONS = [
     f"Fusion{layer}{step}" for layer in ("Conv", "ConvTranspose") for step in ("BN", "Mul", "Add")
 ]
 _LARGE = 1 << 16
+_INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 #: Positions of the operands whose values nothing but the kernels needs.
 _WEIGHTS = {
     "Add": (0, 1),
@@ -42,6 +45,17 @@ def simplify(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
         The new model, with ``value_info`` and output shapes where they can be inferred, and a note
         if onnxslim failed and the graph is unchanged.
     """
+    notes: tuple[str, ...] = ()
+    while True:
+        n_nodes = len(model.graph.node)
+        model, problems = _simplify_once(model)
+        notes = tuple(dict.fromkeys((*notes, *problems)))
+        # onnxslim gives up after ten turns, and shapes that a layer pads by take one each.
+        if problems or len(model.graph.node) >= n_nodes or not _waits_for_constants(model.graph):
+            return model, notes
+
+
+def _simplify_once(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     # With equal placeholder weights, different layers would be merged as duplicates.
     skipped = ["subexpression_elimination", "weight_tying"] if is_degenerate(model) else None
     fold_weights(model.graph)
@@ -57,6 +71,23 @@ def simplify(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     # Indices that are constant by now.
     fold_weights(model.graph)
     return model, notes
+
+
+def _waits_for_constants(graph: onnx.GraphProto) -> bool:
+    """Return whether a shape is unknown while an operator reads nothing but constants."""
+    values = (*graph.value_info, *graph.output)
+    known = {value.name for value in values if _has_known_shape(value)}
+    if all(name in known for node in graph.node for name in node.output if name):
+        return False
+    constants = constant_readers(graph)
+    return any(
+        node.input and all(name in constants for name in node.input if name) for node in graph.node
+    )
+
+
+def _has_known_shape(value: onnx.ValueInfoProto) -> bool:
+    tensor = value.type.tensor_type
+    return tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
 
 
 def _drop_repeated_names(graph: onnx.GraphProto) -> None:
@@ -84,7 +115,7 @@ def _slim(
         copy = onnx.ModelProto()
         copy.CopyFrom(model)
         try:
-            with contextlib.redirect_stdout(io.StringIO()):
+            with contextlib.redirect_stdout(io.StringIO()), _without_float_lengths():
                 slimmed = onnxslim.slim(
                     copy, skip_fusion_patterns=patterns, skip_optimizations=skipped
                 )
@@ -95,6 +126,34 @@ def _slim(
         else:
             return slimmed, ()
     return model, (f"onnxslim could not simplify the graph: {problem}",)
+
+
+@contextlib.contextmanager
+def _without_float_lengths() -> Iterator[None]:
+    """Keep onnxslim from computing lengths with floats, whose quotients it rounds down.
+
+    A padding of ``ceil(length / stride)`` would be wrong; folding computes it with ONNX Runtime.
+    """
+    from onnxslim.core.shape_inference.registry import SHAPE_HANDLERS
+
+    handler = SHAPE_HANDLERS["Cast"]
+    SHAPE_HANDLERS["Cast"] = _WholeCasts(handler)
+    try:
+        yield
+    finally:
+        SHAPE_HANDLERS["Cast"] = handler
+
+
+class _WholeCasts:
+    """The inference of onnxslim for ``Cast``, without the values of casts to floats."""
+
+    def __init__(self, handler: Any) -> None:
+        self._handler = handler
+
+    def infer_shape(self, node: onnx.NodeProto, context: Any) -> None:
+        """Pass the values of a tensor on that remain whole numbers."""
+        if attribute(node, "to", 0) in _INTEGERS:
+            self._handler.infer_shape(node, context)
 
 
 def _check(slimmed: onnx.ModelProto, model: onnx.ModelProto) -> None:
