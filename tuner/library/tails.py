@@ -25,6 +25,7 @@ class TailedLibrary:
         inputs: Shape and dtype by input name, of the first program.
         outputs: Names of the outputs, in order.
         programs: Programs of the library, without the tail.
+        tail_runtime: Package that runs the tail, ``onnxruntime`` or ``onnx``.
     """
 
     def __init__(self, library: "Library", folder: Path, described: "Manifest") -> None:
@@ -35,6 +36,9 @@ class TailedLibrary:
         self._computed = [name for name in self.outputs if name not in described.returned]
         names = dict.fromkeys(program.tail for program in described.programs)
         tails = {name: _Tail(folder / name) for name in names}
+        self.tail_runtime = next(iter(tails.values())).runtime
+        if described.tail is not None:
+            _LOG.info("%s runs the tail: %s", self.tail_runtime, described.tail.note)
         self._tails = [(program.inputs, tails[program.tail]) for program in described.programs]
 
     def __call__(
@@ -69,7 +73,9 @@ class _Tail:
     """A tail in the runtime that is installed here."""
 
     def __init__(self, file: Path) -> None:
-        self._inputs, self._run = _open_with_onnxruntime(file) or _open_with_onnx(file)
+        opened = _open_with_onnxruntime(file)
+        self.runtime = "onnxruntime" if opened else "onnx"
+        self._inputs, self._run = opened or _open_with_onnx(file)
 
     def run(self, outputs: list[str], values: Mapping[str, Array]) -> dict[str, Array]:
         """Compute outputs from the inputs of the model and the values of its program."""

@@ -15,6 +15,7 @@ from tests.tuner.networks.models import model as small_model
 from tests.tuner.networks.models import run
 from tuner.errors import RequestError
 from tuner.library import manifest
+from tuner.library.tails import TailedLibrary
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -42,7 +43,11 @@ def test_all_outputs_are_those_of_the_model(
     with monkeypatch.context() as context:
         context.setitem(sys.modules, "onnxruntime", None)
         slow = tuner.load(library)
-    for network in (tuner.load(library), slow):
+    fast = tuner.load(library)
+    assert isinstance(slow, TailedLibrary)
+    assert isinstance(fast, TailedLibrary)
+    assert (fast.tail_runtime, slow.tail_runtime) == ("onnxruntime", "onnx")
+    for network in (fast, slow):
         assert network.outputs == ("kept", "scores", "places")
         for limit in (0.5, 0.52, 2.0):
             outputs = network(feeds(limit))
