@@ -16,7 +16,7 @@ from tuner.engines.relax.converters.elementwise import (
     fold_with,
 )
 from tuner.engines.relax.converters.recurrent import converter_of
-from tuner.engines.relax.converters.regions import convert_roi_align
+from tuner.engines.relax.converters.regions import convert_grid_sample, convert_roi_align
 from tuner.engines.relax.converters.resize import convert_resize, convert_upsample
 
 #: Converter by name of the operator: builder, inputs, attributes and opset to an expression.
@@ -24,6 +24,7 @@ CONVERTERS: dict[str, Callable[[Any, Any, dict[str, Any], int], Any]] = {
     "Clip": convert_clip,
     "Einsum": convert_einsum,
     "GRU": converter_of("GRU"),
+    "GridSample": convert_grid_sample,
     "LSTM": converter_of("LSTM"),
     "Max": fold_with(relax.op.maximum),
     "Mean": convert_mean,

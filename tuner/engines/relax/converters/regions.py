@@ -1,13 +1,26 @@
-"""Converter of RoiAlign: TVM's operator for averages, a kernel of its own for maxima."""
+"""Converters of operators that sample pictures: GridSample and RoiAlign.
+
+RoiAlign is TVM's operator for averages, and a kernel of its own for maxima.
+"""
 
 from typing import Any
 
 from tvm import relax, te, tirx
+from tvm.relax.frontend.onnx import onnx_frontend
 
 from tuner.engines.relax.converters.operands import as_text
 
 # Version from which the centres of pixels lie at halves unless the attribute says otherwise.
 _HALVES = 16
+
+
+def convert_grid_sample(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Convert GridSample; TVM's kernel would give the data the type of the grid."""
+    data, grid = inputs
+    if grid.ty.dtype != data.ty.dtype:
+        grid = builder.normalize(relax.op.astype(grid, str(data.ty.dtype)))
+    convert = onnx_frontend.GridSample.get_converter(opset)
+    return convert(builder, [data, grid], attrs, [{}, {}])
 
 
 def convert_roi_align(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
