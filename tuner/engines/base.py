@@ -141,15 +141,15 @@ class DevicePeaks:
         cache_bytes: Size of the last-level cache.
         cache_bandwidth: Bytes per second that are read from the last-level cache.
         memory_bandwidth: Bytes per second that are read from memory.
-        retention_secs: Time after which reading the last-level cache takes a quarter longer,
-            because others use it, too.
+        weights_kept_secs: Time for which the last-level cache keeps the weights of a kernel. Then
+            reading them takes a quarter longer, because others use the cache, too.
     """
 
     flops: Mapping[str, float]
     cache_bytes: int
     cache_bandwidth: float
     memory_bandwidth: float
-    retention_secs: float
+    weights_kept_secs: float
 
 
 @dataclass(frozen=True)

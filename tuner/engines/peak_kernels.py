@@ -29,12 +29,13 @@ _N_SAMPLES, _N_MEMORY_SAMPLES = 5, 3
 _MAX_DISTURBED = 150
 _LINE_BYTES, _LINES_PER_STEP = 64, 8
 _MAX_BUFFER_BYTES = 2**29
-# Bytes of which it is found out how long the last-level cache keeps them, and the times tried,
-# the samples of each, and the answer if all were too short.
-_KEPT_BYTES = 2**25
+# Bytes of which it is found out how long the last-level cache keeps them, at least: as many as the
+# weights of a large kernel. Of a cache that others share, half may be more than one gets at all.
+# The times tried, the samples of each, and the answer if all were too short.
+_KEPT_BYTES = 2**22
 _WAITS_SECS = (0.002, 0.003, 0.004, 0.006, 0.008, 0.012, 0.016, 0.032, 0.064)
-_N_WAITS = 7
-_MAX_RETENTION_SECS = 10.0
+_N_WAITS = 11
+_MAX_KEPT_SECS = 10.0
 # Slow-down from which a part is read from memory, and least one of memory that tells it from the
 # cache.
 _SLOW_DOWN, _MIN_DIFFERENCE = 1.25, 1.5
@@ -97,7 +98,9 @@ def measure(build: Callable[[PeakKernel], Run]) -> DevicePeaks:
     cached = min(4 * caches.get(2, 0) * n_cores, last // 2)
     uncached = min(max(4 * last, 2**27), _MAX_BUFFER_BYTES)
     memory_bandwidth = rate(_read(n_cores, uncached, n_passes=1, n_samples=_N_MEMORY_SAMPLES))
-    kept = _read(n_cores, min(_KEPT_BYTES, last // 2), n_passes=1, n_samples=1)
+    # Twice the private caches, so that every line of it is read from the last one.
+    n_kept = max(_KEPT_BYTES, 2 * caches.get(2, 0) * n_cores)
+    kept = _read(n_cores, min(n_kept, last // 2), n_passes=1, n_samples=1)
     return DevicePeaks(
         flops={
             dtype: max(rate(_multiply_adds(n_cores, dtype, *each)) for each in _ACCUMULATORS)
@@ -106,25 +109,26 @@ def measure(build: Callable[[PeakKernel], Run]) -> DevicePeaks:
         cache_bytes=last,
         cache_bandwidth=rate(_read(n_cores, cached, n_passes=16, n_samples=_N_SAMPLES)),
         memory_bandwidth=memory_bandwidth,
-        retention_secs=_retention_secs(build(kept), kept.amount / memory_bandwidth),
+        weights_kept_secs=_weights_kept_secs(build(kept), kept.amount / memory_bandwidth),
     )
 
 
-def _retention_secs(read: Run, memory_secs: float) -> float:
+def _weights_kept_secs(read: Run, memory_secs: float) -> float:
     """Return the time after which reading a buffer again takes a quarter longer than at once.
 
     Args:
         read: Reads the buffer.
         memory_secs: Time of reading all of it from memory.
     """
-    cached_secs = median(read() for _ in range(_N_WAITS))
-    if memory_secs < _MIN_DIFFERENCE * cached_secs:
-        return _MAX_RETENTION_SECS
     for secs in _WAITS_SECS:
-        waited = median(read(partial(_spin, secs)) for _ in range(_N_WAITS))
-        if waited > _SLOW_DOWN * cached_secs:
+        # In turns, so that a slow moment of the machine affects both.
+        pairs = [(read(), read(partial(_spin, secs))) for _ in range(_N_WAITS)]
+        cached_secs, waited_secs = map(median, zip(*pairs, strict=True))
+        if memory_secs < _MIN_DIFFERENCE * cached_secs:
+            return _MAX_KEPT_SECS
+        if waited_secs > _SLOW_DOWN * cached_secs:
             return secs
-    return _MAX_RETENTION_SECS
+    return _MAX_KEPT_SECS
 
 
 def _spin(secs: float) -> None:

@@ -16,7 +16,7 @@ _TIMEOUT_SECS = 60.0
 # Pause before the next attempt, compared with the duration of one that failed.
 _PAUSE = 20.0
 # Peak that older versions did not measure.
-_NEWEST = "retention_secs"
+_NEWEST = "weights_kept_secs"
 
 _LOG = logging.getLogger(__name__)
 

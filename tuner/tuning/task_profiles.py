@@ -102,7 +102,7 @@ def loses_weights(
     for task in tasks:
         arithmetic, traffic = _lower_bounds(replace(task, peaks=peaks), task.flop)
         secs += task.weight * max(arithmetic, traffic)
-    kept_secs = _KEPT_SHARE * float(peaks.get("retention_secs", math.inf))
+    kept_secs = _KEPT_SHARE * float(peaks.get("weights_kept_secs", math.inf))
     return secs / n_networks / _ROOF_SHARE > kept_secs
 
 

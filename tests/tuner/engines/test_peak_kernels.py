@@ -48,17 +48,17 @@ def test_the_shortest_sample_counts() -> None:
     assert peaks.cache_bandwidth == pytest.approx(1e10)
     assert peaks.memory_bandwidth == pytest.approx(1e10)
     assert peaks.cache_bytes > 2**20
-    assert peaks.retention_secs > 1.0
+    assert peaks.weights_kept_secs > 1.0
 
 
 @pytest.mark.parametrize(
     ("kept_secs", "memory_secs", "expected"),
     [(0.005, 3.0, 0.006), (1.0, 3.0, 10.0), (0.0, 1.4, 10.0)],
 )
-def test_retention_is_the_wait_after_which_a_part_is_read_from_memory(
+def test_weights_are_kept_until_the_wait_after_which_a_part_is_read_from_memory(
     kept_secs: float, memory_secs: float, expected: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is long where the data stay for longer than was tried, or where memory is as fast."""
+    """The time is long where the data stay for longer than was tried, or where memory is as fast."""
     waited = [0.0]
     monkeypatch.setattr(peak_kernels, "_spin", waited.append)
 
@@ -67,7 +67,7 @@ def test_retention_is_the_wait_after_which_a_part_is_read_from_memory(
         before()
         return memory_secs if waited[-1] > kept_secs else 1.0
 
-    assert peak_kernels._retention_secs(read, memory_secs) == expected
+    assert peak_kernels._weights_kept_secs(read, memory_secs) == expected
 
 
 def test_disturbed_samples_give_no_peaks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,9 +44,9 @@ def task(
 @pytest.mark.parametrize(
     ("retention", "n_networks", "is_lost"),
     [
-        ({"retention_secs": 0.0056}, 1, True),  # 2 ms at the peak, expected to take 2.9 ms
-        ({"retention_secs": 0.0058}, 1, False),
-        ({"retention_secs": 0.0056}, 2, False),
+        ({"weights_kept_secs": 0.0056}, 1, True),  # 2 ms at the peak, expected to take 2.9 ms
+        ({"weights_kept_secs": 0.0058}, 1, False),
+        ({"weights_kept_secs": 0.0056}, 2, False),
         ({}, 1, False),  # peaks of an older version
         (None, 1, False),
     ],
