@@ -58,7 +58,7 @@ def test_the_shortest_sample_counts() -> None:
 def test_weights_are_kept_until_the_wait_after_which_a_part_is_read_from_memory(
     kept_secs: float, memory_secs: float, expected: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The time is long where the data stay for longer than was tried, or where memory is as fast."""
+    """The time is long if the data stay beyond what was tried, or memory is as fast."""
     waited = [0.0]
     monkeypatch.setattr(peak_kernels, "_spin", waited.append)
 

@@ -1,6 +1,5 @@
 """Look-ups of records, which stay fast among millions of them."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ def test_records_name_their_variant(tmp_path: Path) -> None:
     trace = '{"variant":"winograd-4x4","trace":[' + "0," * 100 + "0]}"
     with sessionmaker(engine)() as session:
         task = make.task(session, "w0")
-        measure_records.add_record(session, replace(make.timed(task, "a", 1.0), trace=trace))
+        measure_records.add_record(session, make.timed(task, "a", 1.0)._replace(trace=trace))
         measure_records.add_record(session, make.timed(task, "b", 2.0))
         (best,) = record_queries.read_bests(session)
         records = record_queries.read_records(session)

@@ -122,7 +122,8 @@ def show_build(report: BuildReport) -> None:
         note = report.manifest.tail.note
         console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     if report.n_fallbacks:
-        console.print("Fallbacks run schedules by rule: tuning makes most of them faster.", style="yellow")
+        note = "Fallbacks run schedules by rule: tuning makes most of them faster."
+        console.print(note, style="yellow")
     if report.stale:
         console.print(stale_records.table_of(report.stale))
     n_subgraphs = len(report.manifest.subgraphs)
