@@ -115,7 +115,7 @@ def profile_kernels(
     """
     entries = {subgraph.workload: subgraph for subgraph in described.subgraphs}
     run_secs = sum(call.secs + max(call.gap_secs, 0.0) for call in calls)
-    tune = tune_command(described.source, program)
+    tune = tune_command(described, program)
     kernels = []
     for workload in dict.fromkeys(call.workload for call in calls):
         own = [call for call in calls if call.workload == workload]

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from tuner.library.manifest import InputValue, Program, Source, SubgraphEntry
+from tuner.devices.target_matching import kind_named
+from tuner.library.manifest import InputValue, Manifest, Program, SubgraphEntry
 
 Kind = Literal["copy", "untuned", "roof", "small", "improving", "cold", "memory", "compute"]
 
@@ -63,17 +64,18 @@ class Verdict:
         return MEANINGS[self.kind]
 
 
-def tune_command(source: Source | None, program: Program) -> str:
+def tune_command(described: Manifest, program: Program) -> str:
     """Return the command that tunes the network of a program further."""
-    if source is None:
-        return "tuner tune MODEL"
-    words = ["tuner", "tune", source.name]
-    if not source.name.startswith("zoo:"):
-        shapes = {name: shape for name, (shape, _) in program.inputs.items()}
+    source = described.source
+    words = ["tuner", "tune", "MODEL" if source is None else source.name]
+    if source is not None and not source.name.startswith("zoo:"):
+        shapes = {name: shape for name, (shape, _) in program.inputs.items() if shape}
         for name, value in (shapes | dict(program.values)).items():
             words += ["--input", f"{name}={_written(value)}"]
-    if source.random_weights is not None:
+    if source is not None and source.random_weights is not None:
         words += ["--random-weights", str(source.random_weights)]
+    if kind_named(described.target) == "cuda":
+        words += ["--target", "cuda"]
     return shlex.join(words)
 
 

@@ -77,3 +77,22 @@ def test_disturbed_samples_give_no_peaks(monkeypatch: pytest.MonkeyPatch) -> Non
 
     with pytest.raises(WorkError, match="other processes use the cores"):
         peak_kernels.measure(run_at(1e11, 1e10))
+
+
+def test_one_slow_moment_does_not_hide_that_weights_are_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Reads at once that are as slow as memory for a turn say nothing about the cache."""
+    waited = [0.0]
+    turns: list[float] = []
+    monkeypatch.setattr(peak_kernels, "_spin", waited.append)
+
+    def read(before: Callable[[], None] = before_nothing) -> float:
+        waited.append(0.0)
+        before()
+        if waited[-1] and waited[-1] not in turns:
+            turns.append(waited[-1])
+        slow = 1.8 if len(turns) == 2 else 1.0
+        return slow * (2.0 if waited[-1] > 0.005 else 1.0)
+
+    assert peak_kernels._weights_kept_secs(read, 2.0) == 0.006

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.library.manifest import InputValue, Program, Source, SubgraphEntry
+from tuner.library.manifest import InputValue, Manifest, Program, Source, SubgraphEntry
 from tuner.profiling.verdicts import MEANINGS, KernelFacts, judge, tune_command
 
 _TUNED = SubgraphEntry("conv2d[1x8x8x8]", "f" * 16, 1, 3, 1e-4)
@@ -45,20 +45,25 @@ def test_only_what_trials_could_improve_has_a_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "command"),
+    ("source", "target", "command"),
     [
-        (None, "tuner tune MODEL"),
-        (Source("zoo:mlp"), "tuner tune zoo:mlp"),
+        (None, "llvm", "tuner tune MODEL"),
+        (Source("zoo:mlp"), '{"kind":"cuda"}', "tuner tune zoo:mlp --target cuda"),
         (
             Source("my net.onnx", random_weights=7),
+            '{"kind":"llvm"}',
             "tuner tune 'my net.onnx' --input x=1,8 --input past=1,0,64 --input sr=16000 "
             "--input cached=true --random-weights 7",
         ),
     ],
 )
-def test_the_command_tunes_the_network_that_ran(source: Source | None, command: str) -> None:
+def test_the_command_tunes_the_network_that_ran(
+    source: Source | None, target: str, command: str
+) -> None:
     """It has the shapes, the values and the weights that the library was built with."""
     values: dict[str, InputValue] = {"past": (1, 0, 64), "sr": 16000, "cached": True}
-    program = Program("main", "f" * 16, {"x": ((1, 8), "float32")}, (), {}, values)
+    inputs = {"x": ((1, 8), "float32"), "scale": ((), "float32")}
+    program = Program("main", "f" * 16, inputs, (), {}, values)
+    described = Manifest("net", target, {}, {}, ("y",), (program,), (), (), {}, source=source)
 
-    assert tune_command(source, program) == command
+    assert tune_command(described, program) == command
