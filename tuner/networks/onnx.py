@@ -205,13 +205,16 @@ def _invalid() -> Iterator[None]:
 
 def _restore_shapes(model: onnx.ModelProto, declared: Mapping[str, onnx.ValueInfoProto]) -> None:
     """Give every output a fixed shape again, by inference or, if that fails, as declared."""
+    lost = []
     for info in model.graph.output:
         for candidate in (info, declared.get(info.name)):
             if candidate is not None and _is_fixed(_dims(candidate)):
                 info.CopyFrom(candidate)
                 break
         else:
-            raise unknown_shapes.refusal(model, info.name)
+            lost.append(info.name)
+    if lost:
+        raise unknown_shapes.refusal(model, lost)
 
 
 def _copy_outputs(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:

@@ -37,7 +37,8 @@ def split_tail(model: onnx.ModelProto, declared: Infos) -> onnx.ModelProto | Non
 
     Returns:
         The tail, with all outputs of the model in their order, of which it reads those that it
-        does not compute; None if every shape is fixed, or nothing is left before the tail.
+        does not compute; None if every shape is fixed, if nothing is left before the tail, or if
+        the shape of an output that is not behind it is unknown.
 
     Raises:
         ModelError: If the tail draws random numbers, or has operators that no runtime knows.
@@ -56,6 +57,8 @@ def split_tail(model: onnx.ModelProto, declared: Infos) -> onnx.ModelProto | Non
     returned = [info.name for info in graph.output if info.name not in behind]
     made = {name for node in kept if node.op_type != "Constant" for name in node.output}
     returned += sorted((read & made).difference(returned))
+    if not infos.keys() >= {*returned}:
+        return None
     inputs = [info for info in graph.input if info.name in read]
     tail.graph.input.extend([*inputs, *(infos[name] for name in returned)])
     tail.graph.output.extend(graph.output)
@@ -123,13 +126,12 @@ def _beginnings(model: onnx.ModelProto, fixed: Set[str]) -> list[onnx.NodeProto]
         for node in model.graph.node
         if node.op_type in CHOOSING and not is_foreign(node) and not fixed >= {*node.output}
     ]
-    if choosing:
-        return choosing
-    outputs = [info.name for info in model.graph.output if info.name not in fixed]
+    known = fixed | _behind(model.graph, fixed, choosing)
+    outputs = [info.name for info in model.graph.output if info.name not in known]
     lost = [node for name in outputs for node in first_unknown(model, name)]
-    if any(is_foreign(node) or node.op_type in _CONTROL for node in lost):
-        return []
-    return lost
+    return choosing + [
+        node for node in lost if not is_foreign(node) and node.op_type not in _CONTROL
+    ]
 
 
 def _behind(graph: onnx.GraphProto, fixed: Set[str], first: list[onnx.NodeProto]) -> set[str]:

@@ -14,13 +14,15 @@ _MAX_NAMED = 3
 CHOOSING = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
 
 
-def refusal(model: onnx.ModelProto, output: str) -> ModelError:
-    """Return the error for an output without a fixed shape; it names where the shape is lost.
+def refusal(model: onnx.ModelProto, outputs: list[str]) -> ModelError:
+    """Return the error for outputs without a fixed shape; it names where the shape is lost.
 
     Args:
         model: Simplified model with ``value_info`` of all shapes that could be inferred.
-        output: Name of the output.
+        outputs: Names of the outputs. The error is that of the first whose shape is lost before
+            any operator chooses, since others can be split off.
     """
+    output = min(outputs, key=lambda name: _is_chosen(model, name))
     if _is_empty(model.graph, output):
         return ModelError(
             f"output {output!r} has no elements: export the model without it", code="not-a-tensor"
@@ -53,6 +55,10 @@ def refuse_branches(model: onnx.ModelProto) -> None:
     for node in model.graph.node:
         if node.op_type == "If":
             raise _branch_refusal(model.graph, node.output[0], node)
+
+
+def _is_chosen(model: onnx.ModelProto, output: str) -> bool:
+    return any(node.op_type in CHOOSING for node in first_unknown(model, output))
 
 
 def _is_empty(graph: onnx.GraphProto, output: str) -> bool:

@@ -139,6 +139,81 @@ def test_a_length_that_is_computed_from_data_begins_a_tail() -> None:
     assert network.tail.first == "Range"
 
 
+def choice_beside(
+    *nodes: onnx.NodeProto,
+    weights: dict[str, Array] | None = None,
+    places: tuple[int | str, ...] = (2, "k"),
+    **outputs: tuple[int | str, ...],
+) -> onnx.ModelProto:
+    """Make a model that returns where data is positive, and what more nodes compute of it.
+
+    Args:
+        nodes: Nodes behind ``positive`` of shape (3, 4), and ``n``, a whole number made of it.
+        weights: Their constants; ``zero`` and ``one`` are there.
+        places: Declared shape of the chosen places.
+        outputs: Shapes of their outputs by name, which are integers.
+    """
+    common = [
+        helper.make_node("Relu", ["data"], ["positive"]),
+        helper.make_node("NonZero", ["positive"], ["places"]),
+        helper.make_node("ReduceMax", ["positive"], ["largest"], keepdims=0),
+        helper.make_node("Cast", ["largest"], ["n"], to=TensorProto.INT64),
+    ]
+    weights = {"zero": np.array(0), "one": np.array(1), **(weights or {})}
+    proto = model([*common, *nodes], {"data": (3, 4)}, {"places": places, **outputs}, weights)
+    for info in proto.graph.output:
+        info.type.tensor_type.elem_type = TensorProto.INT64
+    return proto
+
+
+def random_data() -> dict[str, Array]:
+    """Return the input of :func:`choice_beside`."""
+    data = 3 * np.random.default_rng(4).standard_normal((3, 4))
+    return {"data": data.astype("float32")}
+
+
+def test_an_output_without_a_fixed_shape_beside_a_choice_is_of_the_tail() -> None:
+    """The tail begins at both."""
+    proto = choice_beside(helper.make_node("Range", ["zero", "n", "one"], ["steps"]), steps=("k",))
+
+    network = check(proto, random_data())
+
+    assert network.tail is not None
+    assert network.tail.n_operators == 2
+    assert list(network.outputs) == ["places", "steps"]
+
+
+def test_an_output_without_elements_beside_a_choice_is_of_the_tail() -> None:
+    """No kernel could compute it."""
+    proto = choice_beside(
+        helper.make_node("Cast", ["positive"], ["whole"], to=TensorProto.INT64),
+        helper.make_node("Slice", ["whole", "start", "start"], ["nothing"]),
+        weights={"start": np.array([0])},
+        nothing=(0, 4),
+    )
+
+    assert check(proto, random_data()).tail is not None
+
+
+def test_branches_of_different_shapes_beside_a_choice_are_refused() -> None:
+    """They are not of the tail, and nothing selects between them."""
+    outputs = [helper.make_tensor_value_info("value", TensorProto.INT64, None)]
+    full = [helper.make_node("Shape", ["positive"], ["value"])]
+    half = [helper.make_node("Shape", ["positive"], ["value"], start=1)]
+    branches = {
+        name: helper.make_graph(nodes, name, [], outputs)
+        for name, nodes in (("then_branch", full), ("else_branch", half))
+    }
+    proto = choice_beside(
+        helper.make_node("Cast", ["n"], ["is_full"], to=TensorProto.BOOL),
+        helper.make_node("If", ["is_full"], ["y"], **branches),
+        y=("a",),
+    )
+
+    with pytest.raises(ModelError, match=r"output 'y' comes from a branch \(If\)"):
+        clean(proto)
+
+
 def test_networks_that_differ_in_the_tail_alone_are_two() -> None:
     """The tail is part of the bytes that identify a network; names of nodes are not."""
     other, renamed = detector(), detector()
