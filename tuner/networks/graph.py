@@ -30,8 +30,11 @@ def nodes_within(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def reads_of(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the values that a node reads, those of its subgraphs included."""
-    yield from node.input
+    """Yield the values that a node reads, those of its subgraphs included.
+
+    The empty names of omitted operands are not among them.
+    """
+    yield from filter(None, node.input)
     for item in node.attribute:
         for graph in (item.g, *item.graphs):
             yield from (info.name for info in graph.output)

@@ -112,7 +112,7 @@ def with_tail(model: onnx.ModelProto) -> onnx.ModelProto:
     joined.CopyFrom(model)
     del joined.metadata_props[:]
     names = {tensor.name for tensor in joined.graph.initializer}
-    names |= {name for node in joined.graph.node for name in node.output}
+    names |= {name for node in joined.graph.node for name in node.output if name}
     joined.graph.initializer.extend(t for t in tail.graph.initializer if t.name not in names)
     joined.graph.node.extend(n for n in tail.graph.node if names.isdisjoint(n.output))
     _replace(joined.graph.output, tail.graph.output)
@@ -124,7 +124,9 @@ def _beginnings(model: onnx.ModelProto, fixed: Set[str]) -> list[onnx.NodeProto]
     choosing = [
         node
         for node in model.graph.node
-        if node.op_type in CHOOSING and not is_foreign(node) and not fixed >= {*node.output}
+        if node.op_type in CHOOSING
+        and not is_foreign(node)
+        and not fixed >= {*filter(None, node.output)}
     ]
     known = fixed | _behind(model.graph, fixed, choosing)
     outputs = [info.name for info in model.graph.output if info.name not in known]

@@ -141,9 +141,9 @@ def first_unknown(model: onnx.ModelProto, output: str) -> list[onnx.NodeProto]:
     first, seen, pending = [], set(), [output]
     while pending:
         node = producers.get(pending.pop())
-        if node is None or node.output[0] in seen:
+        if node is None or not seen.isdisjoint(filter(None, node.output)):
             continue
-        seen.add(node.output[0])
+        seen.update(filter(None, node.output))
         unknown = [name for name in node.input if name and name not in known]
         unknown = [name for name in unknown if name in producers]
         pending += unknown

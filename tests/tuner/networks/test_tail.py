@@ -214,6 +214,31 @@ def test_branches_of_different_shapes_beside_a_choice_are_refused() -> None:
         clean(proto)
 
 
+def test_omitted_operands_and_outputs_are_not_values() -> None:
+    """They all have the empty name, on both sides of the cut."""
+    rng = np.random.default_rng(5)
+    nodes = [
+        helper.make_node("LSTM", ["data", "w", "r"], ["", "h"], hidden_size=5),
+        helper.make_node("Relu", ["h"], ["positive"]),
+        helper.make_node("Unique", ["positive"], ["values", "", "inverse"]),
+        helper.make_node("Cast", ["inverse"], ["floats"], to=TensorProto.FLOAT),
+        helper.make_node("Clip", ["floats", "", "limit"], ["y"]),
+    ]
+    weights = {
+        "w": rng.random((1, 20, 4), dtype=np.float32),
+        "r": rng.random((1, 20, 5), dtype=np.float32),
+        "limit": np.array(2, "float32"),
+    }
+    proto = model(nodes, {"data": (3, 2, 4)}, {"y": ("k",), "values": ("u",)}, weights)
+
+    network = check(proto, {"data": rng.random((3, 2, 4), dtype=np.float32)})
+
+    assert network.tail is not None
+    assert "" not in network.tail.returned
+    joined = with_tail(onnx.ModelProto.FromString(network.model))
+    assert "Unique" in {node.op_type for node in joined.graph.node}
+
+
 def test_networks_that_differ_in_the_tail_alone_are_two() -> None:
     """The tail is part of the bytes that identify a network; names of nodes are not."""
     other, renamed = detector(), detector()
