@@ -138,7 +138,8 @@ def first_unknown(model: onnx.ModelProto, output: str) -> list[onnx.NodeProto]:
         shape = info.type.tensor_type.shape
         if info.type.tensor_type.HasField("shape") and all(d.dim_value > 0 for d in shape.dim):
             known.add(info.name)
-    first, seen, pending = [], set(), [output]
+    seen: set[str] = set()
+    first, pending = [], [output]
     while pending:
         node = producers.get(pending.pop())
         if node is None or not seen.isdisjoint(filter(None, node.output)):
