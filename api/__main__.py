@@ -20,6 +20,7 @@ from records.errors import RecordsError
 from tuner.context import Context, open_context
 from tuner.errors import TunerError
 from tuner.service import logs
+from tuner.service.arenas import limit_arenas
 
 if TYPE_CHECKING:
     from api.app_state import State
@@ -47,6 +48,7 @@ def main() -> int:
     # It warns of every malformed form, of which the client gets an error.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
     _raise_file_limit()
+    limit_arenas()
     if locked_out:
         _LOG.warning("there are no tokens yet: tuner token create NAME --scope admin creates one")
     server = make_server(settings)

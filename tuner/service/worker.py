@@ -19,6 +19,7 @@ from tuner.errors import DeviceBusy, TunerError, WorkError, summary
 from tuner.executors.base import Executor
 from tuner.executors.factory import has_remote_devices, open_executor
 from tuner.service.active_worker import ActiveWorker
+from tuner.service.arenas import limit_arenas
 from tuner.service.coordinator_lease import CoordinatorLease
 from tuner.service.limited_loading import ProcessLimits
 from tuner.settings import Settings
@@ -46,6 +47,7 @@ def run_worker(context: Context, limits: ProcessLimits) -> None:
         SchemaTooNew: If a newer version has upgraded the database; nothing is written any more.
         SchemaTooOld: If an older database has taken its place.
     """
+    limit_arenas()
     n_failures = 0
     unsettled = UnsettledAttempts()
     database.end_idle_transactions(context.engine, _IDLE_TRANSACTION_TIMEOUT_SECS)
