@@ -3,8 +3,11 @@
 import logging
 import os
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tuner.errors import RequestError, summary
 from tuner.library.arrays import Array
@@ -15,6 +18,14 @@ if TYPE_CHECKING:
     from tuner.library.manifest import Inputs, Manifest
 
 _LOG = logging.getLogger(__name__)
+# Types, as ONNX Runtime names them, that it exchanges with NumPy; bfloat16 is not one.
+_EXCHANGED = frozenset(
+    f"tensor({name})"
+    for name in (
+        *("bool", "float16", "float", "double"),
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    )
+)
 _Run = Callable[[list[str], dict[str, Array]], list[Array]]
 
 
@@ -51,6 +62,8 @@ class TailedLibrary:
         """
         arrays = {**(inputs or {}), **named}
         values = self._library(arrays)
+        # The library also takes scalars of NumPy and objects that are made arrays of.
+        arrays = {name: np.asarray(array) for name, array in arrays.items()}
         tail = next(
             tail
             for program, tail in self._tails
@@ -89,7 +102,11 @@ class _Tail:
 
 
 def _open_with_onnxruntime(file: Path) -> tuple[list[str], _Run] | None:
-    """Load a tail into ONNX Runtime; None if it is not installed, or lacks an operator."""
+    """Load a tail into ONNX Runtime.
+
+    Returns:
+        None if it is not installed, lacks an operator, or takes no arrays of one of the types.
+    """
     try:
         import onnxruntime
     except ImportError:
@@ -107,6 +124,12 @@ def _open_with_onnxruntime(file: Path) -> tuple[list[str], _Run] | None:
     except Exception as error:  # its own exception types are not part of its public API
         _LOG.warning("ONNX Runtime cannot load %s: %s", file.name, summary(error))
         return None
+    others = {each.type for each in (*session.get_inputs(), *session.get_outputs())} - _EXCHANGED
+    if others:
+        _LOG.warning(
+            "ONNX Runtime takes no arrays of %s in %s", ", ".join(sorted(others)), file.name
+        )
+        return None
     return [each.name for each in session.get_inputs()], session.run
 
 
@@ -118,9 +141,10 @@ def _open_with_onnx(file: Path) -> tuple[list[str], _Run]:
         model = onnx.load(file)
         evaluator = ReferenceEvaluator(model)
     except Exception as error:  # of protobuf, or an operator that it does not know
+        advice = "; install onnxruntime" if find_spec("onnxruntime") is None else ""
         raise RequestError(
-            f"{file.name}, the operators after the library, cannot be loaded: {summary(error)}; "
-            "install onnxruntime"
+            f"{file.name}, the operators after the library, cannot be loaded: {summary(error)}"
+            f"{advice}"
         ) from error
-    _LOG.warning("the reference evaluator of onnx runs %s: onnxruntime is faster", file.name)
+    _LOG.warning("the reference evaluator of onnx runs %s: it is slow", file.name)
     return [info.name for info in model.graph.input], evaluator.run

@@ -4,10 +4,11 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 import tuner
 from tests.tuner.networks.detectors import detector, feeds
@@ -116,6 +117,50 @@ def test_buckets_take_exact_sizes(tmp_path: Path, model: Path) -> None:
         np.testing.assert_array_equal(network(data=data)["y"], expected)
     with pytest.raises(ValueError, match="would choose among the padding"):
         network(data=np.zeros((3, 3), "float32"))
+
+
+def test_inputs_are_all_that_the_library_takes(library: Path) -> None:
+    """The other runtime gets arrays, also of inputs that it reads alone."""
+
+    class Convertible:
+        def __init__(self, array: np.ndarray[Any, Any]) -> None:
+            self.array = array
+            self.shape, self.dtype = array.shape, array.dtype
+
+        def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray[Any, Any]:
+            return self.array
+
+    network = tuner.load(library)
+    objects: dict[str, Any] = {name: Convertible(array) for name, array in feeds().items()}
+
+    outputs = network(objects)
+
+    for name, expected in network(feeds()).items():
+        np.testing.assert_array_equal(outputs[name], expected)
+
+
+def test_types_that_the_faster_runtime_takes_no_arrays_of(tmp_path: Path) -> None:
+    """The evaluator of onnx computes a tail that reads bfloat16."""
+    nodes = [
+        helper.make_node("Cast", ["data"], ["short"], to=TensorProto.BFLOAT16),
+        helper.make_node("Mul", ["short", "short"], ["squares"]),
+        helper.make_node("Relu", ["data"], ["positive"]),
+        helper.make_node("NonZero", ["positive"], ["places"]),
+        helper.make_node("Transpose", ["places"], ["indices"]),
+        helper.make_node("GatherND", ["squares", "indices"], ["found"]),
+        helper.make_node("Cast", ["found"], ["y"], to=TensorProto.FLOAT),
+    ]
+    proto = small_model(nodes, {"data": (3, 4)}, {"y": ("k",)})
+    path = tmp_path / "short.onnx"
+    path.write_bytes(proto.SerializeToString())
+    tuner.build(str(path), tmp_path / "short.lib", data_dir=tmp_path / "data")
+
+    network = tuner.load(tmp_path / "short.lib")
+
+    assert isinstance(network, TailedLibrary)
+    assert network.tail_runtime == "onnx"
+    data = np.arange(-5, 7, dtype="float32").reshape(3, 4)
+    np.testing.assert_array_equal(network(data=data)["y"], data[data > 0] ** 2)
 
 
 def test_a_jitted_model_has_its_tail(model: Path) -> None:
