@@ -30,7 +30,7 @@ from tuner.networks.shapes import Dims, fix_shapes
 from tuner.networks.simplifying import simplify
 from tuner.networks.subgraphs import separate_names
 from tuner.networks.sums import replace_sums
-from tuner.networks.tail import attach_tail, describe_tail, split_tail
+from tuner.networks.tail import attach_tail, describe_tail, split_tail, trusted_shapes
 
 # Place in the C++ sources of onnx, with which the texts of failed assertions begin.
 _ASSERTION = re.compile(r"^\S+:\d+: \w+: Assertion `.*` failed: ")
@@ -91,7 +91,7 @@ def clean(
     model, tail, problems, rewritten = _rewrite(model, declared_outputs)
     refuse_random(model)
     refuse_loops(model)
-    _restore_shapes(model, declared_outputs)
+    _restore_shapes(model, trusted_shapes(model, declared_outputs))
     unknown_shapes.refuse_branches(model)
     folded = fold_affine(model)
     described = None if tail is None else describe_tail(tail, model)

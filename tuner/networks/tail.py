@@ -44,8 +44,7 @@ def split_tail(model: onnx.ModelProto, declared: Infos) -> onnx.ModelProto | Non
         ModelError: If the tail draws random numbers, or has operators that no runtime knows.
     """
     graph = model.graph
-    infos = _fixed_infos(declared.values())
-    infos |= _fixed_infos([*graph.value_info, *graph.input, *graph.output])
+    infos = _fixed_infos(trusted_shapes(model, declared).values()) | _inferred_infos(graph)
     behind = _behind(graph, infos.keys(), _beginnings(model, infos.keys()))
     nodes = [node for node in graph.node if not behind.isdisjoint(node.output)]
     kept = [node for node in graph.node if behind.isdisjoint(node.output)]
@@ -61,7 +60,7 @@ def split_tail(model: onnx.ModelProto, declared: Infos) -> onnx.ModelProto | Non
         return None
     inputs = [info for info in graph.input if info.name in read]
     tail.graph.input.extend([*inputs, *(infos[name] for name in returned)])
-    tail.graph.output.extend(graph.output)
+    tail.graph.output.extend(infos.get(info.name, info) for info in graph.output)
     _check(tail)
     _replace(graph.node, kept)
     _replace(graph.output, [infos[name] for name in returned])
@@ -119,21 +118,48 @@ def with_tail(model: onnx.ModelProto) -> onnx.ModelProto:
     return joined
 
 
-def _beginnings(model: onnx.ModelProto, fixed: Set[str]) -> list[onnx.NodeProto]:
-    """Return the operators that a tail begins with; none if the model needs no tail."""
-    choosing = [
+def trusted_shapes(model: onnx.ModelProto, declared: Infos) -> Infos:
+    """Return the declared outputs of a simplified model that no choice is in front of.
+
+    Exporters declare the size that one run of the model had.
+    """
+    choosing = _choosing(model.graph, _inferred_infos(model.graph).keys())
+    behind = _depending(model.graph, choosing)
+    return {name: info for name, info in declared.items() if name not in behind}
+
+
+def _choosing(graph: onnx.GraphProto, fixed: Set[str]) -> list[onnx.NodeProto]:
+    """Return the operators that choose among their operands by the data."""
+    return [
         node
-        for node in model.graph.node
+        for node in graph.node
         if node.op_type in CHOOSING
         and not is_foreign(node)
         and not fixed >= {*filter(None, node.output)}
     ]
+
+
+def _beginnings(model: onnx.ModelProto, fixed: Set[str]) -> list[onnx.NodeProto]:
+    """Return the operators that a tail begins with; none if the model needs no tail."""
+    choosing = _choosing(model.graph, fixed)
     known = fixed | _behind(model.graph, fixed, choosing)
     outputs = [info.name for info in model.graph.output if info.name not in known]
     lost = [node for name in outputs for node in first_unknown(model, name)]
     return choosing + [
         node for node in lost if not is_foreign(node) and node.op_type not in _CONTROL
     ]
+
+
+def _depending(graph: onnx.GraphProto, first: list[onnx.NodeProto]) -> set[str]:
+    """Return the values of some operators and of all that depend on them."""
+    values = {name for node in first for name in node.output if name}
+    n_before = -1
+    while len(values) > n_before:
+        n_before = len(values)
+        for node in graph.node:
+            if not values.isdisjoint(reads_of(node)):
+                values.update(filter(None, node.output))
+    return values
 
 
 def _behind(graph: onnx.GraphProto, fixed: Set[str], first: list[onnx.NodeProto]) -> set[str]:
@@ -153,6 +179,15 @@ def _behind(graph: onnx.GraphProto, fixed: Set[str], first: list[onnx.NodeProto]
                 behind.update(unfixed.intersection(reads_of(node)))
                 behind.update(filter(None, node.output))
     return behind
+
+
+def _inferred_infos(graph: onnx.GraphProto) -> dict[str, onnx.ValueInfoProto]:
+    """Return the :func:`_fixed_infos` of a graph, whose outputs may be constants."""
+    constants = [
+        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in graph.initializer
+    ]
+    return _fixed_infos([*graph.output, *graph.value_info, *graph.input, *constants])
 
 
 def _fixed_infos(infos: Iterable[onnx.ValueInfoProto]) -> dict[str, onnx.ValueInfoProto]:

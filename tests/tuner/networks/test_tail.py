@@ -214,6 +214,32 @@ def test_branches_of_different_shapes_beside_a_choice_are_refused() -> None:
         clean(proto)
 
 
+def test_a_declared_size_of_a_choice_is_not_trusted() -> None:
+    """Exporters declare the size of one run."""
+    network = check(choice_beside(places=(2, 5)), random_data())
+
+    assert network.tail is not None
+    assert network.outputs["places"].shape == (2, -1)
+
+
+def test_a_declared_size_does_not_hide_that_nothing_can_be_compiled() -> None:
+    """The operator is named."""
+    proto = model([helper.make_node("NonZero", ["data"], ["y"])], {"data": (4,)}, {"y": (1, 2)})
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+
+    with pytest.raises(ModelError, match="nothing in front of NonZero"):
+        clean(proto)
+
+
+def test_constants_among_the_outputs_keep_their_shape() -> None:
+    """The tail passes them on."""
+    pair = np.array([1, 2])
+
+    network = check(choice_beside(weights={"pair": pair}, pair=(2,)), random_data())
+
+    assert network.outputs["pair"].shape == (2,)
+
+
 def test_omitted_operands_and_outputs_are_not_values() -> None:
     """They all have the empty name, on both sides of the cut."""
     rng = np.random.default_rng(5)
