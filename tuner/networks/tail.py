@@ -5,7 +5,7 @@ has everything that depends on them. What is left has fixed shapes and is compil
 """
 
 import base64
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 import onnx
@@ -140,14 +140,38 @@ def _choosing(graph: onnx.GraphProto, fixed: Set[str]) -> list[onnx.NodeProto]:
 
 
 def _beginnings(model: onnx.ModelProto, fixed: Set[str]) -> list[onnx.NodeProto]:
-    """Return the operators that a tail begins with; none if the model needs no tail."""
+    """Return the operators that a tail begins with; none if the model needs no tail.
+
+    If it needs one, these are all that lose a shape, since no kernel computes what has none.
+    """
     choosing = _choosing(model.graph, fixed)
     known = fixed | _behind(model.graph, fixed, choosing)
     outputs = [info.name for info in model.graph.output if info.name not in known]
     lost = [node for name in outputs for node in first_unknown(model, name)]
-    return choosing + [
-        node for node in lost if not is_foreign(node) and node.op_type not in _CONTROL
-    ]
+    lost = [node for node in lost if _may_begin(node)]
+    return [*choosing, *lost, *_losing(model.graph, fixed)] if choosing or lost else []
+
+
+def _losing(graph: onnx.GraphProto, fixed: Set[str]) -> Iterator[onnx.NodeProto]:
+    """Yield the operators that return tensors without a fixed shape, but read none."""
+    # The importer knows the lengths of sequences.
+    values = (*graph.value_info, *graph.output)
+    others = {info.name for info in values if info.type.WhichOneof("value") == "sequence_type"}
+    unfixed = _made(graph) - fixed
+    for node in graph.node:
+        loses = not unfixed.difference(others).isdisjoint(node.output)
+        if loses and unfixed.isdisjoint(reads_of(node)) and _may_begin(node):
+            yield node
+
+
+def _may_begin(node: onnx.NodeProto) -> bool:
+    return not is_foreign(node) and node.op_type not in _CONTROL
+
+
+def _made(graph: onnx.GraphProto) -> set[str]:
+    """Return the values that operators make; constants are copied to where they are read."""
+    nodes = [node for node in graph.node if node.op_type != "Constant"]
+    return {name for node in nodes for name in node.output if name}
 
 
 def _depending(graph: onnx.GraphProto, first: list[onnx.NodeProto]) -> set[str]:
@@ -167,7 +191,7 @@ def _behind(graph: onnx.GraphProto, fixed: Set[str], first: list[onnx.NodeProto]
 
     The tail reads nothing else without a fixed shape: what computes that is part of it.
     """
-    unfixed = {name for node in graph.node for name in node.output if name} - fixed
+    unfixed = _made(graph) - fixed
     behind = {name for node in first for name in node.output if name}
     n_before = -1
     while len(behind) > n_before:

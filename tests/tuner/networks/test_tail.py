@@ -240,6 +240,21 @@ def test_constants_among_the_outputs_keep_their_shape() -> None:
     assert network.outputs["pair"].shape == (2,)
 
 
+def test_a_value_without_a_fixed_shape_beside_a_choice_is_of_the_tail() -> None:
+    """No kernel could compute it, though the output that depends on it has a fixed shape."""
+    proto = choice_beside(
+        helper.make_node("Range", ["zero", "n", "one"], ["steps"]),
+        helper.make_node("ReduceSum", ["steps"], ["total"], keepdims=0),
+        total=(),
+    )
+
+    network = check(proto, random_data())
+
+    assert network.tail is not None
+    assert network.tail.n_operators == 3
+    assert network.outputs["total"].shape == ()
+
+
 def test_omitted_operands_and_outputs_are_not_values() -> None:
     """They all have the empty name, on both sides of the cut."""
     rng = np.random.default_rng(5)
