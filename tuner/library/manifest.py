@@ -275,6 +275,11 @@ def _parse(raw: dict[str, Any]) -> Manifest:
     programs = tuple(_program(program) for program in raw["programs"])
     if not programs:
         raise ValueError("it names no program")
+    tail = parse_tail(raw.get("tail"))
+    # Only these have a digest, which is compared before a file is loaded.
+    missing = {program.tail for program in programs if tail is not None} - raw["files"].keys()
+    if missing:
+        raise ValueError(f"the tail {min(missing)!r} is not one of its files")
     return Manifest(
         **{
             **raw,
@@ -288,7 +293,7 @@ def _parse(raw: dict[str, Any]) -> Manifest:
             "kernel_calls": tuple(KernelCall(**call) for call in raw.get("kernel_calls", ())),
             "source": Source(**raw["source"]) if raw.get("source") else None,
             "buckets": parse_buckets(raw["buckets"]) if raw.get("buckets") else None,
-            "tail": parse_tail(raw.get("tail")),
+            "tail": tail,
         }
     )
 

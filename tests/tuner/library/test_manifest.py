@@ -12,6 +12,8 @@ from tuner.errors import RequestError
 from tuner.library import manifest
 from tuner.library.manifest import Program, SubgraphEntry
 
+TAIL = {"first": "NonZero", "n_operators": 1, "n_all": 2, "returned": ["y"]}
+
 
 def test_manifest_survives_its_file(tmp_path: Path) -> None:
     """Reading a written manifest gives an equal one, types included."""
@@ -61,6 +63,11 @@ def test_fallback_makes_the_estimate_unknown() -> None:
         (lambda raw: raw.update(files=None), "is damaged"),
         (lambda raw: raw.update(outputs=None), "is damaged"),
         (lambda raw: raw.update(colour="red"), "is damaged"),
+        (lambda raw: raw.update(tail=TAIL), "is damaged: the tail '' is not one of its files"),
+        (
+            lambda raw: raw.update(tail=TAIL, programs=[{**raw["programs"][0], "tail": "../a"}]),
+            r"is damaged: the tail '\.\./a' is not one of its files",
+        ),
         (lambda raw: raw.update(version=99), "newer tuner .*version 99"),
         (lambda raw: raw.update(version=1), "older tuner; build the library again"),
     ],
