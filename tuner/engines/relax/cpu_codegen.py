@@ -5,11 +5,12 @@ import json
 import tvm
 from tvm.target import Target
 
-from tuner.engines.relax import spread_loads, vector_functions
+from tuner.engines.relax import nested_calls, spread_loads, vector_functions
 from tuner.engines.relax.settings import PASS_CONFIG
 
 vector_functions.register()
 spread_loads.register()
+nested_calls.register()
 
 
 def compile_kernels(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
@@ -20,4 +21,4 @@ def compile_kernels(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     """
     reordering = Target({**json.loads(str(target)), "fast-math-reassoc": True})
     with tvm.transform.PassContext(config={**PASS_CONFIG, **spread_loads.pass_config(module)}):
-        return tvm.tirx.build(module, target=reordering)
+        return tvm.tirx.build(module, target=reordering, pipeline=nested_calls.PIPELINE)

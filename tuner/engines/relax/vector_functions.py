@@ -22,6 +22,8 @@ FUNCTIONS = (
 )
 # Names of intrinsics outside of TVM's usual name space.
 _OPS = {"log2": "prim.log2"}
+#: Names of the intrinsics of these functions.
+OPERATORS = tuple(_OPS.get(name, f"tirx.{name}") for name in FUNCTIONS)
 # Functions of half precision that TVM compiles to one call an element, or not at all.
 _IN_FLOAT32 = ("sqrt", "asinh", "acosh", "log1p")
 
@@ -33,8 +35,8 @@ _Function = Callable[..., Any]
 
 def register() -> None:
     """Have TVM compile these functions for CPUs in this process."""
-    for function in (getattr(vector_math, name) for name in FUNCTIONS):
-        _register(_OPS.get(function.__name__, f"tirx.{function.__name__}"), function)
+    for name, operator in zip(FUNCTIONS, OPERATORS, strict=True):
+        _register(operator, getattr(vector_math, name))
     for name in _IN_FLOAT32:
         _register(f"tirx.{name}", None)
     # TVM makes loops of vectors of these; each element is then computed alone.

@@ -14,6 +14,7 @@ from tests.tuner.engines.relax.conftest import Array
 from tuner.engines.base import TargetInfo
 from tuner.engines.relax import cpu_codegen, vector_math
 from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.vector_functions import FUNCTIONS
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -55,6 +56,10 @@ _REFERENCES: dict[str, Callable[[Array], Array]] = {
     "acos": np.arccos,
     "atan": np.arctan,
 }
+_NESTED_REFERENCES: dict[str, Callable[[Array], Array]] = {
+    **_REFERENCES,
+    "rsqrt": lambda x: x**-0.5,
+}
 
 
 def compile_function(name: str, n: int, target: TargetInfo, dtype: str = "float32") -> object:
@@ -64,10 +69,12 @@ def compile_function(name: str, n: int, target: TargetInfo, dtype: str = "float3
     return _compile([data], te.compute((n,), lambda i: function(data[i]), name="result"), target)
 
 
-def _compile(inputs: list[te.Tensor], result: te.Tensor, target: TargetInfo) -> object:
+def _compile(
+    inputs: list[te.Tensor], result: te.Tensor, target: TargetInfo, lanes: int = 16
+) -> object:
     schedule = tvm.s_tir.Schedule(te.create_prim_func([*inputs, result]))
     (loop,) = schedule.get_loops(schedule.get_sblock("result"))
-    _, vector = schedule.split(loop, [None, 16])
+    _, vector = schedule.split(loop, [None, lanes])
     schedule.vectorize(vector)
     return cpu_codegen.compile_kernels(schedule.mod, make_target(target.spec))
 
@@ -221,17 +228,48 @@ def test_nested_functions_are_compiled_in_a_moment(target: TargetInfo) -> None:
     assert compile_secs < 10.0
 
 
-def test_nested_tanh_is_compiled(target: TargetInfo) -> None:
-    """Selections by its argument would make the code of each level a multiple of the last."""
+@pytest.mark.parametrize("name", sorted({*FUNCTIONS} - {"pow"}))
+@pytest.mark.parametrize("keeps_argument", [False, True])
+def test_functions_of_functions_are_compiled(
+    name: str, keeps_argument: bool, target: TargetInfo
+) -> None:
+    """Six levels take a moment, where TVM would multiply the time by that of each."""
     data = te.placeholder((64,), "float32", name="data")
+    half, quarter = (tirx.const(value, "float32") for value in (0.5, 0.25))
 
     def nested(x: Any) -> Any:
-        for _ in range(4):
-            x = tirx.tanh(x)
+        for _ in range(6):
+            value = quarter * getattr(tirx, name)(x)
+            x = half * x + value if keeps_argument else value
         return x
 
     kernel = _compile([data], te.compute((64,), lambda i: nested(data[i]), name="result"), target)
 
-    x = np.linspace(-9, 9, 64, dtype="float32")
-    expected = np.tanh(np.tanh(np.tanh(np.tanh(x))))
-    np.testing.assert_allclose(evaluate(kernel, x), expected, rtol=1e-5, atol=1e-6)
+    x = np.linspace(0.1, 0.9, 64, dtype="float32")
+    expected = x.astype("float64")
+    with np.errstate(invalid="ignore"):
+        for _ in range(6):
+            value = 0.25 * _NESTED_REFERENCES[name](expected)
+            expected = 0.5 * expected + value if keeps_argument else value
+    code = kernel.inspect_source("ll")  # type: ignore[attr-defined]
+    assert "ptr @__TVMBackendAllocWorkspace" not in code
+    np.testing.assert_allclose(evaluate(kernel, x), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("lanes", [1, 16])
+def test_functions_under_a_condition_and_of_half_precision_are_nested(
+    lanes: int, target: TargetInfo
+) -> None:
+    """A load outside of the data, of which the result is not needed, is not made."""
+    data = te.placeholder((64,), "float16", name="data")
+    zero = tirx.const(0.0, "float16")
+
+    def nested(i: Any) -> Any:
+        inner = tirx.if_then_else(i < 48, tirx.sin(tirx.exp(data[i])), zero)
+        return tirx.exp(tirx.sin(inner))
+
+    kernel = _compile([data], te.compute((64,), nested, name="result"), target, lanes)
+
+    x = np.linspace(0.1, 0.9, 64, dtype="float16")
+    inner = np.where(np.arange(64) < 48, np.sin(np.exp(x.astype("float64"))), 0.0)
+    np.testing.assert_allclose(evaluate(kernel, x), np.exp(np.sin(inner)), rtol=4e-3)
