@@ -144,7 +144,7 @@ class Tail:
         return (
             f"{self.n_operators} of {self.n_all} operators ({share:.0%}), from {self.first} on, "
             "are not compiled, because the data decide their shapes: ONNX Runtime runs them "
-            "after the library, or the reference evaluator of onnx where it is missing"
+            "after the library, or the reference evaluator of onnx where it cannot"
         )
 
 
