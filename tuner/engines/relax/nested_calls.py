@@ -130,7 +130,7 @@ def _stored(value: Any, statements: list[Any]) -> Any:
 
 
 def _flatten(sequence: Any) -> Any:
-    """Return a sequence whose members are no sequences, so that all see its variables."""
+    """Return a sequence in which no member is a sequence, so that all see its variables."""
     members: list[Any] = []
     for each in sequence.seq:
         members += each.seq if isinstance(each, SeqStmt) else [each]
