@@ -17,10 +17,8 @@ from tuner.jit.options import JitOptions
 from tuner.jit.spare_worker import borrow_worker
 from tuner.jobs.preparation import prepare
 from tuner.jobs.requests import ModelRequest
-from tuner.library import manifest
+from tuner.library import loading
 from tuner.library.manifest import Manifest
-from tuner.library.tails import with_tail
-from tuner.library.threads import set_threads
 from tuner.process_folder import shared_folder
 from tuner.settings import Settings, read_settings
 from tuner.workers.factory import fresh_worker
@@ -151,12 +149,8 @@ def _load(kept: CachedLibrary) -> "Library":
 
 def load(folder: Path) -> "Library":
     """Load a library, whose folder may then be removed."""
-    from tuner.engines.relax.network import Library
-
     forks.note_library()
-    described = manifest.read(folder)
-    set_threads(described, None)
-    return cast("Library", with_tail(Library(folder), folder, described))
+    return cast("Library", loading.load(folder))
 
 
 def _check_engine(settings: Settings) -> None:

@@ -45,7 +45,9 @@ def split_tail(model: onnx.ModelProto, declared: Infos) -> onnx.ModelProto | Non
     """
     graph = model.graph
     infos = _fixed_infos(trusted_shapes(model, declared).values()) | _inferred_infos(graph)
-    behind = _behind(graph, infos.keys(), _beginnings(model, infos.keys()))
+    # The tail reads nothing without a fixed shape: what computes that is part of it.
+    unfixed = frozenset(_made(graph) - infos.keys())
+    behind = _behind(graph, _beginnings(model, infos.keys()), unfixed)
     nodes = [node for node in graph.node if not behind.isdisjoint(node.output)]
     kept = [node for node in graph.node if behind.isdisjoint(node.output)]
     constants = [node for node in kept if node.op_type == "Constant"]
@@ -124,7 +126,7 @@ def trusted_shapes(model: onnx.ModelProto, declared: Infos) -> Infos:
     Exporters declare the size that one run of the model had.
     """
     choosing = _choosing(model.graph, _inferred_infos(model.graph).keys())
-    behind = _depending(model.graph, choosing)
+    behind = _behind(model.graph, choosing)
     return {name: info for name, info in declared.items() if name not in behind}
 
 
@@ -145,7 +147,7 @@ def _beginnings(model: onnx.ModelProto, fixed: Set[str]) -> list[onnx.NodeProto]
     If it needs one, these are all that lose a shape, since no kernel computes what has none.
     """
     choosing = _choosing(model.graph, fixed)
-    known = fixed | _behind(model.graph, fixed, choosing)
+    known = fixed | _behind(model.graph, choosing, frozenset(_made(model.graph) - fixed))
     outputs = [info.name for info in model.graph.output if info.name not in known]
     lost = [node for name in outputs for node in first_unknown(model, name)]
     lost = [node for node in lost if _may_begin(node)]
@@ -174,24 +176,16 @@ def _made(graph: onnx.GraphProto) -> set[str]:
     return {name for node in nodes for name in node.output if name}
 
 
-def _depending(graph: onnx.GraphProto, first: list[onnx.NodeProto]) -> set[str]:
-    """Return the values of some operators and of all that depend on them."""
-    values = {name for node in first for name in node.output if name}
-    n_before = -1
-    while len(values) > n_before:
-        n_before = len(values)
-        for node in graph.node:
-            if not values.isdisjoint(reads_of(node)):
-                values.update(filter(None, node.output))
-    return values
-
-
-def _behind(graph: onnx.GraphProto, fixed: Set[str], first: list[onnx.NodeProto]) -> set[str]:
+def _behind(
+    graph: onnx.GraphProto, first: list[onnx.NodeProto], unfixed: frozenset[str] = frozenset()
+) -> set[str]:
     """Return the values of some operators and all that depends on them.
 
-    The tail reads nothing else without a fixed shape: what computes that is part of it.
+    Args:
+        graph: The graph.
+        first: The operators.
+        unfixed: Values that belong to those of their readers, and bring all that depends on them.
     """
-    unfixed = _made(graph) - fixed
     behind = {name for node in first for name in node.output if name}
     n_before = -1
     while len(behind) > n_before:

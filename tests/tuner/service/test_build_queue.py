@@ -10,6 +10,7 @@ from sqlalchemy import select
 
 from records import attempts, builds, jobs, submissions
 from records.models import Extraction, Job, Network
+from records.service_models import Build
 from tests.tuner.cli.commands.test_bench import text_model
 from tests.tuner.networks.detectors import detector
 from tests.tuner.service.test_job_loader import kills, submit
@@ -39,6 +40,26 @@ async def serve(context: Context, workers: LocalExecutor, *, turn_is_taken: bool
     return served
 
 
+def build_of(context: Context, workers: LocalExecutor, model: ModelRequest) -> tuple[int, int]:
+    """Submit, load and build a model without trials; return the ids of its job and its build."""
+    job_id = submit(context, TuneRequest((model,), TuneSpec(trials=0)))
+    loader = JobLoader(context, LIMITS, lambda _job, _activity: None)
+    assert loader.load(loader.claim(()) or Job()) is None
+    with context.sessions.begin() as session:
+        build_id = builds.request_build(session, job_id).id
+    assert asyncio.run(serve(context, workers))
+    return job_id, build_id
+
+
+def unpacked(context: Context, build: Build) -> manifest.Manifest:
+    """Unpack the library of a build beside the uploads, and return its manifest."""
+    folder = context.settings.data_dir / "uploads" / "lib"
+    folder.mkdir()
+    with (context.settings.data_dir / "archives" / str(build.archive)).open("rb") as packed:
+        unpack(packed, folder)
+    return manifest.read(folder)
+
+
 def test_a_build_of_a_deleted_job_says_so(context: Context, workers: LocalExecutor) -> None:
     """The build fails with a message that tells the client what to do."""
     job_id = submit(context)
@@ -66,13 +87,7 @@ def test_a_model_with_buckets_is_one_library(context: Context, workers: LocalExe
     Path(path).rename(uploads / f"{sha256}.onnx")
     buckets = {"length": ((4, 1.0), (8, 3.0))}
     model = ModelRequest(f"upload:{sha256}.onnx", name="text", buckets=buckets)
-    job_id = submit(context, TuneRequest((model,), TuneSpec(trials=0)))
-    loader = JobLoader(context, LIMITS, lambda _job, _activity: None)
-    assert loader.load(loader.claim(()) or Job()) is None
-    with context.sessions.begin() as session:
-        build_id = builds.request_build(session, job_id).id
-
-    assert asyncio.run(serve(context, workers))
+    job_id, build_id = build_of(context, workers, model)
 
     with context.sessions() as session:
         build = builds.get_build(session, build_id)
@@ -80,11 +95,7 @@ def test_a_model_with_buckets_is_one_library(context: Context, workers: LocalExe
         name = session.get_one(Network, job.network_id).name
     assert (build.state, build.message) == ("done", None)
     assert name == "text@length=4 + text@length=8"
-    archive = context.settings.data_dir / "archives" / str(build.archive)
-    (uploads / "lib").mkdir()
-    with archive.open("rb") as packed:
-        unpack(packed, uploads / "lib")
-    described = manifest.read(uploads / "lib")
+    described = unpacked(context, build)
     assert [program.inputs["ids"][0] for program in described.programs] == [(1, 4), (1, 8)]
     assert described.buckets is not None
     assert described.buckets.notes() == ("length: 1 to 8, padded to 4 or 8",)
@@ -99,24 +110,14 @@ def test_a_library_is_packed_with_its_tail(context: Context, workers: LocalExecu
     sha256 = hashlib.sha256(content).hexdigest()
     (uploads / f"{sha256}.onnx").write_bytes(content)
     model = ModelRequest(f"upload:{sha256}.onnx", name="detector")
-    job_id = submit(context, TuneRequest((model,), TuneSpec(trials=0)))
-    loader = JobLoader(context, LIMITS, lambda _job, _activity: None)
-    assert loader.load(loader.claim(()) or Job()) is None
-    with context.sessions.begin() as session:
-        build_id = builds.request_build(session, job_id).id
-
-    assert asyncio.run(serve(context, workers))
+    _, build_id = build_of(context, workers, model)
 
     with context.sessions() as session:
         build = builds.get_build(session, build_id)
         split = session.scalars(select(Extraction)).one()
         assert any("from NonMaxSuppression on" in note for note in split.notes)
     assert (build.state, build.message) == ("done", None)
-    archive = context.settings.data_dir / "archives" / str(build.archive)
-    (uploads / "lib").mkdir()
-    with archive.open("rb") as packed:
-        unpack(packed, uploads / "lib")
-    described = manifest.read(uploads / "lib")
+    described = unpacked(context, build)
     manifest.verify(uploads / "lib", described)
     assert "tail.onnx" in described.files
     assert described.outputs == ("kept", "scores", "places")
