@@ -10,6 +10,7 @@ import onnx
 
 from tuner.errors import summary
 from tuner.networks.graph import attribute, constant_readers, nodes_within
+from tuner.networks.lengths import fold_lengths
 from tuner.networks.weight_folding import fold_weights
 from tuner.networks.weights import is_degenerate
 
@@ -61,6 +62,7 @@ def _simplify_once(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, 
     fold_weights(model.graph)
     _drop_repeated_names(model.graph)
     weights = _detach(model)
+    fold_lengths(model)
     model = _infer_shapes(model)
     model, notes = _slim(model, skipped)
     for info in model.graph.output:

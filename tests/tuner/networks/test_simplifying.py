@@ -2,9 +2,9 @@
 
 import numpy as np
 import onnx
-from onnx import helper
 
-from tests.tuner.networks.models import difference, model, run
+from tests.tuner.networks.models import difference, run
+from tests.tuner.networks.padding import padding_layers
 from tuner.networks.onnx import clean
 
 _N_LAYERS = 16
@@ -12,16 +12,7 @@ _N_LAYERS = 16
 
 def test_a_length_that_follows_from_many_layers_is_known() -> None:
     """Each layer pads by one, and then to a multiple of its stride."""
-    nodes, name = [], "x"
-    for layer in range(_N_LAYERS):
-        nodes += _padding_layer(name, f"layer{layer}")
-        name = f"layer{layer}.y"
-    weights = {
-        "stride": np.array([2.0], "float32"),
-        "axis": np.array([2]),
-        "before": np.array([0, 0, 1, 0, 0]),
-    }
-    proto = model(nodes, {"x": (1, 1, 9)}, {name: (1, 1, "length")}, weights)
+    proto = padding_layers(_N_LAYERS)
 
     network = clean(proto)
 
@@ -32,24 +23,3 @@ def test_a_length_that_follows_from_many_layers_is_known() -> None:
     (actual,) = run(network.model, feeds)
     assert actual.shape == (1, 1, 9 + 2 * _N_LAYERS)
     assert difference(actual, expected) == 0.0
-
-
-def _padding_layer(data: str, layer: str) -> list[onnx.NodeProto]:
-    steps = [
-        ("Shape", [data], {}),
-        ("Gather", ["axis"], {}),
-        ("Cast", [], {"to": onnx.TensorProto.FLOAT}),
-        ("Div", ["stride"], {}),
-        ("Ceil", [], {}),
-        ("Mul", ["stride"], {}),
-        ("Cast", [], {"to": onnx.TensorProto.INT64}),
-        ("Sub", [f"{layer}.1"], {}),
-    ]
-    nodes, last = [], ""
-    for index, (operator, operands, attributes) in enumerate(steps):
-        inputs = [last, *operands] if last else operands
-        last = f"{layer}.{index}"
-        nodes.append(helper.make_node(operator, inputs, [last], **attributes))
-    pads = f"{layer}.pads"
-    nodes.append(helper.make_node("Concat", ["before", last], [pads], axis=0))
-    return [*nodes, helper.make_node("Pad", [data, pads], [f"{layer}.y"])]
