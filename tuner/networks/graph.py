@@ -76,11 +76,30 @@ def fixed_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
     """Return the shape of every value that has a known one without dynamic dimensions."""
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for info in (*graph.value_info, *graph.input, *graph.output):
-        kind = info.type.tensor_type
-        dims = tuple(dim.dim_value for dim in kind.shape.dim)
-        if kind.HasField("shape") and all(dim > 0 for dim in dims):
-            shapes[info.name] = dims
+        if has_fixed_shape(info):
+            shapes[info.name] = tuple(dim.dim_value for dim in info.type.tensor_type.shape.dim)
     return shapes
+
+
+def has_fixed_shape(info: onnx.ValueInfoProto) -> bool:
+    """Return whether a value is a tensor with elements, every dimension of which is known."""
+    tensor = info.type.tensor_type
+    # Exporters write 0 or -1 for unknown dimensions.
+    return tensor.HasField("shape") and all(dim.dim_value > 0 for dim in tensor.shape.dim)
+
+
+def clear_output_shapes(graph: onnx.GraphProto) -> None:
+    """Clear the dimensions of outputs, which may be wrong; those of inputs are kept.
+
+    The inference of shapes takes an output that is an input for one of unknown dimensions too.
+    """
+    inputs = {info.name: info for info in graph.input}
+    for info in graph.output:
+        if info.name in inputs:
+            info.CopyFrom(inputs[info.name])
+            continue
+        for dim in info.type.tensor_type.shape.dim:
+            dim.Clear()
 
 
 def drop_unused_constants(graph: onnx.GraphProto) -> None:

@@ -18,7 +18,12 @@ from tuner.networks.expansions import expand_operators
 from tuner.networks.fixed_values import as_text, fix_values, split_values
 from tuner.networks.folding import fold_affine
 from tuner.networks.functions import inline_functions
-from tuner.networks.graph import drop_unused_constants, nodes_within
+from tuner.networks.graph import (
+    clear_output_shapes,
+    drop_unused_constants,
+    has_fixed_shape,
+    nodes_within,
+)
 from tuner.networks.loops import check_loops, refuse_loops, unroll_loops
 from tuner.networks.node_builder import Tables
 from tuner.networks.onnx_file import check_size
@@ -82,7 +87,7 @@ def clean(
     notes += tuple(f"fixed {key} to the value {as_text(value)}" for key, value in values.items())
     values |= empty
     declared_outputs = {} if fixed or values else _copy_outputs(model)
-    _clear_output_shapes(model)
+    clear_output_shapes(model.graph)
     before = _count_operators(model)
     model, _ = inline_functions(model)
     separate_names(model.graph)
@@ -207,8 +212,9 @@ def _restore_shapes(model: onnx.ModelProto, declared: Mapping[str, onnx.ValueInf
     """Give every output a fixed shape again, by inference or, if that fails, as declared."""
     lost = []
     for info in model.graph.output:
+        _dtype(info)
         for candidate in (info, declared.get(info.name)):
-            if candidate is not None and _is_fixed(_dims(candidate)):
+            if candidate is not None and has_fixed_shape(candidate):
                 info.CopyFrom(candidate)
                 break
         else:
@@ -223,10 +229,6 @@ def _copy_outputs(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
         copies[info.name] = onnx.ValueInfoProto()
         copies[info.name].CopyFrom(info)
     return copies
-
-
-def _is_fixed(dims: Dims) -> bool:
-    return dims is not None and all(isinstance(dim, int) for dim in dims)
 
 
 def _serialise(model: onnx.ModelProto, tail: onnx.ModelProto | None = None) -> bytes:
@@ -261,13 +263,6 @@ def _set_input_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ..
         del shape.dim[:]
         for size in shapes[info.name]:
             shape.dim.add().dim_value = size
-
-
-def _clear_output_shapes(model: onnx.ModelProto) -> None:
-    """Clear the outputs' dimensions, which may be wrong once the inputs are fixed."""
-    for info in model.graph.output:
-        for dim in info.type.tensor_type.shape.dim:
-            dim.Clear()
 
 
 def _dims(info: onnx.ValueInfoProto) -> Dims:

@@ -9,7 +9,13 @@ from typing import Any
 import onnx
 
 from tuner.errors import summary
-from tuner.networks.graph import attribute, constant_readers, nodes_within
+from tuner.networks.graph import (
+    attribute,
+    clear_output_shapes,
+    constant_readers,
+    fixed_shapes,
+    nodes_within,
+)
 from tuner.networks.lengths import fold_lengths
 from tuner.networks.weight_folding import fold_weights
 from tuner.networks.weights import is_degenerate
@@ -65,9 +71,7 @@ def _simplify_once(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, 
     fold_lengths(model)
     model = _infer_shapes(model)
     model, notes = _slim(model, skipped)
-    for info in model.graph.output:
-        for dim in info.type.tensor_type.shape.dim:
-            dim.Clear()
+    clear_output_shapes(model.graph)
     model = _infer_shapes(model)
     _attach(model, weights)
     # Indices that are constant by now.
@@ -77,19 +81,13 @@ def _simplify_once(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, 
 
 def _waits_for_constants(graph: onnx.GraphProto) -> bool:
     """Return whether a shape is unknown while an operator reads nothing but constants."""
-    values = (*graph.value_info, *graph.output)
-    known = {value.name for value in values if _has_known_shape(value)}
+    known = fixed_shapes(graph)
     if all(name in known for node in graph.node for name in node.output if name):
         return False
     constants = constant_readers(graph)
     return any(
         node.input and all(name in constants for name in node.input if name) for node in graph.node
     )
-
-
-def _has_known_shape(value: onnx.ValueInfoProto) -> bool:
-    tensor = value.type.tensor_type
-    return tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
 
 
 def _drop_repeated_names(graph: onnx.GraphProto) -> None:

@@ -13,7 +13,7 @@ import onnx
 from tuner.library.manifest import Tail
 from tuner.networks.foreign import is_foreign
 from tuner.networks.foreign import refusal as refuse_operators
-from tuner.networks.graph import nodes_within, reads_of
+from tuner.networks.graph import has_fixed_shape, nodes_within, reads_of
 from tuner.networks.random_draws import refuse_random
 from tuner.networks.unknown_shapes import CHOOSING, first_unknown
 
@@ -23,6 +23,8 @@ _KEY = "tail"
 _KNOWN_DOMAINS = ("com.microsoft",)
 # Their outputs have other shapes for other reasons, which the refusals of models explain.
 _CONTROL = frozenset({"If", "Loop", "Scan"})
+
+_NO_NUMBERS = (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING)
 
 Infos = Mapping[str, onnx.ValueInfoProto]
 
@@ -44,7 +46,9 @@ def split_tail(model: onnx.ModelProto, declared: Infos) -> onnx.ModelProto | Non
         ModelError: If the tail draws random numbers, or has operators that no runtime knows.
     """
     graph = model.graph
-    infos = _fixed_infos(trusted_shapes(model, declared).values()) | _inferred_infos(graph)
+    inferred = _inferred_infos(graph)
+    trusted = _trusted_shapes(graph, declared, inferred.keys())
+    infos = _fixed_infos(trusted.values()) | inferred
     # The tail reads nothing without a fixed shape: what computes that is part of it.
     unfixed = frozenset(_made(graph) - infos.keys())
     behind = _behind(graph, _beginnings(model, infos.keys()), unfixed)
@@ -60,8 +64,9 @@ def split_tail(model: onnx.ModelProto, declared: Infos) -> onnx.ModelProto | Non
     returned += sorted((read & made).difference(returned))
     if not infos.keys() >= {*returned}:
         return None
-    inputs = [info for info in graph.input if info.name in read]
-    tail.graph.input.extend([*inputs, *(infos[name] for name in returned)])
+    # An input of the model may be an output too.
+    given = dict.fromkeys([*(info.name for info in graph.input if info.name in read), *returned])
+    tail.graph.input.extend(infos[name] for name in given)
     tail.graph.output.extend(infos.get(info.name, info) for info in graph.output)
     _check(tail)
     _replace(graph.node, kept)
@@ -125,8 +130,11 @@ def trusted_shapes(model: onnx.ModelProto, declared: Infos) -> Infos:
 
     Exporters declare the size that one run of the model had.
     """
-    choosing = _choosing(model.graph, _inferred_infos(model.graph).keys())
-    behind = _behind(model.graph, choosing)
+    return _trusted_shapes(model.graph, declared, _inferred_infos(model.graph).keys())
+
+
+def _trusted_shapes(graph: onnx.GraphProto, declared: Infos, fixed: Set[str]) -> Infos:
+    behind = _behind(graph, _choosing(graph, fixed))
     return {name: info for name, info in declared.items() if name not in behind}
 
 
@@ -212,9 +220,8 @@ def _fixed_infos(infos: Iterable[onnx.ValueInfoProto]) -> dict[str, onnx.ValueIn
     """Return the values, by name, that are numbers with a fixed shape and have an element."""
     fixed = {}
     for info in infos:
-        kind = info.type.tensor_type
-        is_number = kind.elem_type not in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING)
-        if is_number and kind.HasField("shape") and all(d.dim_value > 0 for d in kind.shape.dim):
+        is_number = info.type.tensor_type.elem_type not in _NO_NUMBERS
+        if is_number and has_fixed_shape(info):
             fixed[info.name] = info
     return fixed
 

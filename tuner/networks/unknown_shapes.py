@@ -7,7 +7,7 @@ from onnx import TensorProto
 from tuner.errors import ModelError
 from tuner.networks.foreign import is_foreign
 from tuner.networks.foreign import refusal as refuse_operators
-from tuner.networks.graph import Array, constant_readers, reads_of
+from tuner.networks.graph import Array, constant_readers, fixed_shapes, reads_of
 
 _MAX_NAMED = 3
 #: Operators that choose among their operands: how many they keep depends on values.
@@ -133,11 +133,7 @@ def first_unknown(model: onnx.ModelProto, output: str) -> list[onnx.NodeProto]:
     """Return the nodes before an output that have no fixed shape although their operands do."""
     graph = model.graph
     producers = {name: node for node in graph.node for name in node.output}
-    known = {tensor.name for tensor in graph.initializer}
-    for info in (*graph.value_info, *graph.input, *graph.output):
-        shape = info.type.tensor_type.shape
-        if info.type.tensor_type.HasField("shape") and all(d.dim_value > 0 for d in shape.dim):
-            known.add(info.name)
+    known = fixed_shapes(graph)
     seen: set[str] = set()
     first, pending = [], [output]
     while pending:

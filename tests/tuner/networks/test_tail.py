@@ -280,6 +280,26 @@ def test_omitted_operands_and_outputs_are_not_values() -> None:
     assert "Unique" in {node.op_type for node in joined.graph.node}
 
 
+@pytest.mark.parametrize("source", ["x", "r"])
+def test_an_input_among_the_outputs_is_read_once(source: str) -> None:
+    """The tail gets an input that is an output too once, whether it chooses in it or behind it."""
+    proto = model(
+        [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("NonZero", [source], ["places"])],
+        {"x": (2, 3)},
+        {"x": (2, 3)},
+    )
+    if source == "x":
+        proto.graph.output.append(helper.make_tensor_value_info("r", TensorProto.FLOAT, (2, 3)))
+    places = helper.make_tensor_value_info("places", TensorProto.INT64, (2, "n"))
+    proto.graph.output.append(places)
+
+    network = check(proto, {"x": np.array([[1, 0, -2], [0, 3, 4]], "float32")})
+
+    assert network.tail is not None
+    assert network.tail.returned == ("x", "r")
+    assert network.outputs["x"].shape == (2, 3)
+
+
 def test_networks_that_differ_in_the_tail_alone_are_two() -> None:
     """The tail is part of the bytes that identify a network; names of nodes are not."""
     other, renamed = detector(), detector()
