@@ -16,10 +16,12 @@ from tvm.support import nvcc
 from tvm.target import Target
 
 from tuner.engines.linker import link_shared
-from tuner.engines.relax import tensor_cores
+from tuner.engines.relax import tensor_cores, vector_functions
 from tuner.engines.relax.blobs import Blob, DeviceModule
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.errors import RequestError, WorkError, install_command, summary
+
+vector_functions.register_for_cuda()
 
 # TVM passes the values of these variables to NVRTC or nvcc.
 _OPTIONS = (

@@ -35,13 +35,16 @@ def _import_torch(model: ModelFile) -> tvm.IRModule:
     import torch
     from tvm.relax.frontend.torch import from_exported_program
 
+    from tuner.engines.relax.converters.torch_functions import CONVERTERS
     from tuner.networks.torch import fix_program, is_dynamic
 
     program = torch.export.load(model.path)
     if is_dynamic(program):
         program = fix_program(program, {name: shape for name, (shape, _) in model.inputs.items()})
     try:
-        module = from_exported_program(program, keep_params_as_input=True)
+        module = from_exported_program(
+            program, keep_params_as_input=True, custom_convert_map=CONVERTERS
+        )
     except Exception as error:  # likewise
         raise ModelError(
             f"cannot import the model: {_summary(error)}", code="unsupported-operator"

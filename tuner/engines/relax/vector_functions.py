@@ -1,4 +1,4 @@
-"""Registration of vector functions with TVM's code generator for CPUs.
+"""Registration of elementary functions with TVM's code generators: vectors on CPUs.
 
 Half precision is computed in float32 and rounded once.
 """
@@ -19,13 +19,16 @@ FUNCTIONS = (
     *("exp", "exp2", "log", "log2", "log10", "pow", "rsqrt"),
     *("tanh", "sigmoid", "erf", "sinh", "cosh"),
     *("sin", "cos", "tan", "asin", "acos", "atan"),
+    *("asinh", "acosh", "atanh", "log1p"),
 )
 # Names of intrinsics outside of TVM's usual name space.
 _OPS = {"log2": "prim.log2"}
 #: Names of the intrinsics of these functions.
 OPERATORS = tuple(_OPS.get(name, f"tirx.{name}") for name in FUNCTIONS)
 # Functions of half precision that TVM compiles to one call an element, or not at all.
-_IN_FLOAT32 = ("sqrt", "asinh", "acosh", "log1p")
+_IN_FLOAT32 = ("sqrt",)
+# Functions that CUDA has for float32, and not for half precision.
+_IN_FLOAT32_BY_CUDA = ("acos", "acosh", "asin", "asinh", "atanh", "cosh", "log1p", "sinh")
 
 # Expressions that cost nothing to repeat.
 _ATOMS = (ir.TensorLoad, ir.Var, tirx.FloatImm)
@@ -44,15 +47,23 @@ def register() -> None:
         register_op_attr(f"tirx.{name}", "TVectorizable", True)
 
 
-def _register(name: str, function: _Function | None) -> None:
-    lowering = _of_float32(name, function)
-    tirx.op.register_intrin_lowering(name, target="llvm", f=lowering, level=_LEVEL)
+def register_for_cuda() -> None:
+    """Have TVM compute in float32 what CUDA lacks in half precision, in this process."""
+    for name in _IN_FLOAT32_BY_CUDA:
+        _register(f"tirx.{name}", None, "cuda")
 
 
-def _of_float32(name: str, function: _Function | None) -> _Function:
+def _register(name: str, function: _Function | None, target: str = "llvm") -> None:
+    lowering = _of_float32(name, function, target)
+    tirx.op.register_intrin_lowering(name, target=target, f=lowering, level=_LEVEL)
+
+
+def _of_float32(name: str, function: _Function | None, target: str) -> _Function:
     """Lower calls on float32, and on half precision in float32; leave all others to TVM's rule."""
     op = Op.get(name)
-    lower_otherwise = op.get_attr("llvm.FLowerIntrinsic") or op.get_attr("default.FLowerIntrinsic")
+    lower_otherwise = op.get_attr(f"{target}.FLowerIntrinsic") or op.get_attr(
+        "default.FLowerIntrinsic"
+    )
 
     def lower(call: Any) -> Any:
         dtype = dtype_of(call)

@@ -43,6 +43,8 @@ _LOG = (
     -0.11675641305639738,
     0.06746601329523516,
 )
+# There, the polynomial is the logarithm of 1 + f without a sum that rounds.
+_MIN_LOG1P, _MAX_LOG1P = math.sqrt(0.5) - 1.0, math.sqrt(2.0) - 1.0
 # tanh(x) = x + x^3 q(x^2), |x| <= 0.625; 4.4e-9.
 _TANH = (
     -0.3333328194278407,
@@ -52,8 +54,6 @@ _TANH = (
     -0.005704990410221897,
 )
 _MAX_TANH_POLYNOMIAL = 0.625
-# Times any number from there on, it is more than 1.
-_HUGE = 1e30
 # erf(x) = x p(x^2) / q(x^2), |x| <= 3.925, where erf is 1 in float32 beyond; 1.9e-8.
 _ERF_P = (
     1.1283791458750325,
@@ -93,6 +93,20 @@ _SIN = (-1.6666654611e-1, 8.3321608736e-3, -1.9515295891e-4)
 _COS = (4.166664568298827e-2, -1.388731625493765e-3, 2.443315711809948e-5)
 # asin(x) = x + x^3 q(x^2), |x| <= 0.5; asinf of Cephes.
 _ASIN = (1.6666752422e-1, 7.4953002686e-2, 4.5470025998e-2, 2.4181311049e-2, 4.2163199048e-2)
+# asinh(x) = x + x^3 q(x^2), |x| <= 0.5; asinhf of Cephes.
+_ASINH = (-1.6666288134e-1, 7.4847586088e-2, -4.2699340972e-2, 2.0122003309e-2)
+# acosh(1 + z) = sqrt(z) q(z), z <= 0.5; acoshf of Cephes.
+_ACOSH = (
+    *(1.4142135263e0, -1.1784741703e-1, 2.6454905019e-2, -7.5272886713e-3),
+    1.7596881071e-3,
+)
+# atanh(x) = x + x^3 q(x^2), |x| <= 0.5; atanhf of Cephes.
+_ATANH = (
+    *(3.33337300303e-1, 1.99782164500e-1, 1.46691431730e-1, 8.24370301058e-2),
+    1.81740078349e-1,
+)
+# The square of a number from there on is that number's plus 1, and no infinity below.
+_LARGE = 1e9
 # atan(x) = x + x^3 q(x^2), |x| <= tan(pi/8); atanf of Cephes.
 _ATAN = (-3.33329491539e-1, 1.99777106478e-1, -1.38776856032e-1, 8.05374449538e-2)
 _TAN_PI_8, _TAN_3_PI_8 = math.sqrt(2.0) - 1.0, math.sqrt(2.0) + 1.0
@@ -185,12 +199,10 @@ def tanh(x: Any) -> Any:
     like = _constants(x)
     magnitude = tirx.abs(x)
     z = x * x
-    near = x + x * z * _polynomial(z, _TANH)
+    near = magnitude + magnitude * z * _polynomial(z, _TANH)
     clipped = _at_most(magnitude, _MAX_TANH)
     far = like(1.0) - like(2.0) / (_exp_in_range(clipped + clipped) + like(1.0))
-    # Selections by the sign of x would grow with each function inside another.
-    far *= _at_least(_at_most(x * like(_HUGE), 1.0), -1.0)
-    return tirx.Select(magnitude < like(_MAX_TANH_POLYNOMIAL), near, far)
+    return _with_sign(x, tirx.Select(magnitude < like(_MAX_TANH_POLYNOMIAL), near, far))
 
 
 def sigmoid(x: Any) -> Any:
@@ -244,7 +256,7 @@ def cosh(x: Any) -> Any:
 def sin(x: Any) -> Any:
     """Return the sine of x; that of 2^30 with its sign beyond 2^30."""
     r, quarters = _quarter_turns(x)
-    return _finite_only(x, _sine_after(r, quarters))
+    return _finite_only(x, _with_sign(x, _sine_after(r, quarters)))
 
 
 def cos(x: Any) -> Any:
@@ -257,13 +269,13 @@ def tan(x: Any) -> Any:
     """Return the tangent of x; that of 2^30 with its sign beyond 2^30."""
     r, quarters = _quarter_turns(x)
     further = quarters + tirx.const(1, dtype_of(quarters))
-    return _finite_only(x, _sine_after(r, quarters) / _sine_after(r, further))
+    return _finite_only(x, _with_sign(x, _sine_after(r, quarters) / _sine_after(r, further)))
 
 
 def _quarter_turns(x: Any) -> tuple[Any, Any]:
-    """Return x less its nearest multiple of pi / 2, computed in float64, and that multiple."""
+    """Return abs(x) less its nearest multiple of pi / 2, computed in float64, and that multiple."""
     wide = type_like(x, "float64")
-    angle = tirx.Cast(wide, _at_least(_at_most(x, _MAX_ANGLE), -_MAX_ANGLE))
+    angle = tirx.Cast(wide, _at_most(tirx.abs(x), _MAX_ANGLE))
     n = tirx.round(angle * tirx.const(2.0 / math.pi, wide))
     rest = angle - n * tirx.const(_HALF_PI_HIGH, wide) - n * tirx.const(_HALF_PI_LOW, wide)
     return tirx.Cast(dtype_of(x), rest), tirx.Cast(type_like(x, "int32"), n)
@@ -280,6 +292,13 @@ def _sine_after(r: Any, quarters: Any) -> Any:
     is_negative = tirx.NE(tirx.bitwise_and(quarters, tirx.const(2, whole)), zero)
     value = tirx.Select(is_odd, cosine, sine)
     return tirx.Select(is_negative, -value, value)
+
+
+def _with_sign(x: Any, result: Any) -> Any:
+    """Return a result, negated if x is negative or -0.0."""
+    whole = type_like(x, "int32")
+    sign = tirx.bitwise_and(tirx.reinterpret(whole, x), tirx.const(-(2**31), whole))
+    return tirx.reinterpret(dtype_of(x), tirx.bitwise_xor(tirx.reinterpret(whole, result), sign))
 
 
 def _finite_only(x: Any, result: Any) -> Any:
@@ -329,8 +348,52 @@ def atan(x: Any) -> Any:
     z = ratio * ratio
     angle = tirx.Select(is_near, like(0.0), like(math.pi / 4.0))
     angle = tirx.Select(is_far, like(math.pi / 2.0), angle)
-    result = angle + (ratio + ratio * z * _polynomial(z, _ATAN))
-    return tirx.Select(x < like(0.0), -result, result)
+    return _with_sign(x, angle + (ratio + ratio * z * _polynomial(z, _ATAN)))
+
+
+def asinh(x: Any) -> Any:
+    """Return the inverse hyperbolic sine of x."""
+    like = _constants(x)
+    magnitude = tirx.abs(x)
+    z = x * x
+    near = magnitude + magnitude * z * _polynomial(z, _ASINH)
+    far = _log_of_sum(magnitude, z + like(1.0))
+    return _with_sign(x, tirx.Select(magnitude < like(0.5), near, far))
+
+
+def acosh(x: Any) -> Any:
+    """Return the inverse hyperbolic cosine of x; NaN below 1."""
+    like = _constants(x)
+    beyond = x - like(1.0)
+    near = tirx.sqrt(beyond) * _polynomial(beyond, _ACOSH)
+    far = _log_of_sum(x, beyond * (x + like(1.0)))
+    return tirx.Select(x < like(1.5), near, far)
+
+
+def _log_of_sum(x: Any, square: Any) -> Any:
+    """Return the logarithm of x plus the root of a square near its own, which may be infinite."""
+    like = _constants(x)
+    is_large = x > like(_LARGE)
+    total = x + tirx.Select(is_large, like(0.0), tirx.sqrt(square))
+    return log(total) + tirx.Select(is_large, like(math.log(2.0)), like(0.0))
+
+
+def atanh(x: Any) -> Any:
+    """Return the inverse hyperbolic tangent of x; NaN outside of [-1, 1]."""
+    like = _constants(x)
+    magnitude = tirx.abs(x)
+    z = x * x
+    near = magnitude + magnitude * z * _polynomial(z, _ATANH)
+    far = like(0.5) * log((like(1.0) + magnitude) / (like(1.0) - magnitude))
+    return _with_sign(x, tirx.Select(magnitude < like(0.5), near, far))
+
+
+def log1p(x: Any) -> Any:
+    """Return the natural logarithm of 1 + x."""
+    like = _constants(x)
+    near = x + x * x * (x * _polynomial(x, _LOG) - like(0.5))
+    is_near = tirx.And(x > like(_MIN_LOG1P), x < like(_MAX_LOG1P))
+    return tirx.Select(is_near, near, log(x + like(1.0)))
 
 
 def pow(x: Any, y: Any) -> Any:  # noqa: A001  the name of the intrinsic

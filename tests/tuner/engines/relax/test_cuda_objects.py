@@ -1,13 +1,17 @@
 """Objects for CUDA targets are compiled without a GPU."""
 
+import functools
 import hashlib
+import operator
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tvm
 from onnx import helper
+from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from tests.tuner.engines.relax import networks
@@ -90,6 +94,27 @@ def test_trace_is_compiled(matmul: ExtractedTask, tmp_path: Path) -> None:
     assert first == again
     assert first["kernel.cubin"] != fallback["kernel.cubin"]
     assert "tvm.s_tir.tensor_intrin.cuda" not in set(sys.modules) - loaded
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_functions_that_cuda_lacks_in_half_precision_compile(dtype: str) -> None:
+    """They are computed in float32."""
+    data = te.placeholder((256,), dtype, name="data")
+    names = ("acos", "acosh", "asin", "asinh", "atanh", "cosh", "log1p", "sinh")
+
+    def every(i: Any) -> Any:
+        results = [getattr(tirx, name)(data[i]) for name in names]
+        return functools.reduce(operator.add, results)
+
+    schedule = Schedule(te.create_prim_func([data, te.compute((256,), every, name="result")]))
+    (loop,) = schedule.get_loops(schedule.get_sblock("result"))
+    schedule.bind(loop, "threadIdx.x")
+    target = make_target(worker.describe_target("cuda:sm_90").spec)
+
+    _, device = cuda.build(schedule.mod, target)
+
+    assert device.code[:4] == b"\x7fELF"
 
 
 @needs_nvrtc

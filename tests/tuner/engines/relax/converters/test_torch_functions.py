@@ -1,0 +1,46 @@
+"""Functions of torch keep their digits near 0, and their special values."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from tvm import relax
+
+from tuner.engines.base import ModelFile
+from tuner.engines.relax.importer import import_model
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
+
+
+class Applied(torch.nn.Module):  # type: ignore[misc]
+    """A function as a module."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply the function."""
+        result: torch.Tensor = getattr(torch, self.name)(x)
+        return result
+
+
+@pytest.mark.parametrize("name", ["log1p", "expm1"])
+def test_functions_keep_their_digits(name: str, tmp_path: Path) -> None:
+    """Sums with 1 would lose all digits of the smallest arguments."""
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, -2.0, 88.0, -200.0, 1e30]
+    small = np.geomspace(1e-30, 1.0, 99)
+    x = np.concatenate([special, small, -small]).astype("float32")
+    program = torch.export.export(Applied(name), (torch.from_numpy(x),))
+    path = tmp_path / "m.pt2"
+    torch.export.save(program, path)
+
+    module = import_model(ModelFile(str(path), "pt2", {"x": (x.shape, "float32")}))
+
+    machine = relax.VirtualMachine(tvm.compile(module, "llvm"), tvm.cpu())
+    actual = machine["main"](tvm.runtime.tensor(x))[0].numpy()
+    expected = Applied(name)(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+    np.testing.assert_array_equal(np.signbit(actual[:2]), np.signbit(x[:2]))

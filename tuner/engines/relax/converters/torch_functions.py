@@ -1,0 +1,36 @@
+"""Converters for programs of torch whose functions lose digits in TVM's importer."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax
+
+# The series of log(1 + x) is more accurate than a sum with 1 below it.
+_MAX_LOG1P_SERIES = 0.5
+
+
+def _convert_log1p(node: Any, importer: Any) -> relax.Expr:
+    """Convert log(1 + x), which is 2 atanh(x / (2 + x)) near 0."""
+    x = importer.env[node.args[0]]
+    one, two, limit = (_like(x, value) for value in (1.0, 2.0, _MAX_LOG1P_SERIES))
+    near = two * relax.op.atanh(x / (x + two))
+    is_near = relax.op.less(relax.op.abs(x), limit)
+    return importer.block_builder.emit(relax.op.where(is_near, near, relax.op.log(x + one)))
+
+
+def _convert_expm1(node: Any, importer: Any) -> relax.Expr:
+    """Convert exp(x) - 1, which is tanh(x / 2) (exp(x) + 1)."""
+    x = importer.env[node.args[0]]
+    half = relax.op.tanh(_like(x, 0.5) * x)
+    return importer.block_builder.emit(half * (relax.op.exp(x) + _like(x, 1.0)))
+
+
+def _like(x: Any, value: float) -> relax.Expr:
+    return relax.const(value, str(x.ty.dtype))
+
+
+#: Converters by name of the operator.
+CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
+    "expm1.default": _convert_expm1,
+    "log1p.default": _convert_log1p,
+}
