@@ -1,7 +1,9 @@
 """Import of cleaned models as Relax modules whose parameters are constants."""
 
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import tvm
 from tvm import relax
@@ -35,15 +37,20 @@ def _import_torch(model: ModelFile) -> tvm.IRModule:
     import torch
     from tvm.relax.frontend.torch import from_exported_program
 
-    from tuner.engines.relax.converters.torch_functions import CONVERTERS
+    from tuner.engines.relax.converters import torch_functions, torch_resize
     from tuner.networks.torch import fix_program, is_dynamic
 
     program = torch.export.load(model.path)
     if is_dynamic(program):
         program = fix_program(program, {name: shape for name, (shape, _) in model.inputs.items()})
+    converters = {**torch_functions.CONVERTERS, **torch_resize.CONVERTERS}
     try:
+        program = _decomposed(program, converters)
         module = from_exported_program(
-            program, keep_params_as_input=True, custom_convert_map=CONVERTERS
+            program,
+            keep_params_as_input=True,
+            custom_convert_map=converters,
+            run_ep_decomposition=False,
         )
     except Exception as error:  # likewise
         raise ModelError(
@@ -53,6 +60,23 @@ def _import_torch(model: ModelFile) -> tvm.IRModule:
     names = module["main"].params[len(module["main"].params) - len(params["main"]) :]
     bound = dict(zip(names, params["main"], strict=True))
     return relax.transform.BindParams("main", bound)(module)
+
+
+def _decomposed(program: Any, kept: Iterable[str]) -> Any:
+    """Return a program of core operators, and of some others, by name.
+
+    TVM does not decompose a program with sparse tensors either.
+    """
+    import torch
+
+    tensors = (*program.state_dict.values(), *program.constants.values())
+    if any(isinstance(t, torch.Tensor) and t.layout != torch.strided for t in tensors):
+        return program
+    table = torch.export.default_decompositions()
+    names = {*kept}
+    for operator in [each for each in table if str(each).removeprefix("aten.") in names]:
+        table.pop(operator)
+    return program.run_decompositions(table)
 
 
 def _summary(error: Exception) -> str:

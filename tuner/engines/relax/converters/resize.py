@@ -13,6 +13,7 @@ from tuner.engines.relax.converters.resize_tables import Axis, Interpolation
 
 # Version of the standard in which Upsample became Resize.
 _FIRST_VERSION = 10
+_EXACT_VERSION = 18
 # Ranks of the tensors that TVM resizes: images by any mode, lines and volumes by a linear one.
 _IMAGE, _LINES_AND_VOLUMES = 4, (3, 5)
 _EXACT_COORDINATES = {"half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"}
@@ -50,9 +51,24 @@ def convert_resize(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int)
             for axis, (start, end) in zip(axes, pairs, strict=True)
         ]
     by_number = dict(zip(numbers, axes, strict=True))
-    if _is_exact(by_number, len(shape), how):
-        return _by_operator(builder, data, by_number, attrs, opset)
-    return _by_tables(builder, data, by_number, how, float(attrs.get("extrapolation_value", 0.0)))
+    return resize(builder, data, by_number, how, float(attrs.get("extrapolation_value", 0.0)))
+
+
+def resize(
+    builder: Any, data: relax.Expr, axes: dict[int, Axis], how: Interpolation, outside: float = 0.0
+) -> relax.Expr:
+    """Resize some axes of a tensor.
+
+    Args:
+        builder: Builder of the block.
+        data: The tensor.
+        axes: Resized axes by their number.
+        how: Interpolation.
+        outside: Value of outputs beyond the inputs, where the coordinates are a crop.
+    """
+    if _is_exact(axes, len(data.ty.shape), how):
+        return _by_operator(builder, data, axes, how)
+    return _by_tables(builder, data, axes, how, outside)
 
 
 def convert_upsample(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
@@ -98,21 +114,26 @@ def _is_exact(axes: dict[int, Axis], rank: int, how: Interpolation) -> bool:
 
 
 def _by_operator(
-    builder: Any, data: relax.Expr, axes: dict[int, Axis], attrs: dict[str, Any], opset: int
+    builder: Any, data: relax.Expr, axes: dict[int, Axis], how: Interpolation
 ) -> relax.Expr:
     """Resize by TVM's operator; a line is an image of one row."""
     shape = [int(dim) for dim in data.ty.shape]
     sizes = [axes[n].out_size if n in axes else size for n, size in enumerate(shape)]
-    attrs = {name: value for name, value in attrs.items() if name != "axes"}
-    if opset < 11:
-        attrs |= {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
+    # It is exact where lengths grow, and positions are rounded down then.
+    nearest_mode = "floor" if how.nearest_mode == "outwards" else how.nearest_mode
+    attrs = {
+        "mode": how.mode.encode(),
+        "coordinate_transformation_mode": how.coordinates.encode(),
+        "nearest_mode": nearest_mode.encode(),
+        "cubic_coeff_a": how.cubic_coeff_a,
+    }
     is_line = len(shape) < _IMAGE
     if is_line:
         data = builder.emit(relax.op.expand_dims(data, 2))
         sizes.insert(2, 1)
     inputs = onnx_frontend.onnx_input()
     inputs.extend([data, None, None, relax.const(np.array(sizes, "int64"))])
-    resized = onnx_frontend.Resize.get_converter(opset)(builder, inputs, attrs, [{}, {}])
+    resized = onnx_frontend.Resize.get_converter(_EXACT_VERSION)(builder, inputs, attrs, [{}, {}])
     return relax.op.squeeze(builder.emit(resized), 2) if is_line else resized
 
 

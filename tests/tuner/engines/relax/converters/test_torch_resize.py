@@ -1,0 +1,67 @@
+"""Interpolations of torch agree with it: modes, sizes, scales, corners and antialiasing."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from tvm import relax
+
+from tuner.engines.base import ModelFile
+from tuner.engines.relax.importer import import_model
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
+
+LINE, IMAGE, VOLUME = (1, 3, 16), (1, 3, 16, 20), (1, 2, 4, 6, 5)
+SIZES: list[dict[str, Any]] = [
+    {"size": (7, 9)},
+    {"size": (24, 33)},
+    {"size": (32, 40)},
+    {"scale_factor": 0.4},
+    {"scale_factor": (1.7, 0.6)},
+]
+CASES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
+    *((IMAGE, {"mode": mode, **size}) for mode in ("nearest", "nearest-exact") for size in SIZES),
+    *(
+        (IMAGE, {"mode": mode, "align_corners": align, "antialias": antialias, **size})
+        for mode in ("bilinear", "bicubic")
+        for align in (False, True)
+        for antialias in (False, True)
+        for size in SIZES
+    ),
+    (IMAGE, {"mode": "bilinear", "align_corners": True, "size": (1, 5)}),
+    (IMAGE, {"mode": "bicubic", "size": (1, 5)}),
+    *((LINE, {"mode": mode, "size": 9}) for mode in ("linear", "nearest", "nearest-exact")),
+    (LINE, {"mode": "linear", "scale_factor": 1.7}),
+    *((VOLUME, {"mode": m, "size": (3, 9, 7)}) for m in ("trilinear", "nearest", "nearest-exact")),
+    (VOLUME, {"mode": "nearest", "scale_factor": 1.7}),
+]
+
+
+class Interpolated(torch.nn.Module):  # type: ignore[misc]
+    """An interpolation as a module."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        super().__init__()
+        self.options = options
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Interpolate."""
+        return torch.nn.functional.interpolate(x, **self.options)
+
+
+@pytest.mark.parametrize(("shape", "options"), CASES, ids=str)
+def test_interpolation(shape: tuple[int, ...], options: dict[str, Any], tmp_path: Path) -> None:
+    """Shapes and values are those of torch."""
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal(shape).astype("float32"))
+    module = Interpolated(options)
+    path = tmp_path / "m.pt2"
+    torch.export.save(torch.export.export(module, (x,)), path)
+
+    imported = import_model(ModelFile(str(path), "pt2", {"x": (shape, "float32")}))
+
+    machine = relax.VirtualMachine(tvm.compile(imported, "llvm"), tvm.cpu())
+    actual = machine["main"](tvm.runtime.tensor(x.numpy()))[0].numpy()
+    np.testing.assert_allclose(actual, module(x).numpy(), rtol=1e-4, atol=1e-4)
