@@ -1,6 +1,6 @@
-"""Inlining of the function bodies that the ONNX standard gives for some operators.
+"""Inlining of the function bodies that the ONNX standard or the model gives for some operators.
 
-Importers lack many of these operators, and engines know every operator of the bodies.
+Importers lack many of the operators of the standard, and engines know every operator of the bodies.
 """
 
 from collections import Counter
@@ -11,6 +11,7 @@ import onnx.inliner
 from tuner.networks.graph import nodes_within
 from tuner.networks.node_builder import opset_of
 
+_STANDARD = ("", "ai.onnx")
 # Operators that importers lack; the others with a body are converted as they are.
 _OPERATORS = (
     "AffineGrid",
@@ -58,12 +59,36 @@ def inline_functions(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
     return inlined, used.total() - _count(inlined).total()
 
 
+def align_functions(model: onnx.ModelProto) -> None:
+    """Give functions of a model its opset where none of their operators differs, in place.
+
+    The inliner leaves functions of another opset than that of the model.
+    """
+    opset = opset_of(model)
+    for function in model.functions:
+        for item in function.opset_import:
+            if item.domain in _STANDARD and all(
+                _version(node, item.version) == _version(node, opset)
+                for node in nodes_within(function)
+                if node.domain in _STANDARD
+            ):
+                item.version = opset
+
+
+def _version(node: onnx.NodeProto, opset: int) -> int:
+    """Return the opset that defined an operator as it is in another one; 0 if none has it."""
+    try:
+        return int(onnx.defs.get_schema(node.op_type, opset, "").since_version)
+    except onnx.defs.SchemaError:
+        return 0
+
+
 def _count(model: onnx.ModelProto) -> Counter[str]:
     return Counter(node.op_type for node in model.graph.node if _is_listed(node))
 
 
 def _is_listed(node: onnx.NodeProto) -> bool:
-    return node.domain in ("", "ai.onnx") and node.op_type in _OPERATORS
+    return node.domain in _STANDARD and node.op_type in _OPERATORS
 
 
 def _add_defaults(model: onnx.ModelProto) -> None:

@@ -20,7 +20,7 @@ def attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
     return default
 
 
-def nodes_within(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+def nodes_within(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
     """Yield every node of a graph and of the subgraphs of its If, Loop and Scan nodes."""
     for node in graph.node:
         yield node

@@ -9,6 +9,7 @@ from onnx import helper, numpy_helper
 
 from tuner.errors import ModelError
 from tuner.networks.graph import Array, attribute, fixed_shapes, nodes_within
+from tuner.networks.loop_maps import map_turns
 from tuner.networks.loop_turns import as_declared, count_turns
 from tuner.networks.node_builder import opset_of
 from tuner.networks.subgraphs import inline
@@ -38,6 +39,8 @@ def check_loops(model: onnx.ModelProto) -> None:
 def unroll_loops(model: onnx.ModelProto) -> int:
     """Unroll every Loop and Scan of the main graph with a known number of turns, in place.
 
+    Scans whose turns do not depend on each other become operators over all turns.
+
     Args:
         model: Simplified model; its ``value_info`` gives the lengths of what a Scan reads.
 
@@ -53,6 +56,11 @@ def unroll_loops(model: onnx.ModelProto) -> int:
     nodes: list[onnx.NodeProto] = []
     n_unrolled = n_operators = 0
     for node in graph.node:
+        mapped = map_turns(node, model) if _is_loop(node) else None
+        if mapped is not None:
+            nodes += mapped
+            n_unrolled += 1
+            continue
         plan = _PLANS[node.op_type](node, model) if _is_loop(node) else None
         if plan is None:
             nodes.append(node)

@@ -12,12 +12,13 @@ from tuner.errors import ModelError, summary
 from tuner.networks import unknown_shapes
 from tuner.networks.base import Network, TensorSpec, network_hash
 from tuner.networks.branches import inline_constant_branches
+from tuner.networks.class_scores import open_maps
 from tuner.networks.contributed import correct_domains
 from tuner.networks.empty_operands import drop_empty_operands
 from tuner.networks.expansions import expand_operators
 from tuner.networks.fixed_values import as_text, fix_values, split_values
 from tuner.networks.folding import fold_affine
-from tuner.networks.functions import inline_functions
+from tuner.networks.functions import align_functions, inline_functions
 from tuner.networks.graph import (
     clear_output_shapes,
     drop_unused_constants,
@@ -70,7 +71,10 @@ def clean(
             would pass the 2 GB protobuf limit.
     """
     model = _prepare(model)
+    notes += open_maps(model)
     requested, values = split_values(declared_inputs(model), inputs or {}, sizes or {})
+    for info in model.graph.output:
+        _dtype(info)
     fix_values(model, values)
     declared = declared_inputs(model)
     shapes = fix_shapes(declared, requested, sizes or {})
@@ -179,6 +183,7 @@ def _prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     copy.CopyFrom(model)
     if copy.functions:
         # It checks that functions do not call themselves.
+        align_functions(copy)
         with _invalid():
             copy = onnx.inliner.inline_local_functions(copy)
     weights = {tensor.name for tensor in copy.graph.initializer}
@@ -192,8 +197,15 @@ def _prepare(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _check(model: onnx.ModelProto) -> None:
     check_size(model.ByteSize(), "the model")
+    tensors = [info.type.tensor_type for info in model.graph.output]
+    # The checker asks for the shapes of outputs, which ONNX Runtime and the inference do without.
+    open_tensors = [tensor for tensor in tensors if not tensor.HasField("shape")]
+    for tensor in open_tensors:
+        tensor.shape.SetInParent()
     with _invalid():
         onnx.checker.check_model(model)
+    for tensor in open_tensors:
+        tensor.ClearField("shape")
 
 
 @contextmanager
@@ -204,7 +216,7 @@ def _invalid() -> Iterator[None]:
     except Exception as error:
         reason = _ASSERTION.sub("", summary(error))[:200]
         raise ModelError(
-            f"the ONNX checker refuses the model: {reason}", code="invalid-model"
+            f"the ONNX checker refuses the model: {reason}; export it again", code="invalid-model"
         ) from error
 
 

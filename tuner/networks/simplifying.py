@@ -115,7 +115,7 @@ def _slim(
         copy = onnx.ModelProto()
         copy.CopyFrom(model)
         try:
-            with contextlib.redirect_stdout(io.StringIO()), _without_float_lengths():
+            with contextlib.redirect_stdout(io.StringIO()), _corrected_inference():
                 slimmed = onnxslim.slim(
                     copy, skip_fusion_patterns=patterns, skip_optimizations=skipped
                 )
@@ -129,19 +129,22 @@ def _slim(
 
 
 @contextlib.contextmanager
-def _without_float_lengths() -> Iterator[None]:
-    """Keep onnxslim from computing lengths with floats, whose quotients it rounds down.
+def _corrected_inference() -> Iterator[None]:
+    """Keep onnxslim from inferring wrong lengths, by which it would drop reshapes.
 
-    A padding of ``ceil(length / stride)`` would be wrong; folding computes it with ONNX Runtime.
+    It rounds down the quotients of lengths that a model computes with floats: a padding of
+    ``ceil(length / stride)`` would be wrong; folding computes it with ONNX Runtime. To indices of
+    several axes, it gives the columns that an ``ArrayFeatureExtractor`` takes the same axes.
     """
     from onnxslim.core.shape_inference.registry import SHAPE_HANDLERS
 
-    handler = SHAPE_HANDLERS["Cast"]
-    SHAPE_HANDLERS["Cast"] = _WholeCasts(handler)
+    handlers = dict(SHAPE_HANDLERS)
+    SHAPE_HANDLERS["Cast"] = _WholeCasts(handlers["Cast"])
+    del SHAPE_HANDLERS["ArrayFeatureExtractor"]
     try:
         yield
     finally:
-        SHAPE_HANDLERS["Cast"] = handler
+        SHAPE_HANDLERS.update(handlers)
 
 
 class _WholeCasts:

@@ -105,6 +105,9 @@ def _weights(b: Replacement, trees: Trees, kind: str, ids: range) -> _Weights:
             raise _malformed(b, f"node {node} of tree {tree} has a weight of {kind} {each}")
         place = trees.index[tree, node], ids.index(each)
         if has_weight[place] and kind == "target" and len(ids) == 1:
+            # Converters repeat the number of a leaf, which ONNX Runtime takes once.
+            if table[place] == np.float32(weight):
+                continue
             raise _malformed(b, f"node {node} of tree {tree} has several weights")
         table[place] += weight
         has_weight[place] = True

@@ -44,7 +44,7 @@ def run_model(model: PeerModel, request: NetworkRun) -> tuple[float, ...]:
     feeds = read_inputs(model, request)
     if _is_on_gpu(session):
         return _run_on_gpu(session, feeds, request)
-    return time_runs(lambda: session.run(None, feeds), lambda outputs: outputs, request)
+    return time_runs(lambda: session.run(None, feeds), _as_arrays, request)
 
 
 def profile_model(model: PeerModel, request: NetworkRun) -> tuple[PeerNode, ...]:
@@ -111,6 +111,16 @@ def observe_graph(model: PeerModel, request: NetworkRun) -> ObservedGraph:
     weights = {tensor.name for tensor in graph.initializer}
     inputs = tuple(info.name for info in graph.input if info.name not in weights)
     return ObservedGraph(nodes_of(loaded), inputs, digests)
+
+
+def _as_arrays(outputs: list[Any]) -> list[Array]:
+    """Return outputs as arrays; scores of classes, a map for each row, as the library has them."""
+    return [
+        np.array([list(scores.values()) for scores in each], np.float32)
+        if isinstance(each, list) and each and isinstance(each[0], dict)
+        else each
+        for each in outputs
+    ]
 
 
 def _session(model: PeerModel) -> Any:

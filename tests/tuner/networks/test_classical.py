@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.tuner.networks.models import Array
+from tests.tuner.networks.models import Array, model
 from tests.tuner.networks.single_nodes import both, node_model
 from tuner.errors import ModelError
 from tuner.networks.onnx import clean
@@ -61,6 +61,24 @@ def check(op: str, *operands: Array, n_outputs: int = 1, **attributes: Any) -> N
 def test_features(op: str, operands: list[Array], attributes: dict[str, Any]) -> None:
     """Rows of zeros, unknown keys and single rows included."""
     check(op, *operands, **attributes)
+
+
+def test_columns_by_indices_of_several_axes() -> None:
+    """They are one row, which the Reshape behind makes a column."""
+    nodes = [
+        helper.make_node("ArgMin", ["data"], ["places"], axis=1),
+        helper.make_node(
+            "ArrayFeatureExtractor", ["table", "places"], ["row"], domain="ai.onnx.ml"
+        ),
+        helper.make_node("Reshape", ["row", "column"], ["y"]),
+    ]
+    weights = {"table": _RNG.standard_normal(4).astype("float32"), "column": np.array([-1, 1])}
+    proto = model(nodes, {"data": _DATA.shape}, {"y": (20, 1)}, weights)
+    proto.opset_import.add(domain="ai.onnx.ml", version=1)
+
+    actual, expected = both(proto, {"data": _DATA})
+
+    np.testing.assert_array_equal(actual[0], expected[0])
 
 
 @pytest.mark.parametrize("transform", _TRANSFORMS)
@@ -244,6 +262,15 @@ def test_scores_that_a_row_may_lack() -> None:
     ):
         kept = onnx.load_from_string(clean(proto).model).graph.node
         assert [node.domain for node in kept] == ["ai.onnx.ml"]
+
+
+def test_a_weight_that_is_repeated_counts_once() -> None:
+    """As skl2onnx writes the number of a leaf, once for each class."""
+    attributes = forest("target", [0], -1)
+    for name in [key for key in attributes if key.startswith("target_")]:
+        attributes[name] = [each for each in attributes[name] for _ in range(3)]
+
+    check("TreeEnsembleRegressor", _DATA, n_targets=1, **attributes)
 
 
 @pytest.mark.parametrize(

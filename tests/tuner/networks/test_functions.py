@@ -68,3 +68,24 @@ def test_attributes_that_are_left_out_have_their_defaults() -> None:
     actual = run(clean(proto).model, {"data": data})[0]
 
     np.testing.assert_allclose(actual, data / (1 + np.exp(-data)), rtol=1e-6)
+
+
+def test_a_function_of_another_opset_is_inlined() -> None:
+    """The inliner leaves it, though its operators are the same in both."""
+    data = np.array([[-2.0, 0.5, 3.0]], "float32")
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Twice", ["data"], ["y"], domain="own")],
+        "test",
+        [info("data", TensorProto.FLOAT, data.shape)],
+        [info("y", TensorProto.FLOAT, data.shape)],
+    )
+    nodes = [helper.make_node("Add", ["x", "x"], ["z"])]
+    twice = helper.make_function("own", "Twice", ["x"], ["z"], nodes, [helper.make_opsetid("", 17)])
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+    proto = helper.make_model(graph, opset_imports=opsets, functions=[twice], ir_version=9)
+
+    network = clean(proto)
+
+    assert [node.op_type for node in onnx.load_from_string(network.model).graph.node] == ["Add"]
+    np.testing.assert_allclose(run(network.model, {"data": data})[0], 2 * data)

@@ -223,6 +223,14 @@ def test_an_output_without_a_fixed_shape(tmp_path: Path) -> None:
     refuse(save(proto, tmp_path / "m.onnx"), r"without a converter: com.acme.Foo of \(2,\);")
 
 
+def test_an_output_without_a_shape() -> None:
+    """ONNX Runtime takes it, and the checker of onnx does not."""
+    proto = relu_model(2, 3)
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+
+    assert clean(proto).outputs["y"].shape == (2, 3)
+
+
 def test_an_output_without_elements() -> None:
     """It is named as such, whatever computes it."""
     for node, lengths in (

@@ -324,3 +324,53 @@ def test_a_loop_of_another_domain_stays() -> None:
     network = clean(proto)
 
     assert onnx.load_from_string(network.model).graph.node[0].op_type == "Loop"
+
+
+def test_a_scan_without_states_that_change_is_computed_at_once() -> None:
+    """Distances of all rows, weighted by the turn and by a value around the loop."""
+    turn = body(
+        [
+            helper.make_node("Sub", ["rows", "row"], ["step"]),
+            helper.make_node("Mul", ["step", "outer"], ["far"]),
+            helper.make_node("ReduceSumSquare", ["far"], ["square"], axes=[1], keepdims=0),
+            helper.make_node("ReduceMax", ["row"], ["largest"], axes=[0], keepdims=1),
+            helper.make_node("Where", ["flag", "square", "largest"], ["distance"]),
+            helper.make_node("Identity", ["rows"], ["same"]),
+        ],
+        {"rows": (TensorProto.FLOAT, ["n", "k"]), "row": (TensorProto.FLOAT, ["k"]), "flag": _FLAG},
+        {"same": (TensorProto.FLOAT, ["n", "k"]), "distance": (TensorProto.FLOAT, ["n"])},
+    )
+    nodes = [
+        helper.make_node("Abs", ["weights"], ["outer"]),
+        helper.make_node("Greater", ["weights_of_rows", "zero"], ["flags"]),
+        helper.make_node(
+            "Scan", ["data", "table", "flags"], ["rest", "y"], body=turn, num_scan_inputs=2
+        ),
+    ]
+    rng = np.random.default_rng(0)
+    shapes = {"data": (4, 3), "weights": (3,), "weights_of_rows": (9000,)}
+    table = rng.standard_normal((9000, 3), dtype=np.float32)
+    constants = {"table": table, "zero": np.zeros(1, "float32")}
+    outputs: dict[str, tuple[int | str, ...]] = {"rest": (4, 3), "y": (9000, 4)}
+    proto = model(nodes, {**shapes}, outputs, constants)
+
+    feeds = {key: rng.standard_normal(each, dtype=np.float32) for key, each in shapes.items()}
+
+    assert not check(proto, feeds) & {"Scan", "Gather", "Concat"}
+
+
+def test_a_scan_with_a_turn_that_no_rule_maps_is_unrolled() -> None:
+    """A product of matrices in each turn."""
+    turn = body(
+        [helper.make_node("MatMul", ["rows", "row"], ["product"])],
+        {"row": _ROW},
+        {"product": (TensorProto.FLOAT, [4])},
+    )
+    scan = helper.make_node("Scan", ["data"], ["y"], body=turn, num_scan_inputs=1)
+    rows = np.random.default_rng(0).standard_normal((4, 3), dtype=np.float32)
+    proto = model([scan], {"data": (5, 3)}, {"y": (5, 4)}, {"rows": rows})
+
+    operators = check(proto, {"data": rows.repeat(2, 0)[:5]})
+
+    assert "Scan" not in operators
+    assert "Gather" in operators

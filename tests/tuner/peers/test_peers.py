@@ -10,9 +10,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.tuner.networks.classifiers import classifier
+from tests.tuner.networks.models import run as run_onnx
 from tuner.engines.base import NetworkRun
 from tuner.errors import RequestError
 from tuner.library.arrays import Array, read_arrays, write_arrays
+from tuner.networks.onnx import clean
 from tuner.peers.base import Peer, PeerModel
 from tuner.peers.catalogue import PEERS
 
@@ -129,3 +132,20 @@ def test_missing_peer_says_how_to_install_it(package: object) -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert package.extra in extras["optional-dependencies"]
     assert f"[{package.extra}]" in package.fix
+
+
+def test_onnxruntime_returns_maps_of_scores_as_the_library_does(tmp_path: Path) -> None:
+    """A column for each label, in their order."""
+    onnxruntime = cast("Peer", import_module("tuner.peers.onnxruntime"))
+    path = tmp_path / "model.onnx"
+    onnx.save(classifier(classlabels_int64s=[7, -3, 5]), path)
+    data = np.random.default_rng(0).standard_normal((2, 4), dtype=np.float32)
+    write_arrays(tmp_path / "inputs.npz", {"data": data})
+    model = PeerModel(str(path), {"data": ((2, 4), "float32")}, {"n": 2}, 1, "cpu")
+    inputs, outputs = str(tmp_path / "inputs.npz"), str(tmp_path / "outputs.npz")
+
+    onnxruntime.run_model(model, NetworkRun("", inputs, outputs, 0))
+
+    network = clean(onnx.load(path), {"data": (2, 4)})
+    (_, scores) = run_onnx(network.model, {"data": data})
+    np.testing.assert_allclose(read_arrays(outputs)["output_1"], scores, atol=1e-6)

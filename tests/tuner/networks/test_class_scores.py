@@ -1,0 +1,37 @@
+"""Maps of scores are outputs that are tensors."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.tuner.networks.classifiers import classifier
+from tests.tuner.networks.models import run
+from tuner.errors import ModelError
+from tuner.networks.onnx import clean
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [{"classlabels_int64s": [7, -3, 5]}, {"classlabels_strings": ["b", "c", "a"]}],
+    ids=["numbers", "strings"],
+)
+def test_maps_become_columns(labels: dict[str, Any]) -> None:
+    """In the order of the labels, as the keys of the maps are."""
+    proto = classifier(**labels)
+    data = np.random.default_rng(1).standard_normal((6, 4), dtype=np.float32)
+
+    network = clean(proto, {"data": (6, 4)})
+
+    assert "maps has a column for each of 3 classes, not maps" in network.notes
+    label, scores = run(network.model, {"data": data})
+    expected_label, maps = run(proto.SerializeToString(), {"data": data})
+    np.testing.assert_array_equal(label, expected_label)
+    np.testing.assert_allclose(scores, [list(row.values()) for row in maps], atol=1e-6)
+
+
+def test_maps_without_labels_are_refused() -> None:
+    """Before the inference of shapes fails on them."""
+    with pytest.raises(ModelError, match="'maps' is not a tensor of numbers") as caught:
+        clean(classifier(), {"data": (6, 4)})
+    assert caught.value.code == "not-a-tensor"
