@@ -32,9 +32,17 @@ def raise_opset(model: onnx.ModelProto) -> onnx.ModelProto:
         del raised.opset_import[:]
         raised.opset_import.extend([*kept, onnx.helper.make_opsetid("", _MIN_OPSET)])
         return raised
+    return convert(model, _MIN_OPSET)
+
+
+def convert(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
+    """Return a model in a newer version of the standard, or as it is if onnx cannot convert it."""
     # The binding raises errors of several types; the model is then refused where it is rewritten.
     try:
-        return onnx.version_converter.convert_version(model, _MIN_OPSET)
+        converted = onnx.version_converter.convert_version(model, version)
+        # Operators inside of branches and loops are not converted.
+        onnx.checker.check_model(converted)
     except Exception as error:
         _LOG.info("the model keeps its opset %d: %s", opset_of(model), error)
         return model
+    return converted

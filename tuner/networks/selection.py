@@ -9,6 +9,7 @@ import onnx
 from tuner.networks.graph import attribute
 from tuner.networks.inference import infer_shapes, without_weights
 from tuner.networks.node_builder import NodeBuilder, Values, opset_of
+from tuner.networks.opsets import convert
 from tuner.networks.subgraphs import Inlined, inline
 
 # Version since which the standard has Where.
@@ -36,8 +37,12 @@ def select_branches(model: onnx.ModelProto) -> int:
         Number of replaced nodes. A node stays if its branches have outputs of unknown or different
         shapes or types.
     """
-    if opset_of(model) < _MIN_OPSET:
+    if not any(map(_is_branch, model.graph.node)):
         return 0
+    if opset_of(model) < _MIN_OPSET:
+        model.CopyFrom(convert(model, _MIN_OPSET))
+        if opset_of(model) < _MIN_OPSET:
+            return 0
     n_replaced = 0
     for node in [node for node in model.graph.node if _is_branch(node)]:
         nodes = _selection(model, node)

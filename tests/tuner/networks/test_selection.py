@@ -100,6 +100,25 @@ def test_a_condition_of_one_element_selects_a_scalar() -> None:
     _check(_model(nodes, feeds[0], shape=()), feeds)
 
 
+@pytest.mark.parametrize("opset", [7, 8])
+def test_branches_of_an_old_version_are_converted(opset: int) -> None:
+    """Versions without Where are raised, operators inside of branches included."""
+    scales = [1.0, 2.0]
+    branches = [
+        _branch(_node("Upsample", "data", "v", mode="nearest", scales=scales)),
+        _branch(
+            _node("Upsample", "data", "wide", mode="nearest", scales=scales),
+            _node("Neg", "wide", "v"),
+        ),
+    ]
+    nodes = [*_LARGEST, _node("If", "taken", "y", then_branch=branches[0], else_branch=branches[1])]
+    feeds = [{"data": _DATA.reshape(1, 3) * factor} for factor in (1, 5)]
+    proto = _model(nodes, feeds[0], shape=(1, 6))
+    proto.opset_import[0].version = opset
+
+    assert "Where" in _check(proto, feeds)
+
+
 @pytest.mark.parametrize("op", ["Div", "Gather"])
 def test_a_branch_that_is_not_taken_does_no_harm(op: str) -> None:
     """It neither divides by zero nor reads beyond the end."""
