@@ -56,10 +56,36 @@ def _import_torch(model: ModelFile) -> tvm.IRModule:
         raise ModelError(
             f"cannot import the model: {_summary(error)}", code="unsupported-operator"
         ) from error
+    _check_shapes(module, program)
     module, params = relax.frontend.detach_params(module)
     names = module["main"].params[len(module["main"].params) - len(params["main"]) :]
     bound = dict(zip(names, params["main"], strict=True))
     return relax.transform.BindParams("main", bound)(module)
+
+
+def _check_shapes(module: tvm.IRModule, program: Any) -> None:
+    """Check that outputs have the shapes that torch gave them.
+
+    Raises:
+        ModelError: If TVM's importer took an operator for another one.
+    """
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    names = program.graph_signature.user_outputs
+    fields = getattr(module["main"].ret_ty, "fields", ())
+    if len(fields) != len(names):
+        return
+    for name, field in zip(names, fields, strict=True):
+        expected = getattr(values.get(name), "shape", None)
+        shape = getattr(field, "shape", None)
+        if expected is None or shape is None:
+            continue
+        actual = [int(dim) for dim in shape]
+        if actual != [*expected]:
+            raise ModelError(
+                f"cannot import the model: output {name!r} of shape {[*expected]} becomes one of "
+                f"{actual}; export the model as ONNX",
+                code="unsupported-operator",
+            )
 
 
 def _decomposed(program: Any, kept: Iterable[str]) -> Any:
