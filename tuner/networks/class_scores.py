@@ -38,8 +38,9 @@ def open_maps(model: onnx.ModelProto) -> tuple[str, ...]:
             )
         )
         info = maps[node.output[0]]
-        info.type.Clear()
-        info.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+        info.CopyFrom(
+            helper.make_tensor_value_info(info.name, onnx.TensorProto.FLOAT, [None, len(labels)])
+        )
         notes.append(f"{info.name} has a column for each of {len(labels)} classes, not maps")
     return tuple(notes)
 

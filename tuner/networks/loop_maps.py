@@ -4,14 +4,14 @@ Converters of scikit-learn write the distances of two sets of rows as such a Sca
 each row that the model has learnt.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tuner.networks.graph import attribute, constant_readers, fixed_shapes
+from tuner.networks.graph import Array, attribute, constant_readers, fixed_shapes
 from tuner.networks.subgraphs import inline
 
 _Shape = tuple[int, ...]
@@ -95,7 +95,8 @@ def map_turns(node: onnx.NodeProto, model: onnx.ModelProto) -> list[onnx.NodePro
     shapes |= {name: shape[1:] for name, shape in reads.items()}
     if len(lengths) != 1 or not _keeps_states(body, n_states):
         return None
-    turns = _Turns(body, _infer(body, model, shapes), lengths.pop(), {*reads})
+    constants = {**constant_readers(model.graph), **constant_readers(body)}
+    turns = _Turns(body, _infer(body, model, shapes), constants, lengths.pop(), {*reads})
     if not all(turns.add(inner) for inner in body.node):
         return None
     if any(info.name not in turns.stacked for info in body.output[n_states:]):
@@ -130,14 +131,20 @@ def _infer(
     types |= {tensor.name: tensor.data_type for tensor in model.graph.initializer}
     known = {**outer, **shapes}
     used = {name for node in body.node for name in node.input} | {*shapes}
+    # Axes are constants of the graph around it where others have the same.
+    axes = [each for each in model.graph.initializer if each.name in used and _is_whole(each)]
     inputs = [
         helper.make_tensor_value_info(name, types[name], known[name])
         for name in sorted(used & known.keys() & types.keys())
     ]
-    graph = helper.make_graph(body.node, "turn", inputs, [], body.initializer)
+    graph = helper.make_graph(body.node, "turn", inputs, [], [*body.initializer, *axes])
     turn = helper.make_model(graph, opset_imports=model.opset_import)
     inferred = onnx.shape_inference.infer_shapes(turn, data_prop=True)
     return {**known, **fixed_shapes(inferred.graph)}
+
+
+def _is_whole(tensor: onnx.TensorProto) -> bool:
+    return bool(tensor.data_type == onnx.TensorProto.INT64)
 
 
 @dataclass
@@ -147,12 +154,14 @@ class _Turns:
     Attributes:
         body: Graph of one turn.
         shapes: Shapes of the values of one turn, by name.
+        constants: Constants of the body and of the graph around it, by name.
         n_turns: Number of turns.
         stacked: Names of the values with an axis of turns so far.
     """
 
     body: onnx.GraphProto
     shapes: Mapping[str, _Shape]
+    constants: Mapping[str, Callable[[], Array]]
     n_turns: int
     stacked: set[str]
 
@@ -200,8 +209,7 @@ class _Turns:
         rank = len(self.shapes[node.input[0]])
         axes = attribute(node, "axes", None)
         if len(node.input) > 1 and node.input[1]:
-            constants = constant_readers(self.body)
-            reader = constants.get(node.input[1])
+            reader = self.constants.get(node.input[1])
             axes = reader().tolist() if reader else None
         if not axes:
             return False

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.tuner.networks.classifiers import classifier
@@ -11,19 +12,22 @@ from tuner.errors import ModelError
 from tuner.networks.onnx import clean
 
 
+@pytest.mark.parametrize("opset", [9, 17])
 @pytest.mark.parametrize(
     "labels",
     [{"classlabels_int64s": [7, -3, 5]}, {"classlabels_strings": ["b", "c", "a"]}],
     ids=["numbers", "strings"],
 )
-def test_maps_become_columns(labels: dict[str, Any]) -> None:
-    """In the order of the labels, as the keys of the maps are."""
-    proto = classifier(**labels)
+def test_maps_become_columns(labels: dict[str, Any], opset: int) -> None:
+    """In the order of the labels, as the keys of the maps are, and in files of any opset."""
+    proto = classifier(opset, **labels)
     data = np.random.default_rng(1).standard_normal((6, 4), dtype=np.float32)
 
     network = clean(proto, {"data": (6, 4)})
 
     assert "maps has a column for each of 3 classes, not maps" in network.notes
+    nodes = onnx.load_from_string(network.model).graph.node
+    assert not {node.domain for node in nodes} - {""}
     label, scores = run(network.model, {"data": data})
     expected_label, maps = run(proto.SerializeToString(), {"data": data})
     np.testing.assert_array_equal(label, expected_label)

@@ -334,7 +334,9 @@ def test_a_scan_without_states_that_change_is_computed_at_once() -> None:
             helper.make_node("Mul", ["step", "outer"], ["far"]),
             helper.make_node("ReduceSumSquare", ["far"], ["square"], axes=[1], keepdims=0),
             helper.make_node("ReduceMax", ["row"], ["largest"], axes=[0], keepdims=1),
-            helper.make_node("Where", ["flag", "square", "largest"], ["distance"]),
+            helper.make_node("ReduceSum", ["far", "last"], ["total"], keepdims=0),
+            helper.make_node("Where", ["flag", "square", "largest"], ["either"]),
+            helper.make_node("Add", ["either", "total"], ["distance"]),
             helper.make_node("Identity", ["rows"], ["same"]),
         ],
         {"rows": (TensorProto.FLOAT, ["n", "k"]), "row": (TensorProto.FLOAT, ["k"]), "flag": _FLAG},
@@ -350,7 +352,7 @@ def test_a_scan_without_states_that_change_is_computed_at_once() -> None:
     rng = np.random.default_rng(0)
     shapes = {"data": (4, 3), "weights": (3,), "weights_of_rows": (9000,)}
     table = rng.standard_normal((9000, 3), dtype=np.float32)
-    constants = {"table": table, "zero": np.zeros(1, "float32")}
+    constants = {"table": table, "zero": np.zeros(1, "float32"), "last": np.array([-1])}
     outputs: dict[str, tuple[int | str, ...]] = {"rest": (4, 3), "y": (9000, 4)}
     proto = model(nodes, {**shapes}, outputs, constants)
 
