@@ -102,7 +102,7 @@ KINDS = {
     "outdated": Kind(
         503, "Schema changed", "Install the same version everywhere, and restart the service."
     ),
-    "disk-full": Kind(507, "Disk full", "Free space on the disk of the service, then try again."),
+    "disk-full": Kind(503, "Disk full", "Free space on the disk of the service, then try again."),
 }
 _OF_STATUS = {
     400: "bad-request",

@@ -141,7 +141,7 @@ async def _play(
     """Run clients and faults for the time of the test, and describe it."""
     plan = Plan(arguments.minutes * 60.0, arguments.kill_interval)
     faults = Faults(stage.pid, stage.server, stage.disk, random.Random(arguments.seed))
-    scene = Scene(stage.url, ledger, good_models(), _damaged(), faults.disk_is_full)
+    scene = Scene(stage.url, ledger, good_models(), _damaged())
     clients = [
         Client(scene, stage.owners[number % _N_OWNERS], f"{arguments.seed}-{number}")
         for number in range(arguments.clients)

@@ -42,7 +42,6 @@ class Scene:
         ledger: Receives everything that the service acknowledges.
         models: Models to upload.
         damaged: Models to damage and upload.
-        disk_is_full: Returns True while the disk of the service may be full.
         stopping: Set when clients are to end.
     """
 
@@ -50,7 +49,6 @@ class Scene:
     ledger: Ledger
     models: list[bytes]
     damaged: list[bytes]
-    disk_is_full: Callable[[], bool]
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -88,7 +86,6 @@ class Client:
     ) -> httpx.Response | None:
         """Send a request, and judge the status; None if the connection broke."""
         ledger, began = self._scene.ledger, time.monotonic()
-        full_before = self._scene.disk_is_full()
         try:
             answer = await http.request(method, path, **more)
         except httpx.TransportError as error:
@@ -98,16 +95,14 @@ class Client:
             return None
         ledger.answers[label, str(answer.status_code)] += 1
         ledger.latencies.append(time.monotonic() - began)
-        self._judge(label, answer, full_before or self._scene.disk_is_full())
+        self._judge(label, answer)
         return answer
 
-    def _judge(self, label: str, answer: httpx.Response, disk_is_full: bool) -> None:
+    def _judge(self, label: str, answer: httpx.Response) -> None:
         status, retry_after = answer.status_code, "retry-after" in answer.headers
         if status in (429, 503):
             if not retry_after:
                 self._scene.ledger.violate(f"{label}: {status} without Retry-After")
-        elif status == 507 and disk_is_full:
-            return
         elif status >= 500:
             self._scene.ledger.violate(f"{label}: {status} {answer.text[:300]}")
 
@@ -235,7 +230,7 @@ class Client:
                     self._scene.ledger.answers["events", status] += 1
                     if answer.status_code >= 400:
                         await answer.aread()
-                        self._judge("events", answer, self._scene.disk_is_full())
+                        self._judge("events", answer)
                         return
                     async for line in answer.aiter_lines():
                         if line.startswith("data:"):

@@ -18,8 +18,6 @@ from benchmarks._workers import is_worker
 ROLES = ("api", "coordinator", "child")
 _AWAY_SECS = (5.0, 20.0)
 _FULL_SECS = 15.0
-# Clients may see its consequences for a moment after there is space again.
-_FULL_ECHO_SECS = 5.0
 
 
 @dataclass(frozen=True)
@@ -65,11 +63,6 @@ class Faults:
     draw: random.Random
     done: Counter[str] = field(default_factory=Counter)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    _fills: int = 0
-
-    def disk_is_full(self) -> bool:
-        """Return whether the disk is full, or was a moment ago."""
-        return self._fills > 0
 
     async def run(self, plan: Plan, note: Callable[[str], None]) -> None:
         """Bring about the faults of a plan; those of different kinds may overlap."""
@@ -118,7 +111,6 @@ class Faults:
     async def _fill_disk(self) -> str:
         if self.disk is None:
             return "the disk stays: filling it takes root"
-        self._fills += 1
         ballast = self.disk / "ballast"
         try:
             for _ in range(int(_FULL_SECS * 2)):
@@ -127,8 +119,6 @@ class Faults:
                 await self._pause(0.5)
         finally:
             ballast.unlink()
-        await self._pause(_FULL_ECHO_SECS)
-        self._fills -= 1
         self.done["disk full"] += 1
         return f"the disk was full for {_FULL_SECS:.0f} s"
 

@@ -259,7 +259,7 @@ def test_a_client_that_dies_leaves_nothing(quick: ApiSettings) -> None:
 
 
 def test_a_full_disk_is_a_problem(tmp_path: Path) -> None:
-    """A full disk gets 507, leaves nothing, and the next upload succeeds."""
+    """A full disk gets 503, leaves nothing, and the next upload succeeds."""
     service = Service(tmp_path)
     try:
         service.start_api()
@@ -275,7 +275,7 @@ def test_a_full_disk_is_a_problem(tmp_path: Path) -> None:
     finally:
         service.stop("api")
 
-    assert full.status_code == 507, full.text
+    assert full.status_code == 503, full.text
     assert full.json()["type"].endswith("disk-full")
     assert remaining == []
     assert after.status_code == 202
@@ -284,7 +284,7 @@ def test_a_full_disk_is_a_problem(tmp_path: Path) -> None:
 def test_a_nearly_full_disk_is_a_problem_before_anything_is_stored(
     quick: ApiSettings,
 ) -> None:
-    """Below the floor, uploads and imports get 507 with a time to try again; reading goes on."""
+    """Below the floor, uploads and imports get 503 with a time to try again; reading goes on."""
     floor = RetentionSettings(min_free_disk=2**60)
     tight = replace(quick, tuner=replace(quick.tuner, retention=floor))
     with serving(tight) as served:
@@ -296,7 +296,7 @@ def test_a_nearly_full_disk_is_a_problem_before_anything_is_stored(
         listed = served.client.get("/api/v1/jobs")
 
     for answer in refused:
-        assert answer.status_code == 507, answer.text
+        assert answer.status_code == 503, answer.text
         assert answer.json()["type"].endswith("disk-full")
         assert "are kept free" in answer.json()["detail"]
         assert int(answer.headers["retry-after"]) > 0

@@ -76,7 +76,7 @@ def test_uploads_that_arrive_count_against_the_floor(quick: ApiSettings) -> None
                     f"POST {AT} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {n_bytes}\r\n"
                     "content-type: multipart/form-data; boundary=b\r\n\r\n".encode()
                 )
-                assert second.recv(12) == b"HTTP/1.1 507"
+                assert second.recv(12) == b"HTTP/1.1 503"
         # Once the server has noticed that the first was given up.
         wait_for(lambda: is_admitted(served, n_bytes))
 
