@@ -46,6 +46,8 @@ class Limits:
         idle_secs: Maximum pause within a transaction; 0 for none. On PostgreSQL.
         transaction_secs: Maximum duration of a transaction; 0 for none. On SQLite, where it ends
             a statement that runs for longer, and on PostgreSQL from version 17 on.
+        cache_bytes: Memory of each connection for pages of the file. On SQLite, whose own default
+            this is.
     """
 
     pool_size: int = 5
@@ -55,10 +57,12 @@ class Limits:
     lock_secs: float = 60.0
     idle_secs: float = 0.0
     transaction_secs: float = 0.0
+    cache_bytes: int = 2 << 20
 
 
-#: Limits of commands and workers, which have few connections and long transactions.
-DEFAULT_LIMITS = Limits()
+#: Limits of commands and workers, which have few connections and long transactions. A transaction
+#: of a thousand trials changes more pages than SQLite keeps by default.
+DEFAULT_LIMITS = Limits(cache_bytes=64 << 20)
 
 
 def connect(url: URL, limits: Limits = DEFAULT_LIMITS) -> Engine:
@@ -83,7 +87,7 @@ def connect(url: URL, limits: Limits = DEFAULT_LIMITS) -> Engine:
             connect_args={"timeout": BUSY_SECS},
             **({} if is_memory else pool),
         )
-        event.listen(engine, "connect", _configure_sqlite)
+        event.listen(engine, "connect", partial(_configure_sqlite, limits))
         event.listen(
             engine, "begin", partial(_begin_sqlite, limits.transaction_secs, threading.local())
         )
@@ -111,7 +115,7 @@ def _configure_postgres(limits: Limits, connection: Any, _record: object) -> Non
     connection.commit()
 
 
-def _configure_sqlite(connection: Any, _record: object) -> None:
+def _configure_sqlite(limits: Limits, connection: Any, _record: object) -> None:
     # The driver begins transactions late and breaks savepoints; _begin_sqlite sends BEGIN instead.
     connection.isolation_level = None
     # In WAL mode, synchronous=NORMAL does not wait for the disk at each commit: a power failure
@@ -120,6 +124,7 @@ def _configure_sqlite(connection: Any, _record: object) -> None:
         f"busy_timeout={BUSY_SECS * 1000}",
         f"synchronous={SYNCHRONOUS}",
         "foreign_keys=ON",
+        f"cache_size=-{limits.cache_bytes >> 10}",
     ):
         connection.execute(f"PRAGMA {pragma}")
 

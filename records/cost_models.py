@@ -6,7 +6,7 @@ from sqlalchemy import BindParameter, ColumnElement, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from records.models import CostModel, MeasureFeature, MeasureRecord, Task, now
-from records.upsert import insert
+from records.upsert import insert, table
 
 
 class TrainingRow(NamedTuple):
@@ -97,28 +97,27 @@ def load_cost_model(session: Session, target_id: int, kind: str) -> CostModel | 
 
 def _between() -> tuple[ColumnElement[bool], ...]:
     # A join would begin with all tasks of the target; a bound on either id limits one table only.
-    of_target = select(Task.target_id).where(Task.id == MeasureRecord.task_id).scalar_subquery()
+    of_target = select(_TASK.target_id).where(_TASK.id == _RECORD.task_id).scalar_subquery()
     after: BindParameter[int] = bindparam("after")
     before: BindParameter[int] = bindparam("before")
     return (
-        MeasureRecord.id > after,
-        MeasureRecord.id < before,
-        MeasureFeature.record_id > after,
-        MeasureFeature.record_id < before,
+        _RECORD.id > after,
+        _RECORD.id < before,
+        _FEATURE.record_id > after,
+        _FEATURE.record_id < before,
         of_target == bindparam("of_target"),
     )
 
 
-# Statements are built once: building takes longer than the database takes to answer.
-_COUNT_BETWEEN = (
-    select(func.count())
-    .select_from(MeasureFeature)
-    .join(MeasureRecord, MeasureFeature.record_id == MeasureRecord.id)
-    .where(*_between())
-)
+# Statements are built once, and on tables: building, and the ORM's work, take longer than the
+# database takes to answer.
+_RECORD, _FEATURE = table(MeasureRecord).c, table(MeasureFeature).c
+_TASK = table(Task).c
+_EXAMPLES = table(MeasureFeature).join(table(MeasureRecord), _FEATURE.record_id == _RECORD.id)
+_COUNT_BETWEEN = select(func.count()).select_from(_EXAMPLES).where(*_between())
 _TRAINING_BETWEEN = (
-    select(MeasureRecord.id, MeasureRecord.task_id, MeasureFeature.features, MeasureRecord.latency)
-    .join(MeasureFeature, MeasureFeature.record_id == MeasureRecord.id)
+    select(_RECORD.id, _RECORD.task_id, _FEATURE.features, _RECORD.latency)
+    .select_from(_EXAMPLES)
     .where(*_between())
-    .order_by(MeasureRecord.id)
+    .order_by(_RECORD.id)
 )

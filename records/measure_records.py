@@ -4,11 +4,12 @@ import hashlib
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, func, or_, select
-from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningInsert
 
@@ -121,23 +122,20 @@ def add_records(session: Session, new: Sequence[NewRecord]) -> list[StoredRecord
             or an unknown error kind, task or pick. Roll the transaction back then.
     """
     at = now()
-    return add_rows(session, [_columns(record) | {"created": at} for record in new])
+    return add_rows(session, [_columns(record, at) for record in new])
 
 
 def add_rows(session: Session, rows: Sequence[Row]) -> list[StoredRecord | None]:
-    """Store trials that are given as columns; see :func:`add_records`."""
+    """Store trials that are given as columns, and add their ids; see :func:`add_records`."""
     session.flush()
-    inserted = _insert(session, rows)
-    trials = [trial for trial in inserted if trial is not None]
+    trials = _insert(session, rows)
     pick_refs = _add_to_totals(session, trials)
     _add_features(session, trials)
     best_ids = bests.offer(session, _offers(trials))
     _add_trial_events(session, pick_refs, trials, best_ids)
     return [
-        None
-        if trial is None
-        else StoredRecord(trial["id"], trial["latency"], trial["id"] in best_ids)
-        for trial in inserted
+        StoredRecord(row["id"], row["latency"], row["id"] in best_ids) if "id" in row else None
+        for row in rows
     ]
 
 
@@ -208,8 +206,9 @@ def own_trials(session: Session, job_id: int) -> dict[int, int]:
     return {task_id: n for task_id, n in rows}  # noqa: C416  rows are not pairs to mypy
 
 
-def _columns(new: NewRecord) -> Row:
-    values = new._asdict() | {"latency": None}
+def _columns(new: NewRecord, at: datetime) -> Row:
+    values = new._asdict()
+    values["latency"], values["created"] = None, at
     if new.run_secs is not None:
         values["run_secs"] = _durations(new.run_secs)
         values["latency"] = latency_of(values["run_secs"], new.clock_factor)
@@ -240,19 +239,30 @@ def _durations(samples: Sequence[float]) -> list[float]:
     return secs
 
 
-def _insert(session: Session, rows: Sequence[Row]) -> list[Row | None]:
-    """Insert the rows that are new, and return each of them with its id."""
-    if len(rows) > 1 and session.get_bind().dialect.name != "sqlite":
-        # Two writers of the same traces in different orders would deadlock; SQLite has one.
-        session.execute(_LOCK_TASKS, {"task_ids": list({row["task_id"] for row in rows})})
-    inserted = _INSERT_NEW.execute(session, [tuple(map(row.get, _COLUMNS)) for row in rows])
+def _insert(session: Session, rows: Sequence[Row]) -> list[Row]:
+    """Insert the rows that are new, add its id to each of them, and return them."""
+    values = [tuple(map(row.get, _COLUMNS)) for row in rows]
+    inserted: Iterable[Sequence[Any]]
+    if session.get_bind().dialect.name == "sqlite":
+        # No other transaction writes, so that new rows have the largest ids. Statements that
+        # return them take half as long again.
+        newest = newest_id(session)
+        _INSERT_ON_SQLITE.execute(session, values)
+        inserted = session.execute(_ADDED_SINCE, {"newest": newest})
+    else:
+        if len(rows) > 1:
+            # Two writers of the same traces in different orders would deadlock.
+            session.execute(_LOCK_TASKS, {"task_ids": list({row["task_id"] for row in rows})})
+        inserted = _INSERT_NEW.execute(session, values)
     ids = {(task_id, trace_hash): record_id for task_id, trace_hash, record_id in inserted}
-    # The first of several equal rows takes the id; the others are duplicates.
-    record_ids = [ids.pop((row["task_id"], row["trace_hash"]), None) for row in rows]
-    return [
-        None if record_id is None else row | {"id": record_id}
-        for row, record_id in zip(rows, record_ids, strict=True)
-    ]
+    new = []
+    for row in rows:
+        # The first of several equal rows takes the id; the others are duplicates.
+        record_id = ids.pop((row["task_id"], row["trace_hash"]), None)
+        if record_id is not None:
+            row["id"] = record_id
+            new.append(row)
+    return new
 
 
 def _add_features(session: Session, trials: Sequence[Row]) -> None:
@@ -324,15 +334,17 @@ def _add_trial_events(
 
 
 def _unless_duplicate(insert: postgresql.Insert) -> ReturningInsert[int, str, int]:
-    columns = table(MeasureRecord).c
-    returned = (columns.task_id, columns.trace_hash, columns.id)
-    return insert.on_conflict_do_nothing().returning(*returned)
+    return insert.on_conflict_do_nothing().returning(*_IDENTITY)
 
 
 # Statements are built once: building takes longer than the database takes to answer.
 _RECORD = table(MeasureRecord).c
 _COLUMNS = tuple(column.name for column in table(MeasureRecord).columns if column.name != "id")
+_IDENTITY = (_RECORD.task_id, _RECORD.trace_hash, _RECORD.id)
 _INSERT_NEW = BulkInsert(MeasureRecord, _COLUMNS, _unless_duplicate)
+_INSERT_ON_SQLITE = BulkStatement(
+    sqlite.insert(table(MeasureRecord)).on_conflict_do_nothing(), _COLUMNS
+)
 _INSERT_FEATURES = BulkStatement(table(MeasureFeature).insert(), ("record_id", "features"))
 _LOCK_TASKS = (
     select(Task.id)
@@ -341,6 +353,7 @@ _LOCK_TASKS = (
     .with_for_update(key_share=True)
 )
 _NEWEST = select(func.max(_RECORD.id))
+_ADDED_SINCE = select(*_IDENTITY).where(_RECORD.id > bindparam("newest"))
 _TRACES_OF_PICK = select(_RECORD.trace_hash).where(_RECORD.pick_id == bindparam("of_pick"))
 _MEASURED = (
     select(

@@ -11,7 +11,7 @@ from records import workload_names
 from records.errors import NoSuchRow
 from records.models import Job, NetworkTask, Target, Task, Workload
 from records.text import storable
-from records.upsert import find_or_insert
+from records.upsert import find_or_insert, table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,5 +222,10 @@ def workload_ir(session: Session, task_id: int) -> bytes:
     return ir
 
 
-# The statement is built once: building takes longer than the database takes to answer.
-_WORKLOAD_IR = select(Workload.ir).join(Task).where(Task.id == bindparam("of_task"))
+# The statement is built once, and on tables: building, and the ORM's work, take longer than the
+# database takes to answer.
+_WORKLOAD_IR = (
+    select(table(Workload).c.ir)
+    .join(table(Task), table(Task).c.workload_id == table(Workload).c.id)
+    .where(table(Task).c.id == bindparam("of_task"))
+)

@@ -53,6 +53,14 @@ def test_a_deadline_ends_with_its_transaction(sqlite_url: str) -> None:
     engine.dispose()
 
 
+def test_sqlite_keeps_as_many_pages_as_it_may(sqlite_url: str) -> None:
+    """The limit holds for each connection; SQLite reports KiB as a negative number."""
+    engine = database.open_database(sqlite_url, replace(QUICK, cache_bytes=8 << 20))
+    with engine.connect() as connection:
+        assert connection.execute(text("PRAGMA cache_size")).scalar() == -8192
+    engine.dispose()
+
+
 def test_the_pool_does_not_grow(quick: Engine) -> None:
     """A request for one connection too many fails soon."""
     with quick.connect(), pytest.raises(exc.TimeoutError), quick.connect():

@@ -22,6 +22,7 @@ class MeasureContext:
         cpu_gate: Gate that keeps builders from disturbing a CPU that is timed.
         crash_counts: Losses of devices by candidate.
         reference_locks: Lock of each reference file in use, so that each is computed once.
+        rounds_building: Rounds with candidates to build, which share the builders.
     """
 
     executor: Executor
@@ -29,6 +30,7 @@ class MeasureContext:
     cpu_gate: CpuGate = field(default_factory=CpuGate)
     crash_counts: CrashCounts = field(default_factory=CrashCounts)
     reference_locks: MutableMapping[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    rounds_building: set[object] = field(default_factory=set)
 
 
 @dataclass(frozen=True)

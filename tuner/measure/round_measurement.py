@@ -2,16 +2,16 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tuner.devices.device import Device
 from tuner.engines.base import Candidate, RunRequest, RunResult
 from tuner.errors import DeviceLost, DiskFull, OutOfMemory, WorkError
-from tuner.measure.candidate_builder import CandidateBuilder
 from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.measure.crash_counts import QUARANTINED
 from tuner.measure.references import discard_references, ensure_references
+from tuner.measure.round_builds import RoundBuilds
 from tuner.measure.worker_calls import RUNNING, result_of
 from tuner.workers import result_validation
 
@@ -24,8 +24,6 @@ _BYSTANDER_SHARE = 0.5
 # may take longer.
 _MAX_HOLD_SECS = 30.0
 _STOPPED = "the job was stopped during the round"
-
-_Built = tuple[Candidate, str | RunResult]
 
 
 class RoundStopped(WorkError):  # noqa: N818  it names an event
@@ -106,7 +104,6 @@ class RoundMeasurement:
         self._task = task
         self._device = device
         self._callbacks = callbacks
-        self._builder = CandidateBuilder(setup)
         self._references: tuple[str, ...] = ()
         self._best_secs = task.best_secs
         # Candidates whose run was requested of the device, which runs the first.
@@ -139,21 +136,24 @@ class RoundMeasurement:
 
         Builders compute the references beside the builds.
         """
-        builds = [asyncio.ensure_future(self._build(candidate)) for candidate in candidates]
+        builds = RoundBuilds(self._setup, self._task, candidates)
         try:
             if not await self._find_references(candidates):
                 return
             artifacts: deque[tuple[Candidate, str]] = deque()
-            for candidate, built in await asyncio.gather(*builds):
-                if isinstance(built, RunResult):
-                    self._callbacks.on_result(candidate, built)
+            # Numbers differ, so that nothing else is compared.
+            for _, candidate, outcome in sorted([each async for each in builds]):
+                if isinstance(outcome, RunResult):
+                    self._callbacks.on_result(candidate, outcome)
                 else:
-                    artifacts.append((candidate, built))
-            await self._time_in_turns(artifacts)
+                    artifacts.append((candidate, outcome))
+            await self._time_in_turns(builds, artifacts)
         finally:
-            self._discard_builds(builds)
+            builds.close()
 
-    async def _time_in_turns(self, artifacts: deque[tuple[Candidate, str]]) -> None:
+    async def _time_in_turns(
+        self, builds: RoundBuilds, artifacts: deque[tuple[Candidate, str]]
+    ) -> None:
         """Time artifacts; in a long round, what waits for the cores has them now and then."""
         cpu_gate, loop = self._setup.context.cpu_gate, asyncio.get_running_loop()
         while True:
@@ -162,7 +162,7 @@ class RoundMeasurement:
                 deadline = loop.time() + _MAX_HOLD_SECS
                 while artifacts:
                     self._check_stopped()
-                    await self._time(*artifacts.popleft())
+                    await self._time(builds, *artifacts.popleft())
                     if loop.time() >= deadline:
                         break
             if not artifacts:
@@ -171,15 +171,15 @@ class RoundMeasurement:
 
     async def _measure_while_building(self, candidates: Sequence[Candidate]) -> None:
         """Time candidates in the order in which their builds end."""
-        builds = [asyncio.ensure_future(self._build(candidate)) for candidate in candidates]
+        builds = RoundBuilds(self._setup, self._task, candidates)
         try:
             if not await self._find_references(candidates):
                 return
             async with self._device.exclusive(self._setup.context.cpu_gate, self._setup.target):
                 self._callbacks.on_device_acquired()
-                await self._time_builds(asyncio.as_completed(builds))
+                await self._time_builds(builds)
         finally:
-            self._discard_builds(builds)
+            builds.close()
 
     async def _find_references(self, candidates: Sequence[Candidate]) -> bool:
         """Find the references; without them all candidates fail, and False is returned.
@@ -198,7 +198,7 @@ class RoundMeasurement:
             return False
         return True
 
-    async def _time_builds(self, builds: Iterator[Awaitable[_Built]]) -> None:
+    async def _time_builds(self, builds: RoundBuilds) -> None:
         """Request a run while the one before goes on, so that the device never waits."""
         lanes = [asyncio.ensure_future(self._time_next(builds)) for _ in range(1 + _N_RUNS_AHEAD)]
         try:
@@ -209,16 +209,15 @@ class RoundMeasurement:
             for lane in lanes:
                 lane.cancel()
 
-    async def _time_next(self, builds: Iterator[Awaitable[_Built]]) -> None:
+    async def _time_next(self, builds: RoundBuilds) -> None:
         """Time builds that no other lane has taken, one after the other."""
-        for build in builds:
-            candidate, built = await build
-            if isinstance(built, RunResult):
-                self._callbacks.on_result(candidate, built)
+        async for _, candidate, outcome in builds:
+            if isinstance(outcome, RunResult):
+                self._callbacks.on_result(candidate, outcome)
             elif self._must_stop():
                 return
             else:
-                await self._time(candidate, built)
+                await self._time(builds, candidate, outcome)
 
     def _must_stop(self) -> bool:
         """Return whether the job was stopped; its row is read seldom."""
@@ -237,23 +236,7 @@ class RoundMeasurement:
         if self._must_stop():
             raise RoundStopped(_STOPPED)
 
-    async def _build(self, candidate: Candidate) -> _Built:
-        async with self._setup.context.cpu_gate.shared():
-            return candidate, await self._builder.build(self._task, candidate.trace)
-
-    def _discard_builds(self, builds: Sequence[asyncio.Task[_Built]]) -> None:
-        """Discard all artifacts; builds that are not timed go on, as their workers do."""
-        for build in builds:
-            build.add_done_callback(self._discard_build)
-
-    def _discard_build(self, build: asyncio.Task[_Built]) -> None:
-        """Discard the artifact of a build that may never be timed."""
-        if not build.cancelled() and build.exception() is None:
-            _, artifact = build.result()
-            if isinstance(artifact, str):
-                self._builder.discard([artifact])
-
-    async def _time(self, candidate: Candidate, artifact: str) -> None:
+    async def _time(self, builds: RoundBuilds, candidate: Candidate, artifact: str) -> None:
         self._requested.append(candidate)
         try:
             result = await run_artifact(
@@ -268,7 +251,7 @@ class RoundMeasurement:
             raise
         finally:
             self._requested.remove(candidate)
-            self._builder.discard([artifact])
+            builds.discard(artifact)
         self._best_secs = min(self._best_secs, *(result.run_secs or (self._best_secs,)))
         self._callbacks.on_result(candidate, result)
 

@@ -34,6 +34,9 @@ from tuner.tuning.storage_retry import FATAL_DB_ERRORS
 _REFRESH_INTERVAL_SECS = 0.5
 # Rounds that are assigned, and whose picks are stored together, before results are handled.
 _MAX_ROUNDS_PER_DISPATCH = 16
+# Estimated seconds of a round before one has ended: of jobs that are level, the one with the fewest
+# rounds goes next.
+_FIRST_ROUND_SECS = 1.0
 # Weight of the latest round in the moving average of the seconds that a round takes.
 _ROUND_SECS_WEIGHT = 0.2
 
@@ -79,7 +82,7 @@ class Coordinator:
         self._pick_batch = PickBatch(context)
         self._wake = asyncio.Event()
         self._devices = DeviceManager(context, calibration, self._wake.set)
-        self._typical_secs = 0.0
+        self._typical_secs = _FIRST_ROUND_SECS
         self._unsaved_virtual_secs: dict[int, float] = {}
         self.failures: dict[int, TunerError] = {}
         self.unfinished: set[int] = set()

@@ -472,8 +472,6 @@ def test_jobs_that_start_together_divide_their_common_tasks(tmp_path: Path) -> N
     """Jobs whose picks are stored together do not start a round on the same task."""
     with on_two_devices(tmp_path) as workshop:
         coordinator = Coordinator(workshop.context)
-        # As after earlier rounds: jobs take turns without waiting for the length of a round.
-        coordinator._typical_secs = 1.0
         coordinator.run([workshop.session(workshop.prepare(name), 24) for name in ("a", "b")])
         with workshop.sessions() as session:
             first = session.scalars(select(Pick).order_by(Pick.id).limit(2)).all()
