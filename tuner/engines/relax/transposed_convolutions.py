@@ -24,6 +24,7 @@ from tuner.engines.relax.fold import constant_value, rewrite
 Array = np.ndarray[Any, Any]
 
 _LAYOUTS = {1: ("NCW", "IOW"), 2: ("NCHW", "IOHW"), 3: ("NCDHW", "IODHW")}
+_DEQUANTIZE = "relax.dequantize"
 _CONVOLUTIONS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
 
 
@@ -42,12 +43,26 @@ class _Replacer(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         name = str(getattr(getattr(visited, "op", None), "name", ""))
         if not (name.startswith("relax.nn.conv") and name.endswith("_transpose")):
             return visited
-        weight = constant_value(self, visited.args[1])
+        weight = self._weight(visited.args[1])
         n_axes = len(visited.args[0].ty.shape) - 2
         layouts = (str(visited.attrs.data_layout), str(visited.attrs.kernel_layout))
         if weight is None or layouts != _LAYOUTS[n_axes]:
             return visited
         return self._replace(visited, weight)
+
+    def _weight(self, expr: relax.Expr) -> Array | None:
+        """Return a weight that is constant, or that constant codes are dequantised to."""
+        value = constant_value(self, expr)
+        bound = self.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
+        if value is not None or getattr(getattr(bound, "op", None), "name", "") != _DEQUANTIZE:
+            return value
+        codes, scale, zero = (constant_value(self, each) for each in bound.args)
+        if codes is None or scale is None or zero is None:
+            return None
+        axis = int(bound.attrs.axis) % codes.ndim
+        along = [-1 if each == axis else 1 for each in range(codes.ndim)]
+        centred = codes.astype(np.int64) - zero.astype(np.int64).reshape(along)
+        return (centred * scale.reshape(along)).astype(str(bound.ty.dtype))
 
     def _replace(self, call: relax.Call, weight: Array) -> relax.Expr:
         attrs, data = call.attrs, call.args[0]
