@@ -4,6 +4,7 @@ Strings, and tables of trees above the limit of all tables, stay.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 from onnx import TensorProto, helper
@@ -76,6 +77,11 @@ def _imputer(b: Replacement) -> None:
 
 def _array_feature_extractor(b: Replacement) -> None:
     value = b.input(0)
+    n_columns = b.shape(value)[-1]
+    with suppress(UnknownValueError):
+        columns = b.array(1)
+        if columns is not None and not 0 <= columns.min() <= columns.max() < n_columns:
+            raise ValueError(f"column {columns.max()} of {n_columns}")
     if len(b.shape(value)) == 1:
         value = b.reshape(value, 1, -1)
     b.add("Gather", value, b.reshape(b.input(1), -1), axis=-1, output=b.node.output[0])

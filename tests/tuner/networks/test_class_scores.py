@@ -39,3 +39,10 @@ def test_maps_without_labels_are_refused() -> None:
     with pytest.raises(ModelError, match="'maps' is not a tensor of numbers") as caught:
         clean(classifier(), {"data": (6, 4)})
     assert caught.value.code == "not-a-tensor"
+
+
+def test_more_labels_than_scores_are_refused() -> None:
+    """ONNX Runtime refuses them when it runs the model."""
+    with pytest.raises(ModelError, match="column 3 of 3") as caught:
+        clean(classifier(classlabels_int64s=[0, 1, 2, 3]), {"data": (6, 4)})
+    assert caught.value.code == "invalid-model"
