@@ -46,8 +46,7 @@ class Limits:
         idle_secs: Maximum pause within a transaction; 0 for none. On PostgreSQL.
         transaction_secs: Maximum duration of a transaction; 0 for none. On SQLite, where it ends
             a statement that runs for longer, and on PostgreSQL from version 17 on.
-        cache_bytes: Memory of each connection for pages of the file. On SQLite, whose own default
-            this is.
+        cache_bytes: Memory of each connection for pages of the file. On SQLite.
     """
 
     pool_size: int = 5

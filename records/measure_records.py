@@ -134,7 +134,7 @@ def add_rows(session: Session, rows: Sequence[Row]) -> list[StoredRecord | None]
     best_ids = bests.offer(session, _offers(trials))
     _add_trial_events(session, pick_refs, trials, best_ids)
     return [
-        StoredRecord(row["id"], row["latency"], row["id"] in best_ids) if "id" in row else None
+        StoredRecord(row["id"], row["latency"], row["id"] in best_ids) if row["id"] else None
         for row in rows
     ]
 
@@ -258,9 +258,8 @@ def _insert(session: Session, rows: Sequence[Row]) -> list[Row]:
     new = []
     for row in rows:
         # The first of several equal rows takes the id; the others are duplicates.
-        record_id = ids.pop((row["task_id"], row["trace_hash"]), None)
-        if record_id is not None:
-            row["id"] = record_id
+        row["id"] = ids.pop((row["task_id"], row["trace_hash"]), None)
+        if row["id"] is not None:
             new.append(row)
     return new
 

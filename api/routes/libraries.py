@@ -40,7 +40,7 @@ ModelIndex = Annotated[
 
 
 @router.post(
-    "/jobs/{job_id}/build", response_model=Build, status_code=202, responses=problems(404, 409, 503)
+    "/jobs/{job_id}/build", response_model=Build, status_code=202, responses=problems(404, 409)
 )
 def request_build(
     job_id: Id,

@@ -127,7 +127,7 @@ async def export_records(
 @router.post(
     "/records",
     response_model=Imported,
-    responses=problems(408, 413, 503),
+    responses=problems(408, 413),
     openapi_extra={
         "requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}
     },

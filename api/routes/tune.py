@@ -25,7 +25,7 @@ router = APIRouter(prefix=PREFIX, tags=["jobs"])
     status_code=202,
     responses={
         200: {"model": Submitted, "description": "The job is done already"},
-        **problems(408, 413, 415, 503),
+        **problems(408, 413, 415),
     },
     openapi_extra={"requestBody": body_schema()},
 )

@@ -17,6 +17,8 @@ from tuner.errors import RequestError, TunerError, WorkError
 _URN = "urn:subgraph-tuner:problem:"
 #: Kinds of problems with quotas, which last until other jobs end.
 QUOTA_KINDS = ("quota", "quota-too-small")
+#: Kind of requests that the service has no space for; it takes longer than a moment to free some.
+DISK_FULL = "disk-full"
 
 
 class ServiceError(TunerError):

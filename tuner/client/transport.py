@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import httpx
 
 from tuner.client.errors import (
+    DISK_FULL,
     QUOTA_KINDS,
     ConnectError,
     ServerError,
@@ -154,7 +155,7 @@ def is_transient(error: ServiceError) -> bool:
 
 def is_retryable(error: ServiceError) -> bool:
     """Return whether the same request may succeed in a moment."""
-    if error.kind in QUOTA_KINDS:
+    if error.kind in (*QUOTA_KINDS, DISK_FULL):
         return False
     return error.kind == "broken" or error.status in _RETRYABLE_STATUSES
 

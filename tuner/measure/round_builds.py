@@ -32,8 +32,8 @@ class RoundBuilds:
     """Builds of the candidates of one round, in the order in which they end.
 
     The rounds that build share the builders: with many rounds, each has few builds under way, so
-    that none waits until all of an earlier one are built. Builds under way go on whatever becomes
-    of the round, as their workers do.
+    that none waits until all of an earlier one are built, and more when others have ended. Builds
+    under way go on whatever becomes of the round, as their workers do.
 
     Args:
         setup: Target and settings.
@@ -53,7 +53,8 @@ class RoundBuilds:
         self._artifacts: set[str] = set()
         self._is_closed = False
         self._context.rounds_building.add(self)
-        self._lanes = [asyncio.ensure_future(self._run_lane()) for _ in range(self._n_lanes())]
+        self._lanes: set[asyncio.Future[None]] = set()
+        self._add_lanes()
 
     def __aiter__(self) -> Self:
         """Return itself; several loops over it share the builds."""
@@ -81,29 +82,45 @@ class RoundBuilds:
     def close(self) -> None:
         """Start no further build, and discard all artifacts."""
         self._is_closed = True
-        self._waiting.clear()
-        self._context.rounds_building.discard(self)
+        self._end_building()
         while self._artifacts:
             self._builder.discard([self._artifacts.pop()])
 
-    def _n_lanes(self) -> int:
+    def _add_lanes(self) -> None:
+        """Have as many builds under way as the round's share of the builders."""
         builds = _BUILDS_PER_BUILDER * self._context.executor.n_builders
         share = math.ceil(builds / len(self._context.rounds_building))
-        return min(share, len(self._waiting))
+        for _ in range(min(share - len(self._lanes), len(self._waiting))):
+            lane = asyncio.ensure_future(self._run_lane())
+            self._lanes.add(lane)
+            lane.add_done_callback(self._lanes.discard)
 
     async def _run_lane(self) -> None:
         """Build candidates that no other lane has taken, one after the other."""
         while self._waiting:
-            number, candidate = self._waiting.popleft()
-            try:
-                async with self._context.cpu_gate.shared():
-                    outcome = await self._builder.build(self._task, candidate.trace)
-            except Exception as error:
-                self._ended.put_nowait(error)
-                continue
-            if isinstance(outcome, str):
-                self._artifacts.add(outcome)
-            self._ended.put_nowait(Built(number, candidate, outcome))
-            if self._is_closed:
-                self.close()
+            async with self._context.cpu_gate.shared():
+                if self._waiting:
+                    await self._build(*self._waiting.popleft())
+            if self._waiting:
+                self._add_lanes()
+        self._end_building()
+
+    async def _build(self, number: int, candidate: Candidate) -> None:
+        try:
+            outcome = await self._builder.build(self._task, candidate.trace)
+        except Exception as error:
+            # The disk is full, for example, which the other builds would find as well.
+            self._end_building()
+            self._ended.put_nowait(error)
+            return
+        self._ended.put_nowait(Built(number, candidate, outcome))
+        if not isinstance(outcome, str):
+            return
+        if self._is_closed:
+            self._builder.discard([outcome])
+        else:
+            self._artifacts.add(outcome)
+
+    def _end_building(self) -> None:
+        self._waiting.clear()
         self._context.rounds_building.discard(self)

@@ -22,7 +22,6 @@ _ELEMENTWISE = frozenset(
         "And",
         "Cast",
         "Ceil",
-        "Clip",
         "Cos",
         "Div",
         "Equal",
@@ -72,7 +71,9 @@ _FIRST_AXES = (
 
 
 def map_turns(node: onnx.NodeProto, model: onnx.ModelProto) -> list[onnx.NodeProto] | None:
-    """Return the nodes that compute all turns of a Scan at once; None if they may not.
+    """Return the nodes that compute all turns of a Scan at once.
+
+    None if a turn depends on another one, or an operator has no rule.
 
     Every value of the body that differs between turns gets an axis of turns in front. Constants
     become initialisers of the graph.
@@ -90,13 +91,15 @@ def map_turns(node: onnx.NodeProto, model: onnx.ModelProto) -> list[onnx.NodePro
     given = dict(zip((info.name for info in body.input), node.input, strict=True))
     n_states = len(given) - n_reads
     reads = {name: outer[given[name]] for name in [*given][n_states:]}
-    lengths = {shape[0] for shape in reads.values()}
+    lengths = {shape[:1] for shape in reads.values()}
     shapes = {name: outer[value] for name, value in given.items()}
     shapes |= {name: shape[1:] for name, shape in reads.items()}
-    if len(lengths) != 1 or not _keeps_states(body, n_states):
+    # A scalar has no turns, and the model is refused.
+    if len(lengths) != 1 or () in lengths or not _keeps_states(body, n_states):
         return None
+    ((n_turns,),) = lengths
     constants = {**constant_readers(model.graph), **constant_readers(body)}
-    turns = _Turns(body, _infer(body, model, shapes), constants, lengths.pop(), {*reads})
+    turns = _Turns(body, _infer(body, model, shapes), constants, n_turns, {*reads})
     if not all(turns.add(inner) for inner in body.node):
         return None
     if any(info.name not in turns.stacked for info in body.output[n_states:]):
@@ -185,7 +188,8 @@ class _Turns:
             is_added = stacked == [node.input[0]] and self._reduce(copy)
         else:
             # The bounds of a Clip are scalars.
-            is_added = node.op_type in _ELEMENTWISE - ({"Clip"} if stacked[1:] else set())
+            is_bounded = node.op_type == "Clip" and stacked == [node.input[0]]
+            is_added = is_bounded or node.op_type in _ELEMENTWISE
             self._align(copy)
         if stacked:
             self.stacked.update(node.output)
@@ -198,9 +202,9 @@ class _Turns:
         for index, name in enumerate(node.input):
             shape = self.shapes.get(name, ())
             if name in self.stacked and len(shape) < rank:
-                aligned = f"{node.output[0]}_{index}"
+                aligned = f"@{node.output[0]}@{index}"
                 ones = [1] * (rank - len(shape))
-                target = self._constant(f"{aligned}_shape", [self.n_turns, *ones, *shape])
+                target = self._constant(f"{aligned}@shape", [self.n_turns, *ones, *shape])
                 self.graph.node.append(helper.make_node("Reshape", [name, target], [aligned]))
                 node.input[index] = aligned
 
@@ -215,7 +219,7 @@ class _Turns:
             return False
         behind = [int(axis) % rank - rank for axis in axes]
         if len(node.input) > 1:
-            node.input[1] = self._constant(f"{node.output[0]}_axes", behind)
+            node.input[1] = self._constant(f"@{node.output[0]}@axes", behind)
         else:
             next(item for item in node.attribute if item.name == "axes").ints[:] = behind
         return True

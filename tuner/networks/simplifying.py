@@ -140,7 +140,7 @@ def _corrected_inference() -> Iterator[None]:
 
     handlers = dict(SHAPE_HANDLERS)
     SHAPE_HANDLERS["Cast"] = _WholeCasts(handlers["Cast"])
-    del SHAPE_HANDLERS["ArrayFeatureExtractor"]
+    SHAPE_HANDLERS.pop("ArrayFeatureExtractor", None)
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import json
 import socket
 import threading
 import tracemalloc
@@ -148,6 +149,27 @@ def test_too_many_requests_are_sent_more_slowly() -> None:
         assert list(client.jobs()) == []
 
     assert not answers
+
+
+def test_a_full_disk_is_no_moment_to_wait_for() -> None:
+    """The error comes at once, with what the service says."""
+    problem = {"type": "urn:subgraph-tuner:problem:disk-full", "title": "Disk full", "detail": "no"}
+    requests: list[str] = []
+
+    def respond(connection: socket.socket) -> None:
+        requests.append("received")
+        body = json.dumps(problem).encode()
+        answer(connection, "503 Full", body, "retry-after: 60", "content-type: application/json")
+
+    with (
+        answering(respond) as url,
+        TunerClient(url) as client,
+        pytest.raises(ServerError) as caught,
+    ):
+        client.job(1)
+
+    assert caught.value.kind == "disk-full"
+    assert requests == ["received"]
 
 
 def test_a_large_model_takes_little_memory(tmp_path: Path) -> None:

@@ -79,6 +79,25 @@ def test_rounds_share_the_builders(setup: MeasureSetup, builders: Builders) -> N
     assert event_loop.run(work()) == (4, 2)
 
 
+def test_a_round_has_the_share_of_those_that_ended(setup: MeasureSetup, builders: Builders) -> None:
+    """A round that begins beside another one builds more when that one only times."""
+
+    async def work() -> int:
+        other = RoundBuilds(setup, TASK, OTHERS)
+        builds = RoundBuilds(setup, TASK, CANDIDATES)
+        await settle()
+        for candidate in OTHERS:
+            builders.builds[candidate.trace].set_result(BuildResult(candidate.trace))
+            await settle()
+        await builders.end(0, BuildResult("first"))
+        n_begun = sum(candidate.trace in builders.builds for candidate in CANDIDATES)
+        other.close()
+        builds.close()
+        return n_begun
+
+    assert event_loop.run(work()) == 5
+
+
 def test_builds_are_returned_as_they_end(setup: MeasureSetup, builders: Builders) -> None:
     """Each candidate comes once, with its artifact or its error, and the next one is begun."""
 
@@ -88,6 +107,7 @@ def test_builds_are_returned_as_they_end(setup: MeasureSetup, builders: Builders
         for number in (3, 0, 4, 1, 5, 2):
             failure = "it does not compile" if number == 1 else ""
             await builders.end(number, BuildResult(str(number), failure))
+        assert not setup.context.rounds_building
         return [(number, outcome) async for number, _, outcome in builds]
 
     built = event_loop.run(work())
@@ -124,8 +144,27 @@ def test_an_error_ends_the_round(setup: MeasureSetup, builders: Builders) -> Non
     async def work() -> None:
         builds = RoundBuilds(setup, TASK, CANDIDATES)
         await settle()
+        n_begun = len(builders.builds)
         await builders.end(0, RuntimeError("a defect"))
+        assert len(builders.builds) == n_begun
         await anext(builds)
 
     with pytest.raises(RuntimeError, match="a defect"):
         event_loop.run(work())
+
+
+def test_a_round_that_closes_at_the_gate_builds_nothing(
+    setup: MeasureSetup, builders: Builders
+) -> None:
+    """Builds that wait while a CPU is timed are dropped with their round."""
+
+    async def work() -> None:
+        async with setup.context.cpu_gate.exclusive():
+            builds = RoundBuilds(setup, TASK, CANDIDATES)
+            await settle()
+            builds.close()
+        await settle()
+
+    event_loop.run(work())
+
+    assert not builders.builds

@@ -5,6 +5,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.tuner.networks.models import run
+from tuner.networks.functions import align_functions
 from tuner.networks.onnx import clean
 
 
@@ -89,3 +90,16 @@ def test_a_function_of_another_opset_is_inlined() -> None:
 
     assert [node.op_type for node in onnx.load_from_string(network.model).graph.node] == ["Add"]
     np.testing.assert_allclose(run(network.model, {"data": data})[0], 2 * data)
+
+
+def test_a_function_of_an_opset_with_another_operator_keeps_it() -> None:
+    """From opset 18 on, a mean takes its axes as an input."""
+    nodes = [helper.make_node("ReduceMean", ["x"], ["z"], axes=[1])]
+    mean = helper.make_function("own", "Mean", ["x"], ["z"], nodes, [helper.make_opsetid("", 17)])
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+    graph = helper.make_graph([], "test", [], [])
+    proto = helper.make_model(graph, opset_imports=opsets, functions=[mean], ir_version=9)
+
+    align_functions(proto)
+
+    assert proto.functions[0].opset_import[0].version == 17

@@ -361,6 +361,44 @@ def test_a_scan_without_states_that_change_is_computed_at_once() -> None:
     assert not check(proto, feeds) & {"Scan", "Gather", "Concat"}
 
 
+def test_values_of_a_turn_keep_apart_from_those_of_all_turns() -> None:
+    """Bodies name values as torch does, with numbers behind; a bound may be one of the turn."""
+    turn = body(
+        [
+            helper.make_node("Add", ["rows", "least"], ["add"]),
+            helper.make_node("Mul", ["add", "two"], ["add_1"]),
+            helper.make_node("ReduceSum", ["add_1", "sum_axes"], ["sum"], keepdims=0),
+            helper.make_node("Clip", ["sum", "zero"], ["clipped"]),
+        ],
+        {"least": (TensorProto.FLOAT, [])},
+        {"clipped": (TensorProto.FLOAT, [4])},
+    )
+    scan = helper.make_node("Scan", ["data"], ["y"], body=turn, num_scan_inputs=1)
+    constants = {
+        **{"rows": np.arange(12, dtype="float32").reshape(4, 3), "sum_axes": np.array([1])},
+        **{"two": np.full(3, 2.0, "float32"), "zero": np.float32(0.0)},
+    }
+    proto = model([scan], {"data": (5,)}, {"y": (5, 4)}, constants)
+
+    operators = check(proto, {"data": np.array([-9.0, -1.0, 0.0, 2.0, 3.0], "float32")})
+
+    assert not operators & {"Scan", "Gather", "Concat"}
+
+
+def test_a_scan_with_bounds_of_the_turn_is_unrolled() -> None:
+    """A bound is one number for all elements."""
+    turn = body(
+        [helper.make_node("Clip", ["rows", "least"], ["clipped"])],
+        {"least": (TensorProto.FLOAT, [])},
+        {"clipped": (TensorProto.FLOAT, [4, 3])},
+    )
+    scan = helper.make_node("Scan", ["data"], ["y"], body=turn, num_scan_inputs=1)
+    rows = np.arange(12, dtype="float32").reshape(4, 3)
+    proto = model([scan], {"data": (5,)}, {"y": (5, 4, 3)}, {"rows": rows})
+
+    check(proto, {"data": np.array([-9.0, 1.0, 4.0, 20.0, 3.0], "float32")})
+
+
 def test_a_scan_with_a_turn_that_no_rule_maps_is_unrolled() -> None:
     """A product of matrices in each turn."""
     turn = body(

@@ -1,6 +1,7 @@
 """Converters for the interpolations of torch, some of which TVM's importer computes wrongly.
 
 It takes the nearest neighbour from the middle of a pixel, drops antialiasing, and rounds scales.
+Torch itself ignores scales in some operators where the length stays the same, or doubles.
 """
 
 from collections.abc import Callable
@@ -41,13 +42,12 @@ def _convert(node: Any, importer: Any, how: Interpolation) -> relax.Expr:
     }
     data = importer.env[given["input" if "input" in given else "self"]]
     align = bool(given.get("align_corners"))
-    axes = {
-        number: _axis(int(data.ty.shape[number]), int(result), None if align else scale, how, align)
-        for number, (result, scale) in enumerate(
-            zip(node.meta["val"].shape[2:], _scales_of(given, len(data.ty.shape) - 2), strict=True),
-            start=2,
-        )
-    }
+    operator = node.target._schema.name.partition("::")[2]
+    axes = {}
+    for number, scale in enumerate(_scales_of(given, len(data.ty.shape) - 2), start=2):
+        n_in, n_out = int(data.ty.shape[number]), int(node.meta["val"].shape[number])
+        is_ignored = align or _ignores_scale(operator, n_in, n_out, how)
+        axes[number] = _axis(n_in, n_out, None if is_ignored else scale, how, align)
     if align and not how.antialias:
         how = replace(how, coordinates="align_corners")
     builder = importer.block_builder
@@ -77,6 +77,13 @@ def _axis(n_in: int, n_out: int, scale: float | None, how: Interpolation, align:
         # The corners decide on the scale, and not on the positions.
         ratio = (n_out - 1) / (n_in - 1)
     return Axis(n_in, n_out, ratio)
+
+
+def _ignores_scale(operator: str, n_in: int, n_out: int, how: Interpolation) -> bool:
+    """Return whether torch computes an axis as if it had been given no scale."""
+    if operator == "upsample_nearest2d":
+        return n_out in (n_in, 2 * n_in)
+    return n_out == n_in and (how.mode == "linear" or how.antialias)
 
 
 def _nearest(axis: Axis, how: Interpolation) -> Array:

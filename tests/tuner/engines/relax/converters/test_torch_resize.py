@@ -21,6 +21,8 @@ SIZES: list[dict[str, Any]] = [
     {"size": (32, 40)},
     {"scale_factor": 0.4},
     {"scale_factor": (1.7, 0.6)},
+    # Lengths that stay the same, and double.
+    {"scale_factor": (1.05, 2.03)},
 ]
 CASES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     *((IMAGE, {"mode": mode, **size}) for mode in ("nearest", "nearest-exact") for size in SIZES),
@@ -37,6 +39,11 @@ CASES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     (LINE, {"mode": "linear", "scale_factor": 1.7}),
     *((VOLUME, {"mode": m, "size": (3, 9, 7)}) for m in ("trilinear", "nearest", "nearest-exact")),
     (VOLUME, {"mode": "nearest", "scale_factor": 1.7}),
+    *((LINE, {"mode": mode, "scale_factor": 1.05}) for mode in ("linear", "nearest")),
+    *(
+        (VOLUME, {"mode": mode, "scale_factor": (1.05, 1.1, 2.1)})
+        for mode in ("trilinear", "nearest")
+    ),
 ]
 
 
