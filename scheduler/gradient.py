@@ -99,7 +99,7 @@ class GradientTerms:
         optimistic: -(g - roof)/n, the slope if the task kept its lifetime pace down to its roof.
         similarity: beta * C / max V - g, the step to the throughput of similar tasks; it applies
             only below ``optimistic``, so never where it is positive. 0 if flop is unknown;
-            divided among this round and the rounds in flight.
+            divided among this round, the rounds in flight, and those without progress.
         roof: Latency that the task cannot beat, seconds; 0 if unknown.
         objective_weight: df/dg, objective units per second.
         gain: |df/dt|, the expected saving of one round; 0 if it would save nothing.
@@ -129,7 +129,8 @@ def estimate_gradient(
     the tasks similar to this one, itself included. A task that is dead, unseen, or
     without a valid latency has no gradient. In Ansor, which knows no roof, a task keeps
     its lifetime pace down to zero. No task is expected to save more than what it takes
-    above its roof.
+    above its roof. Ansor also expects the whole step to the throughput of similar tasks
+    after any number of rounds that did not make it; here it is divided by these rounds.
 
     Args:
         table: The tasks; ``window_secs`` holds g(n-d).
@@ -143,9 +144,10 @@ def estimate_gradient(
     backward = np.where(measured, backward_slope(table, settings.backward_window), 0.0)
     optimistic = np.where(measured, optimistic_slope(table, table.above_roof), 0.0)
     similarity = np.where(measured, similarity_step(table, settings.beta), 0.0)
-    if table.n_in_flight is not None:
-        # The step can be made only once; rounds in flight share it.
-        similarity = similarity / (1 + table.n_in_flight)
+    for n_rounds in (table.n_in_flight, table.n_stale_rounds):
+        # The step can be made only once, and seldom by a task whose rounds bring nothing.
+        if n_rounds is not None:
+            similarity = similarity / (1 + n_rounds)
     weight = np.where(measured, objective_weight, 0.0)
     forward = np.minimum(optimistic, similarity)
     slope = settings.alpha * backward + (1.0 - settings.alpha) * forward

@@ -13,7 +13,7 @@ from scheduler.curves import Curves
 from scheduler.errors import SchedulerError
 from scheduler.estimate import total_latency
 from scheduler.gradient import GradientSettings
-from scheduler.state import TaskTable, window_of
+from scheduler.state import TaskTable, stale_rounds, window_of
 
 _WINDOW = GradientSettings().backward_window
 
@@ -169,6 +169,9 @@ class _State:
                 for row in self._best
             ]
         )
+        self._stale = np.array(
+            [[stale_rounds(row[: n + 1]) for n in range(len(row))] for row in self._best]
+        )
         self._flop = np.array([task.flop for task in tasks])
         self._roofs = np.array([task.roof_secs for task in tasks])
         self._since = np.zeros(n_tasks, np.int64)
@@ -196,6 +199,7 @@ class _State:
             rounds_since_pick=self._since.copy(),
             alive=self.n_rounds < self._lengths,
             similarity_groups=self._groups,
+            n_stale_rounds=self._now(self._stale, 0).astype(np.int64),
             secs_per_trial=self._now(self._spent, 0.0) / np.maximum(n_trials, 1),
             curves=Curves(
                 self._best[done],

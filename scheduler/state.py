@@ -10,7 +10,9 @@ from scheduler.errors import SchedulerError
 
 _FLOATS = ("flop", "best_secs", "window_secs")
 _COUNTS = ("weights", "n_rounds", "n_trials", "n_failed_rounds", "rounds_since_pick")
-_OPTIONAL_COUNTS = ("similarity_groups", "n_in_flight")
+_OPTIONAL_COUNTS = ("similarity_groups", "n_in_flight", "n_stale_rounds")
+# Gains below this share of a latency are noise.
+_MIN_GAIN = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +34,7 @@ class TaskTable:
         similarity_groups: Group of each task, from 0 to n_tasks - 1; None: one group per task.
         secs_per_trial: Duration of a trial, seconds; 0 where unknown; None: all unknown.
         n_in_flight: Rounds that were picked and have not ended; None: none.
+        n_stale_rounds: Latest rounds without progress; see ``stale_rounds``; None: none.
         curves: Every round of every task; None: unknown, so that no forecast is possible.
         roof_secs: Latency that a task cannot beat, seconds; 0 where unknown; None: all unknown.
 
@@ -52,6 +55,7 @@ class TaskTable:
     similarity_groups: Ints | None = None
     secs_per_trial: Floats | None = None
     n_in_flight: Ints | None = None
+    n_stale_rounds: Ints | None = None
     curves: Curves | None = None
     roof_secs: Floats | None = None
 
@@ -128,6 +132,18 @@ class TaskTable:
                 f"similarity_groups must lie below n_tasks = {self.n_tasks}, "
                 f"got {self.similarity_groups.max()}"
             )
+
+
+def stale_rounds(history: Floats) -> int:
+    """Return the number of rounds since a task was more than 1 % slower than now.
+
+    Args:
+        history: Best latency after each round, seconds, shape (n_rounds,); inf while nothing ran.
+    """
+    curve = np.asarray(history, dtype=np.float64)
+    if not curve.size or np.isinf(curve[-1]):
+        return 0
+    return int(np.count_nonzero(curve <= (1.0 + _MIN_GAIN) * curve[-1])) - 1
 
 
 def window_of(history: Floats, n_back: int) -> float:

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from scheduler.errors import SchedulerError
 from scheduler.gradient import GradientSettings, TvmEstimator, estimate_gradient
-from scheduler.state import TaskTable
+from scheduler.state import TaskTable, stale_rounds
 from tests.scheduler.make import REPEATABLE, tables
 
 INF = float("inf")
@@ -167,6 +167,39 @@ def test_rounds_in_flight_share_the_step_to_a_relative(make_table: MakeTable) ->
     assert terms.similarity.tolist() == pytest.approx([-8.0, -4.0, 1.0])
     assert terms.optimistic.tolist() == pytest.approx([-2.5, -2.0, -0.25])
     assert terms.gain[:2].tolist() == pytest.approx([6.4, 3.2])
+
+
+def test_rounds_without_progress_share_the_step_to_a_relative(make_table: MakeTable) -> None:
+    """A task that cannot be as fast as its relative gives way to one that may."""
+    table = make_table(
+        3,
+        best_secs=[10.0, 6.0, 1.0],
+        window_secs=[10.0, 6.0, 1.0],
+        n_rounds=[24, 24, 24],
+        similarity_groups=[0, 0, 0],
+        n_stale_rounds=[7, 0, 0],
+    )
+
+    terms = estimate_gradient(table, np.ones(3), GradientSettings())
+
+    assert terms.similarity.tolist() == pytest.approx([-1.0, -4.0, 1.0])
+    assert terms.gain[0] < terms.gain[1]
+
+
+@pytest.mark.parametrize(
+    ("history", "expected"),
+    [
+        ([], 0),
+        ([INF, INF], 0),
+        ([INF, 4.0], 0),
+        ([4.0, 3.0], 0),
+        ([4.0, 3.0, 3.0], 1),
+        ([4.0, 3.01, 3.0, 3.0], 2),  # 0.3 % are noise
+    ],
+)
+def test_rounds_without_progress(history: list[float], expected: int) -> None:
+    """They count from the last round that the task was more than 1 % slower before."""
+    assert stale_rounds(np.array(history)) == expected
 
 
 def test_the_rule_of_tvm_by_hand(make_table: MakeTable) -> None:

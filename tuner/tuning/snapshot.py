@@ -283,6 +283,7 @@ def _table(
         n_rounds=np.array([task.n_rounds for task in features]),
         n_trials=np.array([task.n_trials for task in features]),
         n_failed_rounds=np.array([task.n_failed_rounds for task in features]),
+        n_stale_rounds=np.array([task.n_stale_rounds for task in features]),
         rounds_since_pick=len(all_picks) - np.searchsorted(all_picks, last_picks, side="right"),
         alive=np.array([task.alive for task in features]),
         similarity_groups=profiles.groups,

@@ -10,7 +10,7 @@ import numpy as np
 
 from records.rounds import RoundResult
 from scheduler.gradient import GradientSettings
-from scheduler.state import window_of
+from scheduler.state import stale_rounds, window_of
 
 _WINDOW = GradientSettings().backward_window
 # Seconds to search and build a trial on two cores, runs of a candidate, and seconds that a hanging
@@ -32,6 +32,7 @@ class TaskFeatures(NamedTuple):
         n_trials: Number of trials.
         n_failed: Number of trials without a latency.
         n_failed_rounds: Number of rounds at the end in which nothing ran.
+        n_stale_rounds: Number of rounds at the end without progress.
         last_pick: Id of the latest pick; 0 if there is none.
         picks: Ids of all picks, in ascending order.
         alive: False once a search found no further candidates.
@@ -46,6 +47,7 @@ class TaskFeatures(NamedTuple):
     n_trials: int
     n_failed: int
     n_failed_rounds: int
+    n_stale_rounds: int
     last_pick: int
     picks: tuple[int, ...]
     alive: bool
@@ -135,6 +137,7 @@ def _derive_features(
         n_trials=sum(result.n_trials for result in history),
         n_failed=sum(result.n_failed for result in history),
         n_failed_rounds=_failed_streak(history),
+        n_stale_rounds=stale_rounds(np.array(curve)),
         last_pick=max(picks, default=0),
         picks=picks,
         alive=not (history and is_exhausted(history[-1].pick_id, history[-1].n_trials, failed)),
