@@ -376,7 +376,7 @@ def test_values_of_a_turn_keep_apart_from_those_of_all_turns() -> None:
     scan = helper.make_node("Scan", ["data"], ["y"], body=turn, num_scan_inputs=1)
     constants = {
         **{"rows": np.arange(12, dtype="float32").reshape(4, 3), "sum_axes": np.array([1])},
-        **{"two": np.full(3, 2.0, "float32"), "zero": np.float32(0.0)},
+        **{"two": np.full(3, 2.0, "float32"), "zero": np.array(0.0, "float32")},
     }
     proto = model([scan], {"data": (5,)}, {"y": (5, 4)}, constants)
 
