@@ -2,6 +2,7 @@
 
 import onnx
 
+from tuner.networks.foreign import is_foreign
 from tuner.networks.graph import attribute, constant_readers, readers_of
 from tuner.networks.subgraphs import inline
 
@@ -19,7 +20,7 @@ def inline_constant_branches(model: onnx.ModelProto) -> int:
     n_inlined = 0
     while pending:
         node = pending.pop()
-        is_branch = node.op_type == "If" and node.domain in ("", "ai.onnx")
+        is_branch = node.op_type == "If" and not is_foreign(node)
         if not is_branch or node.input[0] not in constants:
             nodes.append(node)
             continue

@@ -7,9 +7,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from tuner.networks.classical import DOMAIN
 from tuner.networks.graph import attribute
-
-_DOMAIN = "ai.onnx.ml"
 
 
 def open_maps(model: onnx.ModelProto) -> tuple[str, ...]:
@@ -24,7 +23,7 @@ def open_maps(model: onnx.ModelProto) -> tuple[str, ...]:
     maps = {info.name: info for info in graph.output if info.type.HasField("sequence_type")}
     notes = []
     for node in graph.node:
-        if (node.domain, node.op_type) != (_DOMAIN, "ZipMap") or node.output[0] not in maps:
+        if (node.domain, node.op_type) != (DOMAIN, "ZipMap") or node.output[0] not in maps:
             continue
         labels = _labels(node)
         if not labels:
@@ -34,7 +33,7 @@ def open_maps(model: onnx.ModelProto) -> tuple[str, ...]:
         # Of the same domain: forests without a version of the standard are raised later.
         node.CopyFrom(
             helper.make_node(
-                *("ArrayFeatureExtractor", [node.input[0], order.name], node.output), domain=_DOMAIN
+                *("ArrayFeatureExtractor", [node.input[0], order.name], node.output), domain=DOMAIN
             )
         )
         info = maps[node.output[0]]

@@ -7,7 +7,8 @@ import onnx
 from tuner.errors import ModelError
 from tuner.networks.graph import fixed_shapes
 
-_STANDARD = ("", "ai.onnx")
+#: Names of the domain of the standard.
+STANDARD_DOMAINS = ("", "ai.onnx")
 _MAX_NAMED = 3
 _REMEDIES = {
     "ai.onnx.ml": "convert the model to tensor operators, or export the part before them",
@@ -21,7 +22,7 @@ _REMEDY = "replace them in the model, or export the model without them"
 
 def is_foreign(node: onnx.NodeProto) -> bool:
     """Return whether a node is of another domain, where a standard name may mean anything."""
-    return node.domain not in _STANDARD
+    return node.domain not in STANDARD_DOMAINS
 
 
 def refusal(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> ModelError:

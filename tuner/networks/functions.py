@@ -8,10 +8,10 @@ from collections import Counter
 import onnx
 import onnx.inliner
 
+from tuner.networks.foreign import STANDARD_DOMAINS, is_foreign
 from tuner.networks.graph import nodes_within
 from tuner.networks.node_builder import opset_of
 
-_STANDARD = ("", "ai.onnx")
 # Operators that importers lack; the others with a body are converted as they are.
 _OPERATORS = (
     "AffineGrid",
@@ -67,10 +67,10 @@ def align_functions(model: onnx.ModelProto) -> None:
     opset = opset_of(model)
     for function in model.functions:
         for item in function.opset_import:
-            if item.domain in _STANDARD and all(
+            if item.domain in STANDARD_DOMAINS and all(
                 _version(node, item.version) == _version(node, opset)
                 for node in nodes_within(function)
-                if node.domain in _STANDARD
+                if not is_foreign(node)
             ):
                 item.version = opset
 
@@ -88,7 +88,7 @@ def _count(model: onnx.ModelProto) -> Counter[str]:
 
 
 def _is_listed(node: onnx.NodeProto) -> bool:
-    return node.domain in _STANDARD and node.op_type in _OPERATORS
+    return not is_foreign(node) and node.op_type in _OPERATORS
 
 
 def _add_defaults(model: onnx.ModelProto) -> None:

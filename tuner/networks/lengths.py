@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from tuner.networks.foreign import is_foreign
 from tuner.networks.graph import Array, attribute, constant_readers
 
 #: Elements that a value may have; larger ones are data.
@@ -122,7 +123,7 @@ class _Walk:
 
     def _compute(self, node: onnx.NodeProto) -> Sequence[Array] | None:
         """Return the results of a node; None if they depend on data, are large, or may be off."""
-        if node.domain not in ("", "ai.onnx") or not all(node.output):
+        if is_foreign(node) or not all(node.output):
             return None
         if node.op_type in _SHAPES:
             dims = _dims(self._types.get(node.input[0]))

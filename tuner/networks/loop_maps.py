@@ -16,52 +16,20 @@ from tuner.networks.subgraphs import inline
 
 _Shape = tuple[int, ...]
 _ELEMENTWISE = frozenset(
-    [
-        "Abs",
-        "Add",
-        "And",
-        "Cast",
-        "Ceil",
-        "Cos",
-        "Div",
-        "Equal",
-        "Erf",
-        "Exp",
-        "Floor",
-        "Greater",
-        "GreaterOrEqual",
-        "Identity",
-        "IsNaN",
-        "Less",
-        "LessOrEqual",
-        "Log",
-        "Max",
-        "Min",
-        "Mod",
-        "Mul",
-        "Neg",
-        "Not",
-        "Or",
-        "Pow",
-        "Reciprocal",
-        "Relu",
-        "Round",
-        "Sigmoid",
-        "Sign",
-        "Sin",
-        "Softplus",
-        "Sqrt",
-        "Sub",
-        "Sum",
-        "Tanh",
-        "Where",
-        "Xor",
-    ]
+    {
+        *("Abs", "Add", "And", "Cast", "Ceil", "Cos", "Div", "Equal", "Erf", "Exp", "Floor"),
+        *("Greater", "GreaterOrEqual", "Identity", "IsNaN", "Less", "LessOrEqual", "Log", "Max"),
+        *("Min", "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "Relu", "Round"),
+        *("Sigmoid", "Sign", "Sin", "Softplus", "Sqrt", "Sub", "Sum", "Tanh", "Where", "Xor"),
+    }
 )
 _REDUCTIONS = frozenset(
     f"Reduce{kind}"
-    for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum")
-) | {"ReduceSumSquare"}
+    for kind in (
+        *("L1", "L2", "LogSum", "LogSumExp", "Max"),
+        *("Mean", "Min", "Prod", "Sum", "SumSquare"),
+    )
+)
 _FIRST_AXES = (
     "scan_input_axes",
     "scan_input_directions",
@@ -99,7 +67,7 @@ def map_turns(node: onnx.NodeProto, model: onnx.ModelProto) -> list[onnx.NodePro
         return None
     ((n_turns,),) = lengths
     constants = {**constant_readers(model.graph), **constant_readers(body)}
-    turns = _Turns(body, _infer(body, model, shapes), constants, n_turns, {*reads})
+    turns = _Turns(body, _infer(body, model, {**outer, **shapes}), constants, n_turns, {*reads})
     if not all(turns.add(inner) for inner in body.node):
         return None
     if any(info.name not in turns.stacked for info in body.output[n_states:]):
@@ -123,17 +91,22 @@ def _keeps_states(body: onnx.GraphProto, n_states: int) -> bool:
 
 
 def _infer(
-    body: onnx.GraphProto, model: onnx.ModelProto, shapes: Mapping[str, _Shape]
+    body: onnx.GraphProto, model: onnx.ModelProto, known: Mapping[str, _Shape]
 ) -> dict[str, _Shape]:
-    """Return the shapes of the values of one turn, those of the graph around it included."""
-    outer = fixed_shapes(model.graph)
+    """Return the shapes of the values of one turn, those of the graph around it included.
+
+    Args:
+        body: Graph of one turn.
+        model: Model around it.
+        known: Shapes of the inputs of the body, and of the values of the graph around it.
+    """
     types = {
         info.name: info.type.tensor_type.elem_type
         for info in (*model.graph.value_info, *model.graph.input, *model.graph.output, *body.input)
     }
     types |= {tensor.name: tensor.data_type for tensor in model.graph.initializer}
-    known = {**outer, **shapes}
-    used = {name for node in body.node for name in node.input} | {*shapes}
+    used = {name for node in body.node for name in node.input}
+    used |= {info.name for info in body.input}
     # Axes are constants of the graph around it where others have the same.
     axes = [each for each in model.graph.initializer if each.name in used and _is_whole(each)]
     inputs = [

@@ -8,6 +8,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tuner.errors import ModelError
+from tuner.networks.foreign import is_foreign
 from tuner.networks.graph import Array, attribute, fixed_shapes, nodes_within
 from tuner.networks.loop_maps import map_turns
 from tuner.networks.loop_turns import as_declared, count_turns
@@ -182,7 +183,7 @@ _PLANS = {"Loop": _plan_loop, "Scan": _plan_scan}
 
 
 def _is_loop(node: onnx.NodeProto) -> bool:
-    return node.op_type in _PLANS and node.domain in ("", "ai.onnx")
+    return node.op_type in _PLANS and not is_foreign(node)
 
 
 def _check_size(node: onnx.NodeProto, plan: _Plan, n_operators: int) -> None:

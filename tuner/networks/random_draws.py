@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 import onnx
 
 from tuner.errors import ModelError
+from tuner.networks.foreign import is_foreign
 from tuner.networks.graph import Array, constant_readers, nodes_within
 
 _OPERATORS = frozenset(
@@ -80,7 +81,7 @@ def _nodes_of(node: onnx.NodeProto, *, with_branches: bool) -> list[onnx.NodePro
 
 
 def _is_random(node: onnx.NodeProto, constants: Mapping[str, Callable[[], Array]]) -> bool:
-    if node.domain not in ("", "ai.onnx"):
+    if is_foreign(node):
         return bool(node.domain == _GUARDED)
     if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]:
         is_training = constants.get(node.input[2])

@@ -6,6 +6,7 @@ Compilers fuse nothing in a graph with branches.
 import numpy as np
 import onnx
 
+from tuner.networks.foreign import is_foreign
 from tuner.networks.graph import attribute
 from tuner.networks.inference import infer_shapes, without_weights
 from tuner.networks.node_builder import NodeBuilder, Values, opset_of
@@ -56,7 +57,7 @@ def select_branches(model: onnx.ModelProto) -> int:
 
 
 def _is_branch(node: onnx.NodeProto) -> bool:
-    return node.op_type == "If" and node.domain in ("", "ai.onnx")
+    return node.op_type == "If" and not is_foreign(node)
 
 
 def _selection(model: onnx.ModelProto, node: onnx.NodeProto) -> list[onnx.NodeProto]:
@@ -111,7 +112,7 @@ def _guard(
 ) -> None:
     """Give a node a harmless operand for the case that its branch is not taken, in place."""
     index, number = _HAZARDS.get(node.op_type, (0, 0))
-    if node.op_type not in _HAZARDS or node.domain not in ("", "ai.onnx"):
+    if node.op_type not in _HAZARDS or is_foreign(node):
         return
     name = node.input[index]
     dtype = values.dtypes.get(name)

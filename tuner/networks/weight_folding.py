@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from tuner.networks.foreign import is_foreign
 from tuner.networks.graph import Array, attribute, constant_readers, drop_unused_constants
 
 Folder = Callable[[onnx.NodeProto, Sequence[Array]], Array]
@@ -44,7 +45,7 @@ def fold_weights(graph: onnx.GraphProto) -> int:
 
 def _fold(node: onnx.NodeProto, readers: Sequence[Callable[[], Array]]) -> Array | None:
     """Return the result of a node; None if it is of another operator, or an index is wrong."""
-    if node.op_type not in _FOLDERS or node.domain not in ("", "ai.onnx"):
+    if node.op_type not in _FOLDERS or is_foreign(node):
         return None
     try:
         return _FOLDERS[node.op_type](node, [read() for read in readers])

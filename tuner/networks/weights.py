@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from tuner.networks.foreign import is_foreign
 from tuner.networks.graph import Array, attribute, constant_readers
 
 #: Inputs that hold weights, and their roles. "variance" takes precedence over the others, because
@@ -85,7 +86,7 @@ class _Weights:
         self.origin = origin
 
     def _roles(self, node: onnx.NodeProto) -> dict[int, str]:
-        if node.domain not in ("", "ai.onnx"):
+        if is_foreign(node):
             return {}
         return _ROLES.get(node.op_type) or _CHANNEL_ROLES.get(node.op_type) or {}
 

@@ -126,18 +126,19 @@ def _derive_features(
 ) -> TaskFeatures:
     history = _with_running_best(rounds, latency)
     curve = tuple(result.best_secs for result in history)
+    latencies = np.array(curve)
     # Imported records come first; they do not count in the rounds since another task's pick.
     picks = tuple(result.pick_id for result in history if result.pick_id is not None)
     return TaskFeatures(
         curve=curve,
         trials=tuple(result.n_trials for result in history),
         best_secs=curve[-1] if curve else math.inf,
-        window_secs=window_of(np.array(curve), _WINDOW),
+        window_secs=window_of(latencies, _WINDOW),
         n_rounds=len(history),
         n_trials=sum(result.n_trials for result in history),
         n_failed=sum(result.n_failed for result in history),
         n_failed_rounds=_failed_streak(history),
-        n_stale_rounds=stale_rounds(np.array(curve)),
+        n_stale_rounds=stale_rounds(latencies),
         last_pick=max(picks, default=0),
         picks=picks,
         alive=not (history and is_exhausted(history[-1].pick_id, history[-1].n_trials, failed)),
