@@ -59,7 +59,8 @@ class TuneSpec(BaseModel):
             gt=0,
             le=MAX_SECS,
             allow_inf_nan=False,
-            description="Budget of time, seconds; earlier runs of the job count.",
+            description="Budget of time, seconds, the final included; earlier runs of the job "
+            "count.",
         ),
     ] = None
     trials_per_round: Annotated[

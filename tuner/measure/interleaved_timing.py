@@ -35,6 +35,11 @@ class InterleavedTiming:
         self._built: list[str | RunResult] = []
         self._references: tuple[str, ...] = ()
 
+    @property
+    def n_builders(self) -> int:
+        """Number of builds that can run at the same time now."""
+        return self._setup.context.executor.n_builders
+
     async def build(self) -> None:
         """Build the traces; without references none of them is timed.
 

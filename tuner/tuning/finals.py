@@ -5,12 +5,17 @@ win given their noise race by successive halving (Karnin, Koren, Somekh, ICML'13
 the remaining ones in turns, and the slower half drops out. All tasks have their first heat before
 any has its second, so that the samples of a race are spread over the whole final, and a slow moment
 of the machine affects neither one rival nor one task alone.
+
+Races run in the order of their tasks' shares of the latency. If the final has a deadline, what no
+longer fits is left out: a race that is not built by then, or a heat and those after it.
 """
 
+import asyncio
+import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
+from statistics import fmean, median
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, sessionmaker
@@ -24,6 +29,8 @@ from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.measure.interleaved_timing import InterleavedTiming
 from tuner.tuning.snapshot import TaskRow
 
+_LOG = logging.getLogger(__name__)
+
 # Turns of each rival in the heats of a race; half of the rivals drop out after each but the last.
 _TURNS = (2, 3, 4)
 # Rivals of a task, and of one that hardly matters; only tasks with a share of the latency race.
@@ -31,9 +38,38 @@ _MAX_RIVALS = 8
 _MAX_MINOR_RIVALS = 3
 _MINOR_SHARE = 0.02
 _MIN_SHARE = 0.002
+# Part of the time of a final after which no build begins; heats take about as long as builds.
+_BUILD_PART = 0.5
 
 # Returns the clock factor for a time of the engine's clock kernel; None for None.
 ClockFactor = Callable[[float | None], float | None]
+
+
+class Deadline:
+    """Time limit of one final, which begins when this is made.
+
+    Args:
+        now: Clock, seconds.
+        secs: Seconds that the final may take; inf without a limit.
+    """
+
+    def __init__(self, now: Callable[[], float], secs: float) -> None:
+        self._now = now
+        self._started = now()
+        self._secs = secs
+
+    @property
+    def elapsed_secs(self) -> float:
+        """Seconds since the final began."""
+        return self._now() - self._started
+
+    def may_build(self) -> bool:
+        """Return whether another race may be built."""
+        return self.elapsed_secs < _BUILD_PART * self._secs
+
+    def fits(self, secs: float) -> bool:
+        """Return whether the seconds are left."""
+        return self.elapsed_secs + secs <= self._secs
 
 
 @dataclass
@@ -47,6 +83,8 @@ class Race:
         running: Positions of the rivals that have not dropped out.
         samples: Samples of each rival, seconds.
         clock_secs: Time of the engine's clock kernel in each heat.
+        secs_per_turn: Duration of a turn of one rival in the last heat, seconds; None before the
+            first.
     """
 
     task: TaskUnderTest
@@ -55,6 +93,7 @@ class Race:
     running: list[int]
     samples: list[list[float]]
     clock_secs: list[float] = field(default_factory=list)
+    secs_per_turn: float | None = None
 
     async def run_heat(self, device: Device, n_turns: int) -> None:
         """Time the rivals that are left; those that fail drop out.
@@ -119,61 +158,131 @@ def check_any_measured(sessions: sessionmaker[Session], rows: Sequence[TaskRow])
 def find_races(
     sessions: sessionmaker[Session], setup: MeasureSetup, rows: Sequence[TaskRow]
 ) -> list[Race]:
-    """Return the races of the tasks that matter and whose winner is in doubt."""
+    """Return the races of the tasks that matter and whose winner is in doubt.
+
+    Those with the largest share of the latency come first.
+    """
     if setup.evaluator.cache_flush:
         # The turns take the place of further samples.
         setup = replace(setup, evaluator=replace(setup.evaluator, min_repeat_ms=0))
     races = []
     with sessions() as session:
-        for row in rows:
-            if row.share < _MIN_SHARE:
-                continue
-            limit = _MAX_MINOR_RIVALS if row.share < _MINOR_SHARE else _MAX_RIVALS
-            rivals = contenders(session, row.task_id, limit)
-            if rivals:
+        for row in sorted(rows, key=lambda row: -row.share):
+            if rivals := rivals_of(session, row):
                 ir = tasks.workload_ir(session, row.task_id)
                 task = TaskUnderTest(row.task_id, row.workload, ir)
                 races.append(_race(setup, task, rivals))
     return races
 
 
-async def run_finals(
-    sessions: sessionmaker[Session],
-    races: Sequence[Race],
-    device: Device,
-    clock_factor: ClockFactor,
-    on_heat: Callable[[Race], None],
-) -> None:
-    """Run races and store their winners.
+def rivals_of(session: Session, row: TaskRow) -> list[MeasureRecord]:
+    """Return the records of a task that race; none if the task hardly matters."""
+    if row.share < _MIN_SHARE:
+        return []
+    limit = _MAX_MINOR_RIVALS if row.share < _MINOR_SHARE else _MAX_RIVALS
+    return contenders(session, row.task_id, limit)
+
+
+class Final:
+    """Final of one job.
 
     Args:
-        sessions: Factory of database sessions.
-        races: The races.
+        races: The races; what matters most comes first.
         device: Device that times them.
-        clock_factor: Returns the factor for a time of the engine's clock kernel.
+        deadline: Time limit; the first heat of the first race runs whatever it says.
         on_heat: Called before each heat of a race.
-
-    Raises:
-        DiskFull: If the disk is full.
-        DeviceLost: If the device was lost; no race is stored.
     """
-    try:
-        for race in races:
-            await race.timing.build()
-        for heat, n_turns in enumerate(_TURNS):
-            for race in races:
+
+    def __init__(
+        self,
+        races: Sequence[Race],
+        device: Device,
+        deadline: Deadline,
+        on_heat: Callable[[Race], None],
+    ) -> None:
+        self._races = races
+        self._device = device
+        self._deadline = deadline
+        self._on_heat = on_heat
+        self._timed: list[Race] = []
+
+    async def run(self) -> None:
+        """Run the races.
+
+        Raises:
+            DiskFull: If the disk is full.
+            DeviceLost: If the device was lost; no race may be stored.
+        """
+        try:
+            racing = await self._build()
+            for heat, n_turns in enumerate(_TURNS):
                 if heat:
-                    race.halve()
-                on_heat(race)
-                await race.run_heat(device, n_turns)
-    finally:
-        for race in races:
-            race.timing.close()
-    # The first factor of a target stores its reference, in a transaction of its own.
-    factors = [clock_factor(race.median_clock_secs) for race in races]
-    with sessions.begin() as session:
-        for race, factor in zip(races, factors, strict=True):
-            race.store(session, factor)
+                    for race in racing:
+                        race.halve()
+                racing = [race for race in racing if await self._run_heat(race, n_turns)]
+        finally:
+            for race in self._races:
+                race.timing.close()
+        if len(self._timed) < len(self._races):
+            _LOG.info("the final had time for %d of %d races", len(self._timed), len(self._races))
+
+    def store(self, sessions: sessionmaker[Session], clock_factor: ClockFactor) -> None:
+        """Store the winners of the races that had a heat.
+
+        Args:
+            sessions: Factory of database sessions.
+            clock_factor: Returns the factor for a time of the engine's clock kernel.
+        """
+        # The first factor of a target stores its reference, in a transaction of its own.
+        factors = [clock_factor(race.median_clock_secs) for race in self._timed]
+        with sessions.begin() as session:
+            for race, factor in zip(self._timed, factors, strict=True):
+                race.store(session, factor)
+
+    async def _build(self) -> list[Race]:
+        """Build races side by side, before any is timed; returns those built in time."""
+        built: list[int] = []
+        waiting = iter(range(len(self._races)))
+
+        async def build_next() -> None:
+            for index in waiting:
+                if index and not self._deadline.may_build():
+                    return
+                await self._races[index].timing.build()
+                built.append(index)
+
+        n_builders = max((race.timing.n_builders for race in self._races), default=1) or 1
+        builds = [asyncio.ensure_future(build_next()) for _ in range(n_builders)]
+        try:
+            await asyncio.gather(*builds)
+        finally:
+            for build in builds:
+                build.cancel()
+            await asyncio.gather(*builds, return_exceptions=True)
+        return [self._races[index] for index in sorted(built)]
+
+    async def _run_heat(self, race: Race, n_turns: int) -> bool:
+        """Run a heat of a race if it fits; a race that misses one takes no part any more."""
+        n_runs = len(race.running) * n_turns
+        is_new = race.secs_per_turn is None
+        is_required = is_new and race is self._races[0]
+        fits = is_required or self._deadline.fits(n_runs * self._secs_per_turn(race))
+        if not (n_runs and fits):
+            return False
+        if is_new:
+            self._timed.append(race)
+        self._on_heat(race)
+        started = self._deadline.elapsed_secs
+        await race.run_heat(self._device, n_turns)
+        race.secs_per_turn = (self._deadline.elapsed_secs - started) / n_runs
+        return True
+
+    def _secs_per_turn(self, race: Race) -> float:
+        """Return the duration of a turn, before the first heat of a race as of those before it."""
+        if race.secs_per_turn is not None:
+            return race.secs_per_turn
+        known = [each.secs_per_turn for each in self._races if each.secs_per_turn is not None]
+        return fmean(known) if known else 0.0
 
 
 def _race(setup: MeasureSetup, task: TaskUnderTest, rivals: Sequence[MeasureRecord]) -> Race:

@@ -21,6 +21,7 @@ from tuner.measure.round_measurement import RoundStopped
 from tuner.tuning import finals
 from tuner.tuning.attempts import JobAttempts
 from tuner.tuning.context import TuningContext
+from tuner.tuning.final_time import FinalTime
 from tuner.tuning.job_limits import JobLimits, requested_limits
 from tuner.tuning.job_opening import open_job
 from tuner.tuning.job_timer import JobTimer
@@ -71,6 +72,7 @@ class TuningSession:
         self.job_id, self.owner = job.id, job.owner
         self._limits = JobLimits(options, job)
         self._timer = JobTimer(context, job.id, job.spent_secs)
+        self._final_time = FinalTime(context.sessions)
         self._publisher = StatusPublisher(context, job.id, on_status)
         context.task_states.register_job(self.job_id, prepared.tasks)
         self._open_picks: deque[Pick] = deque()
@@ -277,7 +279,8 @@ class TuningSession:
         snapshot = self.snapshot()
         spent = snapshot.spent_trials(budget.trials)
         pick = self._next_open_pick()
-        if budget.exhausted(spent, self._timer.secs):
+        secs = self._timer.secs
+        if budget.exhausted(spent, secs + self._final_time.reserve_secs(budget, secs, snapshot)):
             if pick is not None:
                 self._attempts.leave(pick)
                 self._open_picks.appendleft(pick)
@@ -373,8 +376,12 @@ class TuningSession:
                 is_measuring_cpu=device.runner.shares_cores,
             )
 
-        clock_factor = partial(self._context.clock_factor, self.target_id)
-        await finals.run_finals(sessions, races, device, clock_factor, publish)
+        deadline = self._final_time.deadline(
+            self._limits.budget, self._timer.secs, self._context.now
+        )
+        final = finals.Final(races, device, deadline, publish)
+        await final.run()
+        final.store(sessions, partial(self._context.clock_factor, self.target_id))
 
     def _publish_if_due(
         self, phase: str, current: int | None = None, *, is_measuring_cpu: bool = False

@@ -1,0 +1,179 @@
+"""Budgets in seconds include the final: the search leaves time to it, and it ends in time."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from tests.engines.toy_network import Workshop, bests_of
+from tuner.devices.device import Device
+from tuner.engines.base import Candidate, RunResult
+from tuner.measure.interleaved_timing import InterleavedTiming
+from tuner.tuning import finals
+from tuner.tuning.context import TuningContext
+from tuner.tuning.round_runner import _ResultRecorder
+from tuner.tuning.snapshot import JobSnapshot
+
+
+class SlowMachine:
+    """Clock of a machine on which work takes as long as a test says, without waiting.
+
+    Attributes:
+        trial_secs: Time added by each trial.
+        build_secs: Time added by the builds of each race.
+        turn_secs: Time added by each turn of each rival.
+        heats: Task, number of rivals and turns of each heat.
+        late_secs: Time added so far.
+    """
+
+    def __init__(self) -> None:
+        self.trial_secs = self.build_secs = self.turn_secs = self.late_secs = 0.0
+        self.heats: list[tuple[int, int, int]] = []
+
+    @property
+    def order(self) -> list[int]:
+        """Tasks in the order of their first heats."""
+        return list(dict.fromkeys(task_id for task_id, *_ in self.heats))
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> SlowMachine:
+    """A machine whose clock the coordinator reads."""
+    slow = SlowMachine()
+    now, time, build = TuningContext.now, InterleavedTiming.time, InterleavedTiming.build
+    on_result = _ResultRecorder.on_result
+
+    async def build_slowly(timing: InterleavedTiming) -> None:
+        slow.late_secs += slow.build_secs
+        await build(timing)
+
+    async def time_slowly(
+        timing: InterleavedTiming, indices: Sequence[int], device: Device, *, n_turns: int
+    ) -> list[RunResult]:
+        slow.late_secs += slow.turn_secs * len(indices) * n_turns
+        slow.heats.append((timing._task.task_id, len(indices), n_turns))
+        return await time(timing, indices, device, n_turns=n_turns)
+
+    def record_slowly(recorder: _ResultRecorder, candidate: Candidate, result: RunResult) -> None:
+        slow.late_secs += slow.trial_secs
+        on_result(recorder, candidate, result)
+
+    monkeypatch.setattr(TuningContext, "now", lambda context: now(context) + slow.late_secs)
+    monkeypatch.setattr(InterleavedTiming, "build", build_slowly)
+    monkeypatch.setattr(InterleavedTiming, "time", time_slowly)
+    monkeypatch.setattr(_ResultRecorder, "on_result", record_slowly)
+    return slow
+
+
+def confirmed_tasks(workshop: Workshop) -> set[int]:
+    """Return the tasks whose best record was in a final."""
+    return {task_id for task_id, _, _, confirmed in bests_of(workshop.sessions) if confirmed}
+
+
+def shares_of(snapshot: JobSnapshot) -> dict[int, float]:
+    """Return the share of each task, those first that matter most."""
+    rows = sorted(snapshot.rows, key=lambda row: -row.share)
+    return {row.task_id: row.share for row in rows}
+
+
+def test_the_search_leaves_time_to_the_final(workshop: Workshop, machine: SlowMachine) -> None:
+    """A rival is expected to take as long as a trial of its task."""
+    machine.trial_secs, machine.turn_secs = 4.0, 0.5
+
+    workshop.tune(workshop.prepare(), seconds=400.0, trials_per_round=4)
+
+    assert 350.0 < workshop.job().spent_secs < 400.0
+    assert len(confirmed_tasks(workshop)) == 4
+    assert Counter(n_turns for *_, n_turns in machine.heats) == {2: 4, 3: 4, 4: 4}
+
+
+def test_the_search_leaves_at_most_a_fifth(workshop: Workshop, machine: SlowMachine) -> None:
+    """However slow trials are, the final gets no more; it takes the winners of fewer heats."""
+    machine.trial_secs, machine.turn_secs = 4.0, 4.0
+
+    workshop.tune(workshop.prepare(), seconds=400.0, trials_per_round=4)
+
+    assert len(workshop.trials()) >= 64
+    assert 380.0 < workshop.job().spent_secs < 400.0
+    assert 0 < len(machine.heats) < 12
+
+
+def test_heats_that_do_not_fit_are_left_out(workshop: Workshop, machine: SlowMachine) -> None:
+    """Every race has its first heat before; those of small tasks have no other."""
+    machine.turn_secs = 1.0
+
+    snapshot = workshop.tune(workshop.prepare(), 200, seconds=40.0)
+
+    assert machine.order == list(shares_of(snapshot))
+    turns = [n_turns for *_, n_turns in machine.heats]
+    assert turns == sorted(turns)
+    assert 1 <= turns.count(3) < turns.count(2) == 4
+    assert workshop.job().spent_secs < 40.0
+    assert confirmed_tasks(workshop) == set(machine.order)
+
+
+def test_races_that_are_not_built_in_time_are_left_out(
+    workshop: Workshop, machine: SlowMachine
+) -> None:
+    """Builds may take half of the time; the tasks that matter least keep their first samples."""
+    machine.build_secs = 30.0
+
+    snapshot = workshop.tune(workshop.prepare(), 120, seconds=100.0)
+
+    first, second, *_ = shares_of(snapshot)
+    assert confirmed_tasks(workshop) == {first, second} == set(machine.order)
+
+
+def test_a_job_without_time_confirms_what_matters_most(
+    workshop: Workshop, machine: SlowMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was killed in its final had used up the budget, which then grows by a little."""
+    prepared = workshop.prepare()
+    machine.trial_secs = 1.0
+    with monkeypatch.context() as patch:
+        patch.setattr(finals, "find_races", lambda *_: [])
+        workshop.tune(prepared, 40)
+    spent = workshop.job().spent_secs
+    machine.turn_secs = 1.0
+
+    snapshot = workshop.tune(prepared, 400, seconds=spent)
+
+    assert len(workshop.trials()) == 40
+    first, *_ = shares_of(snapshot)
+    assert machine.order == [first]
+    assert confirmed_tasks(workshop) == {first}
+
+
+def test_trials_alone_limit_no_final(workshop: Workshop, machine: SlowMachine) -> None:
+    """Its heats all run, however long they take."""
+    machine.build_secs, machine.turn_secs = 1e4, 1e3
+
+    workshop.tune(workshop.prepare(), 120)
+
+    assert Counter(n_turns for *_, n_turns in machine.heats) == {2: 4, 3: 4, 4: 4}
+
+
+def test_races_are_built_side_by_side(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as there are builders, before any is timed."""
+    events = []
+    build, time = InterleavedTiming.build, InterleavedTiming.time
+
+    async def watched_build(timing: InterleavedTiming) -> None:
+        events.append("begin")
+        await build(timing)
+        events.append("end")
+
+    async def watched_time(
+        timing: InterleavedTiming, indices: Sequence[int], device: Device, *, n_turns: int
+    ) -> list[RunResult]:
+        events.append("time")
+        return await time(timing, indices, device, n_turns=n_turns)
+
+    monkeypatch.setattr(InterleavedTiming, "build", watched_build)
+    monkeypatch.setattr(InterleavedTiming, "time", watched_time)
+
+    workshop.tune(workshop.prepare(), 60)
+
+    assert events[:3] == ["begin", "begin", "end"]
+    assert sorted(events[:8]) == ["begin"] * 4 + ["end"] * 4
+    assert set(events[8:]) == {"time"}
