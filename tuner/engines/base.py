@@ -120,6 +120,8 @@ class WorkloadProfile:
         output_bytes: Size of the outputs.
         n_output_elements: Number of their elements.
         variants: Floating-point operations of one call by name of the variant.
+        weight_bytes: Part of ``n_bytes`` that is weights, which a call may have to read from
+            memory; 0 if unknown, and for a step of a loop, as the step before has read them.
     """
 
     window: str
@@ -130,6 +132,7 @@ class WorkloadProfile:
     output_bytes: int = 0
     n_output_elements: int = 0
     variants: Mapping[str, float] = field(default_factory=dict)
+    weight_bytes: int = 0
 
 
 @dataclass(frozen=True)

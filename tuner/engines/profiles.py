@@ -4,7 +4,7 @@ Both engines use it, on the TIR of their own TVM: the names of their classes tel
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,11 +23,15 @@ _LOADS = ("BufferLoad", "TensorLoad")
 _REDUCE = 2  # tvm.tir.IterVar.CommReduce
 
 
-def profile(function: Node) -> WorkloadProfile:
+def profile(function: Node, weight_indices: Collection[int] = ()) -> WorkloadProfile:
     """Profile a subgraph.
 
     The traffic is a lower bound: what a perfect kernel reads of each argument and writes, once.
     Of an argument with a gather, a slice or a stride it counts the elements that are used.
+
+    Args:
+        function: TIR of the subgraph.
+        weight_indices: Positions of the arguments that are weights.
     """
     blocks = [_Block(node) for node in _below(function.body) if type(node).__name__ in _BLOCKS]
     blocks = [block for block in blocks if block.extents]
@@ -41,14 +45,16 @@ def profile(function: Node) -> WorkloadProfile:
     is_output = [any(argument.same_as(buffer) for buffer in written) for argument in arguments]
     outputs = [each for each, is_one in zip(arguments, is_output, strict=True) if is_one]
     inputs = [each for each, is_one in zip(arguments, is_output, strict=True) if not is_one]
+    traffic = [_traffic(argument, blocks) for argument in arguments]
     return WorkloadProfile(
         window="" if main is None else _window(main),
         grouping="" if main is None else _grouping(main),
         dtype=str(output.dtype),
-        n_bytes=sum(_traffic(argument, blocks) for argument in arguments),
+        n_bytes=sum(traffic),
         input_bytes=sum(map(_size, inputs)),
         output_bytes=sum(map(_size, outputs)),
         n_output_elements=sum(map(_n_elements, outputs)),
+        weight_bytes=sum(traffic[index] for index in weight_indices),
     )
 
 

@@ -14,7 +14,7 @@ from tuner.profiling.node_matching import CallGroup
 from tuner.profiling.results import CallProfile, KernelProfile
 from tuner.profiling.verdicts import KernelFacts, judge, tune_command
 from tuner.tuning.snapshot import read_states
-from tuner.tuning.task_profiles import is_memory_bound, roof_secs
+from tuner.tuning.task_profiles import is_memory_bound, loses_weights, roof_secs
 from tuner.tuning.task_state import TaskFeatures, TaskState
 
 # Share of the trials that count as the latest ones, and the gain in them that is one.
@@ -28,16 +28,22 @@ def read_facts(context: Context, described: Manifest, program: Program) -> dict[
     with context.readers() as session:
         known = tasks.tasks_of_target(session, fingerprint, described.engine, program.calls)
         states = read_states(session, [task.task_id for task in known])
-    return {task.workload_hash: _facts_of(task, states.get(task.task_id)) for task in known}
+    in_memory = bool(known) and loses_weights(known, known[0].peaks)
+    return {
+        task.workload_hash: _facts_of(task, states.get(task.task_id), weights_in_memory=in_memory)
+        for task in known
+    }
 
 
-def _facts_of(task: WeightedTask, state: TaskState | None) -> KernelFacts:
+def _facts_of(
+    task: WeightedTask, state: TaskState | None, *, weights_in_memory: bool
+) -> KernelFacts:
     curve = TaskState([]).features() if state is None else state.features()
     return KernelFacts(
         flop=task.flop,
         n_bytes=int((task.profile or {}).get("n_bytes", 0)),
-        roof_secs=roof_secs(task),
-        is_memory_bound=is_memory_bound(task),
+        roof_secs=roof_secs(task, weights_in_memory=weights_in_memory),
+        is_memory_bound=is_memory_bound(task, weights_in_memory=weights_in_memory),
         n_trials=curve.n_trials,
         is_improving=_is_improving(curve),
     )

@@ -20,6 +20,9 @@ _MAX_ROOF_SHARE = 1.1
 _ROOF_SHARE = 0.7
 # Share of the retention for which weights stay where a network streams its own data, too.
 _KEPT_SHARE = 0.5
+# Number of networks that the tasks of a job are taken to be of. A roof has to stay a lower bound if
+# they are of several that are tuned together, each of which takes less time than all.
+_N_NETWORKS = 2
 
 
 class TaskProfiles(NamedTuple):
@@ -41,12 +44,15 @@ class TaskProfiles(NamedTuple):
 
 
 def task_profiles(tasks: Sequence[WeightedTask]) -> TaskProfiles:
-    """Return the similarity groups and roofs of tasks."""
+    """Return the similarity groups and roofs of the tasks of a network."""
     groups = [similarity_group(task) for task in tasks]
+    in_memory = bool(tasks) and loses_weights(tasks, tasks[0].peaks, _N_NETWORKS)
     numbers = {group: number for number, group in enumerate(sorted(set(groups)))}
     return TaskProfiles(
         np.array([numbers[group] for group in groups], dtype=np.int64),
-        np.array([roof_secs(task) for task in tasks], dtype=np.float64),
+        np.array(
+            [roof_secs(task, weights_in_memory=in_memory) for task in tasks], dtype=np.float64
+        ),
     )
 
 
@@ -65,15 +71,19 @@ def similarity_group(task: WeightedTask) -> str:
     )
 
 
-def roof_secs(task: WeightedTask) -> float:
+def roof_secs(task: WeightedTask, *, weights_in_memory: bool = False) -> float:
     """Return the latency that no kernel of a task can beat on its device, seconds; 0 if unknown.
 
     The roofline model (Williams, Waterman, Patterson, CACM 2009): the operations of the variant
     with the fewest at the device's peak for their data type, or the bytes at the bandwidth of the
     last-level cache, or of memory if they do not fit into it, whichever takes longer.
+
+    Args:
+        task: The task.
+        weights_in_memory: True if others replace the weights in that cache. They come at the
+            bandwidth of memory then, perhaps while the other bytes come from the cache.
     """
-    arithmetic, traffic = _lower_bounds(task)
-    return max(arithmetic, traffic)
+    return max(_lower_bounds(task, weights_in_memory=weights_in_memory))
 
 
 def peak_flops(task: WeightedTask) -> float:
@@ -106,18 +116,21 @@ def loses_weights(
     return secs / n_networks / _ROOF_SHARE > kept_secs
 
 
-def is_memory_bound(task: WeightedTask) -> bool:
+def is_memory_bound(task: WeightedTask, *, weights_in_memory: bool = False) -> bool:
     """Return whether the bytes of a task set its roof, not its operations; False if unknown."""
-    arithmetic, traffic = _lower_bounds(task)
+    arithmetic, traffic = _lower_bounds(task, weights_in_memory=weights_in_memory)
     return traffic > arithmetic
 
 
-def _lower_bounds(task: WeightedTask, flop: float | None = None) -> tuple[float, float]:
+def _lower_bounds(
+    task: WeightedTask, flop: float | None = None, *, weights_in_memory: bool = False
+) -> tuple[float, float]:
     """Return the seconds that operations and bytes of a task take at least; 0 if unknown.
 
     Args:
         task: The task.
         flop: Its operations; None for those of the variant that has the fewest.
+        weights_in_memory: True if its weights come from memory.
     """
     profile, peaks = task.profile, task.peaks
     if profile is None or peaks is None:
@@ -128,4 +141,8 @@ def _lower_bounds(task: WeightedTask, flop: float | None = None) -> tuple[float,
     peak_flops = peaks["flops"].get(profile["dtype"], math.inf)
     if flop is None:
         flop = min(task.flop, *profile.get("variants", {}).values(), math.inf)
-    return float(flop / peak_flops), float(n_bytes / bandwidth)
+    traffic = n_bytes / bandwidth
+    if weights_in_memory:
+        # Profiles of older versions do not tell weights from other inputs.
+        traffic = max(traffic, profile.get("weight_bytes", 0) / peaks["memory_bandwidth"])
+    return float(flop / peak_flops), float(traffic)

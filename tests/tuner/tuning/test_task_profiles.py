@@ -7,6 +7,7 @@ import pytest
 
 from records.tasks import WeightedTask
 from tuner.tuning.task_profiles import (
+    is_memory_bound,
     loses_weights,
     roof_secs,
     similarity_group,
@@ -99,6 +100,48 @@ def test_the_roof_is_the_slower_of_operations_and_bytes(
 ) -> None:
     """Each at the peak of the device."""
     assert roof_secs(task(flop=flop, n_bytes=n_bytes, dtype=dtype)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "weights", "in_cache", "in_memory"),
+    [
+        (10**6, {"weight_bytes": 9 * 10**5}, 1e-4, 9e-4),  # 9e5 / 1e9, the rest at the same time
+        (10**6, {"weight_bytes": 5 * 10**4}, 1e-4, 1e-4),  # all bytes pass through the cache
+        (10**6, {"weight_bytes": 0}, 1e-4, 1e-4),
+        (10**6, {}, 1e-4, 1e-4),  # a profile of an older version
+        (2 * 10**6, {"weight_bytes": 10**6}, 2e-3, 2e-3),  # all from memory in any case
+    ],
+)
+def test_weights_that_others_replace_come_from_memory(
+    n_bytes: int, weights: dict[str, Any], in_cache: float, in_memory: float
+) -> None:
+    """The roof rises to the time in which memory delivers them."""
+    kernel = task(flop=1e3, n_bytes=n_bytes, **weights)
+
+    assert roof_secs(kernel) == pytest.approx(in_cache)
+    assert roof_secs(kernel, weights_in_memory=True) == pytest.approx(in_memory)
+
+
+def test_weights_in_memory_may_set_the_roof() -> None:
+    """In place of the operations, which take longer than the bytes do in the cache."""
+    kernel = task(flop=2e7, n_bytes=10**6, weight_bytes=9 * 10**5)
+
+    assert not is_memory_bound(kernel)
+    assert is_memory_bound(kernel, weights_in_memory=True)
+
+
+@pytest.mark.parametrize(("kept_secs", "roof"), [(0.0028, 9e-4), (0.0030, 1e-4)])
+def test_the_roofs_of_a_job_know_where_it_times_weights(kept_secs: float, roof: float) -> None:
+    """Tasks that take longer than the retention, of which networks need half, cannot keep them.
+
+    They are expected to take 2 ms at the peak, divided by 0.7, and count as those of two networks.
+    """
+    peaks = PEAKS | {"weights_kept_secs": kept_secs}
+    kernel = task(flop=1e3, peaks=peaks, n_bytes=10**6, weight_bytes=9 * 10**5)
+
+    roofs = task_profiles([kernel, task(flop=1.9e8, peaks=peaks)]).roofs
+
+    assert roofs.tolist() == pytest.approx([roof, 1.9e-3])
 
 
 def test_an_unknown_or_refuted_roof_is_none() -> None:

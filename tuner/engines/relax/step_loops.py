@@ -30,8 +30,6 @@ from tuner.engines.relax.packed_layouts import LAYOUT_FREE
 
 #: Attribute of a loop: its :class:`StepLoop`.
 LOOP = "tuner.loop"
-#: Attribute of a step, which is part of its workload: 1 if it may not start threads, else 0.
-STEP = "tuner.serial_step"
 # Alignment of tensors, and size up to which TVM keeps memory on the stack, bytes.
 _ALIGNMENT, _MAX_STACK_BYTES = 64, 1024
 # TVM's pattern of kernels that nothing is fused into.
@@ -241,17 +239,17 @@ def _allocate(shapes: Sequence[Sequence[int]], dtype: str) -> list[_Matrix]:
 
 def marked(step: PrimFunc, *, is_serial: bool) -> PrimFunc:
     """Mark a kernel as a step, which its workload then says too."""
-    return step.with_attr(STEP, int(is_serial))
+    return step.with_attr(workloads.STEP, int(is_serial))
 
 
 def is_step(module: tvm.IRModule) -> bool:
     """Return whether a workload is a step: it runs many times in a row, on the same weights."""
-    return STEP in (module["main"].attrs or {})
+    return workloads.STEP in (module["main"].attrs or {})
 
 
 def is_serial(module: tvm.IRModule) -> bool:
     """Return whether a workload may not start threads, because its loop has started them."""
-    return bool((module["main"].attrs or {}).get(STEP, 0))
+    return bool((module["main"].attrs or {}).get(workloads.STEP, 0))
 
 
 def are_serial(steps: Sequence[PrimFunc], target: Target) -> bool:

@@ -14,7 +14,11 @@ from tvm.tirx import PrimFunc
 from tuner.engines import profiles
 from tuner.engines.base import WorkloadProfile
 from tuner.engines.relax import canonical_ir, ir_checks
+from tuner.engines.relax.packed_layouts import LAYOUT_FREE
 from tuner.engines.relax.variants import catalogue
+
+#: Attribute of the step of a loop, which is part of its workload: 1 if it may not start threads.
+STEP = "tuner.serial_step"
 
 _LIBRARY_CALLS = {"tirx.tvm_call_packed", "tirx.call_extern", "tirx.call_pure_extern"}
 
@@ -75,9 +79,18 @@ def profile(irs: list[bytes]) -> list[WorkloadProfile]:
     """Profile workloads; see :class:`Engine`."""
     modules = [load(ir) for ir in irs]
     return [
-        replace(profiles.profile(module["main"]), variants=catalogue.flop(module))
+        replace(
+            profiles.profile(module["main"], _weights_from_memory(module["main"])),
+            variants=catalogue.flop(module),
+        )
         for module in modules
     ]
+
+
+def _weights_from_memory(function: PrimFunc) -> list[int]:
+    """Return the indices of the weights that a call may find in memory; none for a step."""
+    attributes = function.attrs or {}
+    return [] if STEP in attributes else [int(index) for index in attributes.get(LAYOUT_FREE, ())]
 
 
 def flop_of(module: tvm.IRModule) -> float:

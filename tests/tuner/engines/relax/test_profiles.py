@@ -81,6 +81,7 @@ def test_traffic_counts_each_argument_once(save: Save, target: TargetInfo) -> No
     assert profile.input_bytes == FLOAT * (16 * 14 * 14 + 32 * 16 * 9)
     assert profile.output_bytes == FLOAT * 32 * 14 * 14
     assert profile.n_output_elements == 32 * 14 * 14
+    assert profile.weight_bytes == FLOAT * 32 * 16 * 9
 
 
 def test_traffic_of_a_gather_is_what_it_reads(save: Save, target: TargetInfo) -> None:

@@ -173,6 +173,13 @@ def test_a_step_is_timed_after_another(target: TargetInfo, tmp_path: Path) -> No
     assert result.conditions["weights"] == "step before"
 
 
+def test_no_weights_of_a_step_come_from_memory() -> None:
+    """Its profile says so, because its roof would otherwise be too high."""
+    (profile,) = worker.profile([workloads.dump(layer(32, 1, 2).module)])
+
+    assert profile.weight_bytes == 0
+
+
 def test_layers_of_constants_are_folded(target: TargetInfo, tmp_path: Path) -> None:
     """A layer that no input reaches has no loop: TVM would run it before its steps are linked."""
     (name, data), *_ = _BOTH.inputs.items()
