@@ -22,6 +22,7 @@ from types import FrameType
 from typing import Any
 
 from benchmarks._models import light_model
+from tuner.formatting import trial_count
 
 _FOLDER = Path("demo-out")
 _MODEL = _FOLDER / "squeezenet.onnx"
@@ -134,8 +135,8 @@ def _conclude(bench: Bench, table: dict[str, Any], secs: float) -> None:
         f"\nLatency   {bench.library_secs * 1e3:.2f} ms measured, {_estimate(bench)}"
         f"\nAgainst   ONNX Runtime, {bench.peer_secs * 1e3:.2f} ms: "
         f"{bench.ratio:.2f} of its time, equal outputs"
-        f"\nStored    {table['trials']} trials of {len(table['tasks'])} tasks, in {secs:.0f} s; "
-        f"next: {folder}/tuner table --picks 10 --data-dir {_FOLDER}"
+        f"\nStored    {trial_count(table['trials'])} of {len(table['tasks'])} tasks, "
+        f"in {secs:.0f} s; next: {folder}/tuner table --picks 10 --data-dir {_FOLDER}"
     )
 
 

@@ -82,6 +82,11 @@ def count(number: float | None) -> str:
     return DASH if number is None else f"{number:,.0f}"
 
 
+def trial_count(number: int) -> str:
+    """Format a number of trials with its noun."""
+    return "1 trial" if number == 1 else f"{number} trials"
+
+
 def percent(share: float | None) -> str:
     """Format a share from 0 to 1 in percent, with the sign."""
     return DASH if share is None else f"{share:.1%}"
@@ -99,10 +104,10 @@ def saving(outlook: OutlookView) -> str:
 
 def spent(job: JobSummary) -> str:
     """Format the trials and the time of a job, with their limits."""
-    trials = f"{job.spent_trials}"
-    trials += " trials" if job.budget_trials is None else f" of {job.budget_trials} trials"
+    number = "" if job.budget_trials is None else f"{job.spent_trials} of "
+    number += trial_count(job.spent_trials if job.budget_trials is None else job.budget_trials)
     limit = "" if job.budget_secs is None else f" of {clock(job.budget_secs)}"
-    return f"{trials}, {clock(job.spent_secs)}{limit}"
+    return f"{number}, {clock(job.spent_secs)}{limit}"
 
 
 def printable(text: str) -> str:
@@ -173,7 +178,7 @@ def task_name(pick: PickView) -> str:
 
 def _pick_line(pick: PickView) -> str:
     return (
-        f"number {pick.sequence}: {task_name(pick)}, {pick.n_trials} trials, "
+        f"number {pick.sequence}: {task_name(pick)}, {trial_count(pick.n_trials)}, "
         f"{pick.reason or 'no reason stored'}{'' if pick.done else ' (open)'}"
     )
 

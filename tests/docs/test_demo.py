@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.demo import read_bench
+from benchmarks.demo import Bench, _conclude, read_bench
 from tuner.cli.rendering.comparison import show_comparison
 from tuner.compile.agreement import OutputCheck
 from tuner.compile.comparison import Comparison, PeerResult
@@ -37,6 +37,15 @@ def test_the_demonstration_reads_a_bench(
     assert read.estimated_secs == pytest.approx(estimated_secs)
     assert read.peer_secs == pytest.approx(0.0048)
     assert read.ratio == pytest.approx(0.75)
+
+
+def test_one_trial_is_singular(capsys: pytest.CaptureFixture[str]) -> None:
+    """A short demonstration on a busy machine may store no more."""
+    bench = Bench(library_secs=1e-3, estimated_secs=1e-3, peer_secs=2e-3, ratio=0.5)
+
+    _conclude(bench, {"trials": 1, "tasks": [{}, {}]}, 30.0)
+
+    assert "1 trial of 2 tasks, in 30 s" in capsys.readouterr().out
 
 
 def test_a_bench_without_a_peer_is_refused() -> None:

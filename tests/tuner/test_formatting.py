@@ -93,6 +93,22 @@ def test_sizes_take_decimal_units(n_bytes: float | None, expected: str) -> None:
     assert formatting.size(n_bytes) == expected
 
 
+@pytest.mark.parametrize(
+    ("spent", "budget", "expected"),
+    [
+        (1, None, "1 trial"),
+        (0, None, "0 trials"),
+        (1, 100, "1 of 100 trials"),
+        (1, 1, "1 of 1 trial"),
+    ],
+)
+def test_one_trial_is_singular(spent: int, budget: int | None, expected: str) -> None:
+    """The noun agrees with the number before it."""
+    job = replace(_JOB, spent_trials=spent, budget_trials=budget)
+
+    assert formatting.spent(job) == f"{expected}, 0:01:01"
+
+
 def test_shares_and_counts() -> None:
     """Unknown values are dashes here as well."""
     assert (formatting.percent(0.1234), formatting.percent(None)) == ("12.3%", "-")

@@ -10,7 +10,7 @@ from tuner.cli.console import stdout_console
 from tuner.cli.rendering import cache_misses, stale_records
 from tuner.cli.rendering.json_output import tasks_as_json
 from tuner.cli.rendering.tables import task_table
-from tuner.formatting import by_variant, milliseconds, short_name
+from tuner.formatting import by_variant, milliseconds, short_name, trial_count
 from tuner.library.manifest import Manifest
 from tuner.reports import BuildReport, ExtractReport, TuneReport
 
@@ -42,7 +42,7 @@ def show_tuning(report: TuneReport) -> None:
         console.print(f"{n_untuned} of {n_tasks} tasks have no best record yet; raise the budget.")
     console.print(
         f"Estimated total latency: [bold]{milliseconds(report.total_latency_secs)} ms[/bold]; "
-        f"{report.trials} trials, {report.measured_now} of them now, in {report.secs:.0f} s.",
+        f"{trial_count(report.trials)}, {report.measured_now} of them now, in {report.secs:.0f} s.",
         highlight=False,
     )
 

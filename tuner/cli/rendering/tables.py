@@ -15,6 +15,7 @@ from tuner.formatting import (
     spent,
     task_cells,
     task_name,
+    trial_count,
 )
 from tuner.schemas import JobSummary, PickView, TaskView
 
@@ -89,7 +90,7 @@ def pick_table(picks: Sequence[PickView], n_picks: int) -> Table:
 
 def why_line(pick: PickView) -> str:
     """Explain a pick in a sentence."""
-    return f"pick {pick.sequence}: {task_name(pick)}, {pick.n_trials} trials: {pick.why}"
+    return f"pick {pick.sequence}: {task_name(pick)}, {trial_count(pick.n_trials)}: {pick.why}"
 
 
 def state_line(job: JobSummary) -> str:
