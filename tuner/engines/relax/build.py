@@ -9,6 +9,7 @@ from tvm import relax
 from tvm.target import Target
 from tvm.tirx import BufferStore, PrimFunc
 
+from tuner.engines import onednn
 from tuner.engines.base import BuildRequest, BuildResult, variant_of
 from tuner.engines.linker import link_shared
 from tuner.engines.relax import cpu_codegen, cuda, step_loops, traces, workloads
@@ -16,6 +17,7 @@ from tuner.engines.relax.packed_layouts import LAYOUT_FREE
 from tuner.engines.relax.prefetch import insert_prefetches
 from tuner.engines.relax.spread_loads import spread_loads
 from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.variants import catalogue
 from tuner.engines.relax.vector_loops import split_vectors
 from tuner.errors import WorkError, error_text
 
@@ -59,6 +61,7 @@ def describe(
         "weights": weight_indices(module["main"]),
         "is_step": step_loops.is_step(module),
         "variant": variant,
+        "is_loose": bool(variant) and catalogue.named(variant).growth > 1.0,
     }
     (out / DESCRIPTION).write_text(json.dumps(description))
 
@@ -98,7 +101,8 @@ def _compile_for_cpu(
 ) -> list[dict[str, Any]]:
     scheduled = traces.schedule_module(module, trace, target)
     functions, packed = split_packing(scheduled["main"])
-    _link(cpu_codegen.compile_kernels(tvm.IRModule(functions), target), out)
+    calls = onednn.objects_of_calls(out) if onednn.is_call(variant_of(trace)) else []
+    _link(cpu_codegen.compile_kernels(tvm.IRModule(functions), target), calls, out)
     return packed
 
 
@@ -202,7 +206,10 @@ def _describe(param: Any) -> dict[str, Any]:
     return {"shape": [int(dim) for dim in param.shape], "dtype": str(param.dtype)}
 
 
-def _link(built: tvm.runtime.Module, out: Path) -> None:
-    built.write_to_file(str(out / "kernel.o"), "o")
-    link_shared([out / "kernel.o"], out / LIBRARY)
-    (out / "kernel.o").unlink()
+def _link(built: tvm.runtime.Module, others: list[Path], out: Path) -> None:
+    kernel = out / "kernel.o"
+    built.write_to_file(str(kernel), "o")
+    link_shared([kernel, *others], out / LIBRARY)
+    for file in (kernel, *others):
+        if file.parent == out:
+            file.unlink()

@@ -34,19 +34,22 @@ class LinkableObject:
         symbol: Name of its function.
         packed: Index, shape and dtype of the arguments that it takes packed.
         device: Binary for the GPU; None on CPU targets.
+        variant: Variant that it computes; empty for the workload itself.
     """
 
     folder: Path
     symbol: str
     packed: tuple[dict[str, Any], ...]
     device: DeviceModule | None = None
+    variant: str = ""
 
     @classmethod
     def load(cls, compiled: LinkedObject) -> Self:
         """Read the description that its compilation wrote."""
         folder = Path(compiled.folder)
         device = load_device(folder, compiled.info)
-        return cls(folder, compiled.symbol, tuple(compiled.info["packed"]), device)
+        packed, variant = tuple(compiled.info["packed"]), str(compiled.info.get("variant", ""))
+        return cls(folder, compiled.symbol, packed, device, variant)
 
     @cached_property
     def _packer(self) -> Any:

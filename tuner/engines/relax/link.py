@@ -13,6 +13,7 @@ from tvm.relax.backend.cuda import pipeline as cuda_pipeline
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
+from tuner.engines import onednn
 from tuner.engines.base import LinkedProgram, LinkRequest, LinkResult, ModelFile
 from tuner.engines.call_timers import compile_timers
 from tuner.engines.linker import link_shared, machine_of
@@ -134,6 +135,8 @@ def _link(
     objects = [linkable.folder / OBJECT for linkable in linked.values()]
     has_timers = _compile_timers(kernels, objects, out / _TIMERS)
     own = [path for path in (out / _OTHER_KERNELS, out / _TIMERS) if path.exists()]
+    if any(onednn.is_call(linkable.variant) for linkable in linked.values()):
+        own += onednn.objects_of_calls(out)
     if own and not cuda.is_cuda(target):
         own += compile_pool([*objects, *own], out)
 
@@ -153,7 +156,8 @@ def _link(
 
     executable.export_library(str(out / LIBRARY), fcompile=finish, fpack_imports=pack)
     for file in own:
-        file.unlink()
+        if file.parent == out:
+            file.unlink()
     workloads = {linkable.symbol: workload for workload, linkable in linked.items()}
     n_outputs = {call: n for program in written for call, n in program.n_outputs.items()}
     if not has_timers:

@@ -11,7 +11,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tuner.engines import call_observer, cuda_events
+from tuner.engines import call_observer, cuda_events, onednn
 from tuner.engines.base import NetworkRun, ObservedCall, ProfiledRun, TimedCall
 from tuner.engines.call_timers import CallTimers
 from tuner.engines.relax import cudart, devices
@@ -61,6 +61,8 @@ class Library:
         self.outputs = described.returned
         self.n_outputs = [call.n_outputs for call in described.kernel_calls]
         device = devices.find_device(described.target)
+        if any(onednn.is_call(subgraph.variant) for subgraph in described.subgraphs):
+            onednn.check(str(described.device.get(onednn.NAME, "")))
         module = tvm.runtime.load_module(str(folder / manifest.LIBRARY))
         self._vm = relax.VirtualMachine(module, device)
         weights = load_weights(folder / WEIGHTS, described.weights, device)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tvm
 
+from tuner.engines import onednn
 from tuner.engines.base import RunRequest, RunResult
 from tuner.engines.cache_state import Arguments
 from tuner.engines.relax import build as artifacts
@@ -133,6 +134,8 @@ def load_kernel(artifact: str, target: str, run_device: RunDevice = LOCAL) -> Ke
     folder = Path(artifact)
     description = json.loads((folder / artifacts.DESCRIPTION).read_text())
     device = run_device.device(target)
+    if onednn.is_call(description["variant"]):
+        onednn.load()
     module = run_device.load(folder / artifacts.LIBRARY)
     arguments = [(tuple(each["shape"]), each["dtype"]) for each in description["arguments"]]
     n_inputs = len(arguments) - description["n_outputs"]
@@ -145,7 +148,7 @@ def load_kernel(artifact: str, target: str, run_device: RunDevice = LOCAL) -> Ke
         packed=description["packed"],
         target=target,
         run_device=run_device,
-        is_loose=bool(description.get("variant")),
+        is_loose=bool(description["is_loose"]),
         is_step=bool(description.get("is_step")),
     )
 

@@ -12,10 +12,12 @@ from tvm.target import Target, codegen
 
 from tuner.build_cache.key_inputs import cpu_fields
 from tuner.devices.cpu_caches import machine_cores
+from tuner.engines import onednn
 from tuner.engines.base import TargetInfo
 from tuner.engines.linker import linker_version
 from tuner.engines.relax import cuda, fast_import, gpu_targets
 from tuner.engines.relax.settings import COMPILER
+from tuner.engines.relax.variants import catalogue
 from tuner.errors import TargetError, summary
 
 # Bump when a change of the passes in lower.py changes the workloads of networks: extractions
@@ -58,7 +60,7 @@ _ALLOWED = {
 
 
 def describe_target(spec: str) -> TargetInfo:
-    """Resolve ``llvm``, ``cuda:sm_90``, a TVM tag or JSON; see :class:`Engine`."""
+    """Resolve ``llvm``, ``llvm+onednn``, ``cuda:sm_90``, a TVM tag or JSON; see :class:`Engine`."""
     target, kind = _supported(spec)
     return TargetInfo(
         spec=_canonical(target),
@@ -66,7 +68,7 @@ def describe_target(spec: str) -> TargetInfo:
         device=_device(target, kind),
         pipeline=PIPELINE,
         problem=_problem(target, kind),
-        compiler=_compiler(kind),
+        compiler=_compiler(target, kind),
         has_schedules_by_rule=kind == "llvm",
     )
 
@@ -106,6 +108,8 @@ def _parse(spec: str) -> Target:
     try:
         if spec == "llvm":
             return Target(_host_cpu())
+        if spec == f"llvm+{onednn.NAME}":
+            return Target({**_host_cpu(), "libs": [onednn.NAME]})
         if spec == "cuda":
             return Target(gpu_targets.detect())
         if spec.startswith("cuda:"):
@@ -119,7 +123,8 @@ def _parse(spec: str) -> Target:
         raise TargetError(f"target is not valid JSON: {error}") from error
     except (ValueError, TypeError, RuntimeError) as error:
         raise TargetError(
-            f"unknown target {spec!r}: {summary(error)}; use llvm, cuda:sm_90, a TVM tag or JSON"
+            f"unknown target {spec!r}: {summary(error)}; use llvm, llvm+onednn, cuda:sm_90, "
+            "a TVM tag or JSON"
         ) from error
 
 
@@ -178,8 +183,10 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value]
 
 
-def _compiler(kind: str) -> dict[str, Any]:
+def _compiler(target: Target, kind: str) -> dict[str, Any]:
     common = {**COMPILER, "tvm_ffi": tvm_ffi.__version__, "linker": linker_version()}
+    if catalogue.calls_onednn(target):
+        common["onednn_calls"] = onednn.VERSION
     return {**common, **cuda.describe_compiler()} if kind == "cuda" else common
 
 
@@ -187,6 +194,8 @@ def _device(target: Target, kind: str) -> dict[str, Any]:
     versions = {"tvm": tvm.__version__, "llvm": int(codegen.llvm_version_major())}
     if kind == "cuda":
         return {**gpu_targets.describe_device(target), **versions}
+    if catalogue.calls_onednn(target) and not onednn.problem():
+        versions[onednn.NAME] = onednn.load()
     return {"name": _cpu_name(), "n_cores": machine_cores(), **versions}
 
 
@@ -217,6 +226,8 @@ def _problem(target: Target, kind: str) -> str:
     if not codegen.llvm_is_valid_cpu(mcpu, str(codegen.llvm_get_system_triple())):
         raise TargetError(f"LLVM {codegen.llvm_version_major()} knows no CPU {mcpu!r}")
     missing = sorted(_features(target) - _host_flags())
+    if catalogue.calls_onednn(target) and (problem := onednn.problem()):
+        return problem
     if missing:
         return f"this CPU lacks {', '.join(missing)}, which {mcpu} has"
     return ""

@@ -19,6 +19,7 @@ from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
+from tuner.engines import onednn
 from tuner.engines.allowed_calls import check_annotations
 from tuner.engines.base import variant_of
 from tuner.engines.relax import (
@@ -81,6 +82,8 @@ def replay_and_postprocess(module: tvm.IRModule, trace: str, target: Target) -> 
     Raises:
         WorkError: If it cannot be replayed or a post-processor rejects it.
     """
+    if onednn.is_call(variant_of(trace)) and not catalogue.calls_onednn(target):
+        raise WorkError("the trace calls oneDNN, which is not among the libraries of the target")
     if any(mark in trace for mark in _OWN_LAYOUTS):
         module = packed_layouts.keep_layouts(module)
     schedule = _process(module, trace, target)

@@ -82,9 +82,11 @@ def spaces_of(ir: bytes, spec: str) -> Mapping[str, VariantSpace]:
     target = make_target(spec)
     if cuda.is_cuda(target):
         return {}
+    module = workloads.load(ir)
+    programs = {**catalogue.fitting(module), **catalogue.fitting_calls(module, target)}
     return {
         name: VariantSpace(variant, program, target, list(variant.choices(program, target)))
-        for name, program in catalogue.fitting(workloads.load(ir)).items()
+        for name, program in programs.items()
         for variant in (catalogue.named(name),)
     }
 

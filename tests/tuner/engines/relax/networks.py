@@ -90,9 +90,14 @@ def compile_objects(
     return objects
 
 
-def build_untuned(models: Sequence[ModelFile], target: TargetInfo, folder: Path) -> Library:
-    """Build a library of models without records, and load it."""
-    objects = compile_objects(models, target, folder / "objects")
+def build_untuned(
+    models: Sequence[ModelFile],
+    target: TargetInfo,
+    folder: Path,
+    traces: Mapping[str, str] | None = None,
+) -> Library:
+    """Build a library of models, unscheduled except those with a trace, and load it."""
+    objects = compile_objects(models, target, folder / "objects", traces)
     out = folder / "library"
     out.mkdir()
     done = worker.link_network(LinkRequest(tuple(models), target.spec, objects, str(out)))
@@ -101,9 +106,23 @@ def build_untuned(models: Sequence[ModelFile], target: TargetInfo, folder: Path)
         manifest.Program(each.entry, "", model.inputs, each.weights, each.calls)
         for each, model in zip(done.programs, models, strict=True)
     )
+    subgraphs = tuple(
+        manifest.SubgraphEntry("", workload, 1, None, None, variant=each.info.get("variant", ""))
+        for workload, each in objects.items()
+    )
     files = {name: manifest.sha256_of(out / name) for name in done.files}
     described = manifest.Manifest(
-        *("test", target.spec, {}, {}, outputs, programs, done.weights, (), files),
+        *(
+            "test",
+            target.spec,
+            target.device,
+            {},
+            outputs,
+            programs,
+            done.weights,
+            subgraphs,
+            files,
+        ),
         kernel_calls=done.calls,
     )
     manifest.write(out, described)

@@ -3,9 +3,13 @@
 from typing import Any
 
 import tvm
+from tvm.target import Target
 from tvm.tirx import Cast, For, SeqStmt
 
+from tuner.engines import onednn
+from tuner.engines.relax import step_loops
 from tuner.engines.relax.variants.base import Variant
+from tuner.engines.relax.variants.onednn import Onednn, variants_for
 from tuner.engines.relax.variants.winograd import Winograd
 from tuner.errors import WorkError
 
@@ -20,12 +24,28 @@ def fitting(module: tvm.IRModule) -> dict[str, tvm.IRModule]:
     return {name: program for name, program in programs if program is not None}
 
 
+def fitting_calls(module: tvm.IRModule, target: Target) -> dict[str, tvm.IRModule]:
+    """Return the programs by name that call the libraries of a target for a workload."""
+    if not calls_onednn(target) or step_loops.is_serial(module) or _truncates(module):
+        return {}
+    n_cores = int(target.attrs.get("num-cores", 1))
+    programs = ((each.name, each.rewrite(module)) for each in variants_for(module, n_cores))
+    return {name: program for name, program in programs if program is not None}
+
+
+def calls_onednn(target: Target) -> bool:
+    """Return whether the kernels of a target may call oneDNN."""
+    return onednn.NAME in map(str, target.attrs.get("libs", ()))
+
+
 def named(name: str) -> Variant:
     """Return a variant.
 
     Raises:
         WorkError: If there is none of this name.
     """
+    if (by_onednn := Onednn.named(name)) is not None:
+        return by_onednn
     for variant in VARIANTS:
         if variant.name == name:
             return variant

@@ -70,13 +70,13 @@ class Convolution(NamedTuple):
         if row is None or column is None or channel is None:
             return None
         roles = (row, column, channel, store.indices[3])
-        order = tuple(_position(each, roles) for each in weight.indices)
+        order = tuple(position_of(each, roles) for each in weight.indices)
         fits = (
             sorted(order) == [0, 1, 2, 3]
             and [int(weight.source.shape[order.index(axis)]) for axis in (0, 1)] == [N_TAPS] * 2
             and int(data.source.shape[3]) % _MULTIPLE == 0
             and int(store.buffer.shape[3]) % _MULTIPLE == 0
-            and _is_constant(function, weight.source)
+            and is_constant(function, weight.source)
         )
         return (
             cls(function, position, data.source, weight.source, order, store.buffer)
@@ -100,11 +100,13 @@ def _window(read: Point, written: Point, reduced: Sequence[Var]) -> tuple[Any, A
     return tap(read[1], written[1]), tap(read[2], written[2]), channel
 
 
-def _position(variable: Any, roles: Sequence[Any]) -> int:
+def position_of(variable: Any, roles: Sequence[Any]) -> int:
+    """Return the position of an index among others; -1 if it is none of them."""
     return next((i for i, role in enumerate(roles) if role.same_as(variable)), -1)
 
 
-def _is_constant(function: PrimFunc, buffer: Buffer) -> bool:
+def is_constant(function: PrimFunc, buffer: Buffer) -> bool:
+    """Return whether an argument of a kernel is a constant of every network."""
     indices = [int(index) for index in (function.attrs or {}).get(LAYOUT_FREE, ())]
     return any(function.params[index].same_as(buffer) for index in indices)
 

@@ -8,17 +8,16 @@ transform, and bias, residual and activation follow the last one tile by tile.
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm.ir import Range, TensorRegion
+from tvm.ir import TensorRegion
 from tvm.s_tir import SBlock, SBlockRealize, Schedule, ScheduleError
 from tvm.target import Target
-from tvm.tirx import Buffer, BufferStore, For, ForKind, IterVar, PrimFunc, SeqStmt, Var
-from tvm.tirx.stmt import BufferRegion
+from tvm.tirx import Buffer, BufferStore, PrimFunc, SeqStmt, Var
 
 from tuner.engines.relax.packed_layouts import LAYOUT_FREE
 from tuner.engines.relax.register_tiles import registers_of
@@ -26,15 +25,22 @@ from tuner.engines.relax.variants import winograd_schedule
 from tuner.engines.relax.variants.base import PACKS
 from tuner.engines.relax.variants.convolutions import (
     DTYPE,
-    INDEX,
     Convolution,
     Point,
     statements_of,
 )
+from tuner.engines.relax.variants.nests import (
+    Body,
+    as_index,
+    element,
+    nest,
+    new_buffer,
+    region,
+    shape_of,
+)
 from tuner.engines.relax.variants.winograd_schedule import Choice
 from tuner.engines.relax.variants.winograd_transforms import N_TAPS, Array, Code, matrices
 
-_SPATIAL, _REDUCTION = 0, 2
 # Output channels whose weights lie side by side.
 _PANELS = (64, 32, 16)
 
@@ -76,7 +82,7 @@ class Winograd:
     def gain(self, program: tvm.IRModule, target: Target) -> float:
         """See :class:`base.Variant`."""
         sizes = winograd_schedule.sizes_of(program)
-        n_positions = math.prod(_shape(program["main"].params[-1])) // sizes.c_out
+        n_positions = math.prod(shape_of(program["main"].params[-1])) // sizes.c_out
         registers, n_cores = registers_of(target), _n_cores(target)
         return winograd_schedule.estimate_gain(sizes, n_positions, registers, n_cores)
 
@@ -103,18 +109,18 @@ class _Rewriting:
         self._of = convolution
         self._m, self._n = n_outputs, n_outputs + N_TAPS - 1
         self._matrices = matrices(n_outputs)
-        self._batch, self._height, self._width, self._c_out = _shape(convolution.output)
+        self._batch, self._height, self._width, self._c_out = shape_of(convolution.output)
         self._c_in = int(convolution.data.shape[3])
         self._rows, self._columns = -(-self._height // n_outputs), -(-self._width // n_outputs)
         self._panel = next(size for size in _PANELS if self._c_out % size == 0)
         n, tiles = self._n**2, (self._batch, self._rows, self._columns)
-        self._data = _buffer("transformed_data", (n, *tiles, self._c_in))
-        self._weight = _buffer(
+        self._data = new_buffer("transformed_data", (n, *tiles, self._c_in))
+        self._weight = new_buffer(
             "transformed_weight", (n, self._c_out // self._panel, self._c_in, self._panel)
         )
-        self._products = _buffer("products", (n, *tiles, self._c_out))
+        self._products = new_buffer("products", (n, *tiles, self._c_out))
         size = (self._batch, self._rows * n_outputs, self._columns * n_outputs, self._c_out)
-        self._outputs = _buffer("outputs", size)
+        self._outputs = new_buffer("outputs", size)
 
     @property
     def n_products(self) -> int:
@@ -145,29 +151,29 @@ class _Rewriting:
     def _transform_weight(self) -> Any:
         weight, order = self._of.weight, self._of.order
 
-        def body(panel: Var, c_in: Var, c_out: Var) -> _Body:
+        def body(panel: Var, c_in: Var, c_out: Var) -> Body:
             def read(i: int, j: int) -> Any:
-                at = (_number(i), _number(j), c_in, panel * self._panel + c_out)
+                at = (as_index(i), as_index(j), c_in, panel * self._panel + c_out)
                 return weight[tuple(at[role] for role in order)]
 
-            whole = _region(weight, [(0, size) for size in _shape(weight)])
+            whole = region(weight, [(0, size) for size in shape_of(weight)])
             statement = self._store(
                 self._matrices.weights,
                 (N_TAPS, read),
                 self._weight,
-                (_number(0), panel, c_in, c_out),
+                (as_index(0), panel, c_in, c_out),
             )
-            return _Body(statement, [whole], [_across(self._weight, (panel, c_in, c_out))])
+            return Body(statement, [whole], [_across(self._weight, (panel, c_in, c_out))])
 
-        extents = _shape(self._weight)[1:]
-        return _nest("transform_weight", extents, body, annotations={PACKS: True})
+        extents = shape_of(self._weight)[1:]
+        return nest("transform_weight", extents, body, annotations={PACKS: True})
 
     def _transform_data(self) -> Any:
         data, m, n = self._of.data, self._m, self._n
-        sizes = _shape(data)[1:3]
+        sizes = shape_of(data)[1:3]
 
         # TVM moves a block into a loop only if a variable selects what it writes in each dimension.
-        def body(all_: Var, batch: Var, row: Var, column: Var, channel: Var) -> _Body:
+        def body(all_: Var, batch: Var, row: Var, column: Var, channel: Var) -> Body:
             def read(i: int, j: int) -> Any:
                 at = (row * m + i, column * m + j)
                 value = data[batch, at[0], at[1], channel]
@@ -187,37 +193,37 @@ class _Rewriting:
             first = all_ * n**2
             statement = self._store(self._matrices.data, (n, read), self._data, (first, *point))
             window = [
-                (tile * m, tirx.min(_number(n), size - tile * m))
+                (tile * m, tirx.min(as_index(n), size - tile * m))
                 for tile, size in zip((row, column), sizes, strict=True)
             ]
-            reads = [_region(data, [(batch, 1), *window, (channel, 1)])]
-            writes = [_region(self._data, [(first, n**2), *((index, 1) for index in point)])]
-            return _Body(statement, reads, writes)
+            reads = [region(data, [(batch, 1), *window, (channel, 1)])]
+            writes = [region(self._data, [(first, n**2), *((index, 1) for index in point)])]
+            return Body(statement, reads, writes)
 
-        return _nest("transform_data", [1, *_shape(self._data)[1:]], body)
+        return nest("transform_data", [1, *shape_of(self._data)[1:]], body)
 
     def _multiply(self) -> Any:
-        def body(*axes: Var) -> _Body:
+        def body(*axes: Var) -> Body:
             *point, c_out, c_in = axes
             data = (*point, c_in)
             weight = (point[0], c_out // self._panel, c_in, c_out % self._panel)
             at = (*point, c_out)
             product = self._data[data] * self._weight[weight]
-            return _Body(
+            return Body(
                 BufferStore(self._products, self._products[at] + product, list(at)),
-                [_element(self._data, data), _element(self._weight, weight)],
-                [_element(self._products, at)],
+                [element(self._data, data), element(self._weight, weight)],
+                [element(self._products, at)],
                 BufferStore(self._products, tirx.const(0.0, DTYPE), list(at)),
             )
 
-        return _nest("multiply", [*_shape(self._products), self._c_in], body, n_reduced=1)
+        return nest("multiply", [*shape_of(self._products), self._c_in], body, n_reduced=1)
 
     def _transform_products(self) -> Any:
         m, n = self._m, self._n
 
-        def body(batch: Var, row: Var, column: Var, channel: Var) -> _Body:
+        def body(batch: Var, row: Var, column: Var, channel: Var) -> Body:
             def read(i: int, j: int) -> Any:
-                return self._products[_number(i * n + j), batch, row, column, channel]
+                return self._products[as_index(i * n + j), batch, row, column, channel]
 
             code = Code(DTYPE)
             tile = code.transform(self._matrices.outputs, n, read)
@@ -227,19 +233,19 @@ class _Rewriting:
                     code.statements.append(BufferStore(self._outputs, number, at))
             reads = [_across(self._products, (batch, row, column, channel))]
             corner = [(batch, 1), (row * m, m), (column * m, m), (channel, 1)]
-            return _Body(SeqStmt(code.statements), reads, [_region(self._outputs, corner)])
+            return Body(SeqStmt(code.statements), reads, [region(self._outputs, corner)])
 
-        return _nest("transform_products", _shape(self._products)[1:], body)
+        return nest("transform_products", shape_of(self._products)[1:], body)
 
     def _crop(self) -> Any:
-        def body(*at: Var) -> _Body:
-            return _Body(
+        def body(*at: Var) -> Body:
+            return Body(
                 BufferStore(self._of.output, self._outputs[at], list(at)),
-                [_element(self._outputs, at)],
-                [_element(self._of.output, at)],
+                [element(self._outputs, at)],
+                [element(self._of.output, at)],
             )
 
-        return _nest("crop", _shape(self._of.output), body)
+        return nest("crop", shape_of(self._of.output), body)
 
     def _store(
         self, matrix: Array, tile: tuple[int, Callable[[int, int], Any]], into: Buffer, at: Point
@@ -253,68 +259,6 @@ class _Rewriting:
         return SeqStmt(code.statements)
 
 
-class _Body(NamedTuple):
-    """Statement of a block, with what it reads and writes; and what starts its sums."""
-
-    statement: Any
-    reads: list[TensorRegion]
-    writes: list[TensorRegion]
-    init: Any = None
-
-
-def _nest(
-    name: str,
-    extents: Sequence[int],
-    body: Callable[..., _Body],
-    *,
-    n_reduced: int = 0,
-    annotations: dict[str, Any] | None = None,
-) -> For:
-    """Return loops around a block, whose last axes are reduced."""
-    axes = [Var(f"v{i}", INDEX) for i in range(len(extents))]
-    loops = [Var(f"i{i}", INDEX) for i in range(len(extents))]
-    made = body(*axes)
-    kinds = [_SPATIAL] * (len(axes) - n_reduced) + [_REDUCTION] * n_reduced
-    iterators = [
-        IterVar(Range(_number(0), _number(extent)), axis, kind)
-        for extent, axis, kind in zip(extents, axes, kinds, strict=True)
-    ]
-    block = SBlock(
-        iterators,
-        made.reads,
-        made.writes,
-        name,
-        made.statement,
-        made.init,
-        annotations=annotations or {},
-    )
-    nest: Any = SBlockRealize(loops, True, block)
-    for loop, extent in zip(reversed(loops), reversed(extents), strict=True):
-        nest = For(loop, _number(0), _number(extent), ForKind.SERIAL, nest)
-    return nest
-
-
-def _region(buffer: Buffer, ranges: Sequence[tuple[Any, Any]]) -> TensorRegion:
-    return BufferRegion(buffer, [Range.from_min_extent(*map(_number, each)) for each in ranges])
-
-
-def _element(buffer: Buffer, at: Point) -> TensorRegion:
-    return _region(buffer, [(index, 1) for index in at])
-
-
 def _across(buffer: Buffer, at: Point) -> TensorRegion:
     """Return the elements at one point in all products of matrices."""
-    return _region(buffer, [(0, int(buffer.shape[0])), *((index, 1) for index in at)])
-
-
-def _buffer(name: str, shape: Sequence[int]) -> Buffer:
-    return tirx.decl_buffer([_number(size) for size in shape], DTYPE, name)
-
-
-def _number(value: Any) -> Any:
-    """Return an index in the type of all indices of a lowered network."""
-    return tirx.const(value, INDEX) if isinstance(value, int) else value
-
-
-def _shape(buffer: Buffer) -> list[int]:
-    return [int(size) for size in buffer.shape]
+    return region(buffer, [(0, int(buffer.shape[0])), *((index, 1) for index in at)])

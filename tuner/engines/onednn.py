@@ -1,0 +1,145 @@
+"""oneDNN, whose products and convolutions a kernel may call; see docs/decisions/0096.
+
+A target asks for it by ``"libs": ["onednn"]``. The calls are in ``onednn.c``, which is linked to
+the kernels; programs in C that load them find ``libdnnl.so.3`` as they find any library.
+"""
+
+import ctypes
+import platform
+import sys
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tuner.engines.linker import compile_c, link_shared
+from tuner.errors import RequestError
+
+#: Name among the libraries of a target.
+NAME = "onednn"
+#: Version of the source, which is part of the key of a library in the build cache.
+VERSION = 1
+_SOURCE = Path(__file__).with_suffix(".c")
+_OBJECT = "onednn.o"
+# The package of a build for CPUs alone, and the file that libraries name.
+_PACKAGE, _FILE = "onednn-cpu-gomp", "libdnnl.so.3"
+_MAJOR = 3
+# Values of cpu_runtime: one thread, and OpenMP. The threads of others cannot be held back.
+_RUNTIMES = (1, 2)
+
+
+def is_call(variant: str) -> bool:
+    """Return whether a variant calls oneDNN."""
+    return variant.startswith(f"{NAME}-")
+
+
+class _Version(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_int),
+        ("minor", ctypes.c_int),
+        ("patch", ctypes.c_int),
+        ("hash", ctypes.c_char_p),
+        ("cpu_runtime", ctypes.c_uint),
+        ("gpu_runtime", ctypes.c_uint),
+    )
+
+
+@lru_cache(maxsize=1)
+def load() -> str:
+    """Load oneDNN into this process, where kernels find it, and return its version.
+
+    Raises:
+        RequestError: If it is not installed, or is a build that kernels cannot call.
+    """
+    try:
+        library = ctypes.CDLL(str(_path()), ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise RequestError(
+            f"oneDNN is not installed ({error}): pip install 'subgraph-tuner[onednn]'"
+        ) from error
+    library.dnnl_version.restype = ctypes.POINTER(_Version)
+    version = library.dnnl_version().contents
+    text = f"{version.major}.{version.minor}.{version.patch}"
+    if version.major != _MAJOR or version.cpu_runtime not in _RUNTIMES:
+        raise RequestError(
+            f"this oneDNN ({text}) has threads of its own, or is not version {_MAJOR}: install "
+            "the one of 'subgraph-tuner[onednn]'"
+        )
+    return text
+
+
+def check(version: str) -> None:
+    """Load oneDNN for a library that was built with a version of it.
+
+    Another version may refuse the layout in which the weights were packed.
+
+    Raises:
+        RequestError: If it is not installed, or of another version.
+    """
+    installed = load()
+    if installed != version:
+        raise RequestError(
+            f"the library was built with oneDNN {version}, and {installed} is installed: build "
+            "it again here, or install that version"
+        )
+
+
+def problem() -> str:
+    """Return why kernels cannot call oneDNN here; empty if they can."""
+    try:
+        load()
+    except RequestError as error:
+        return str(error)
+    return ""
+
+
+def _path() -> Path:
+    """Return the file of the package, or of conda's."""
+    try:
+        files = metadata.files(_PACKAGE) or []
+    except metadata.PackageNotFoundError:
+        files = []
+    located = (Path(str(file.locate())) for file in files if file.name == _FILE)
+    return next(located, Path(sys.prefix) / "lib" / _FILE)
+
+
+def objects_of_calls(folder: Path) -> list[Path]:
+    """Return what kernels that call oneDNN are linked with: the calls, and oneDNN.
+
+    Args:
+        folder: Folder for the object file of the calls.
+
+    Raises:
+        RequestError: If oneDNN is not installed.
+        WorkError: If no C compiler is installed, or it fails.
+    """
+    load()
+    calls = folder / _OBJECT
+    compile_c(_SOURCE.read_text(), platform.machine(), calls)
+    return [calls, _path()]
+
+
+def panel(*shape: int) -> int:
+    """Return the panel in which oneDNN wants the weights of a convolution.
+
+    Args:
+        *shape: The arguments of ``tuner_onednn_panel``.
+
+    Returns:
+        Number of output channels that lie side by side; 0 if it wants no panels.
+
+    Raises:
+        RequestError: If oneDNN is not installed.
+        WorkError: If no C compiler is installed.
+    """
+    return int(_calls().tuner_onednn_panel(*map(ctypes.c_int32, shape)))
+
+
+@lru_cache(maxsize=1)
+def _calls() -> ctypes.CDLL:
+    with TemporaryDirectory() as folder:
+        library = Path(folder) / "onednn.so"
+        link_shared(objects_of_calls(Path(folder)), library)
+        calls = ctypes.CDLL(str(library))
+    calls.tuner_onednn_panel.restype = ctypes.c_int32
+    return calls
