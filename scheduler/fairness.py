@@ -53,16 +53,21 @@ def choose_job(
     Raises:
         SchedulerError: If a virtual time is negative or not finite.
     """
-    chosen, least = None, (math.inf, math.inf, 0)
+    chosen, least = None, math.inf
     behind_of = _owners_behind(jobs, owners, typical_secs)
+    first = min(behind_of.values(), default=0.0)
+    # Every round asks for hundreds of jobs: to compare tuples took a third of the time.
     for job_id, priority, virtual_secs, n_in_flight, owner in jobs:
         if not 0.0 <= virtual_secs < math.inf:
             raise SchedulerError(
                 f"virtual_secs of job {job_id} must be finite and at least 0, got {virtual_secs}"
             )
-        flying = n_in_flight * typical_secs / share_of(priority) if n_in_flight else 0.0
-        behind = behind_of.get(owner, 0.0), virtual_secs + flying, job_id
-        if behind < least:
+        if behind_of and behind_of[owner] != first:
+            continue
+        behind = virtual_secs
+        if n_in_flight:
+            behind += n_in_flight * typical_secs / share_of(priority)
+        if behind < least or (behind == least and chosen is not None and job_id < chosen):
             chosen, least = job_id, behind
     return chosen
 
@@ -94,7 +99,7 @@ def _owners_behind(
     jobs: Sequence[JobShare], owners: Mapping[str | None, float], typical_secs: float
 ) -> dict[str | None, float]:
     """Return the virtual times of owners with their rounds in flight; empty for one owner."""
-    if not jobs or all(job.owner == jobs[0].owner for job in jobs):
+    if len({job.owner for job in jobs}) < 2:
         return {}
     behind: dict[str | None, float] = {}
     for job in jobs:

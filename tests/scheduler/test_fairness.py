@@ -160,3 +160,11 @@ def test_rounds_of_an_owner_in_flight_count_together() -> None:
 
     assert choose_job([*busy, idle], {"b": 25.0}, typical_secs=10.0) == 3
     assert choose_job([*busy, idle], {"b": 35.0}, typical_secs=10.0) == 0
+
+
+def test_level_owners_compare_their_jobs() -> None:
+    """The job furthest behind goes next, and of equal ones that with the lowest id."""
+    jobs = [JobShare(3, 0, 1.0, owner="a"), JobShare(2, 0, 1.0, owner="b"), JobShare(1, 0, 2.0)]
+
+    assert choose_job(jobs) == 2
+    assert choose_job(jobs, {"b": 1.0}) == 3
