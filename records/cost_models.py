@@ -52,7 +52,7 @@ def training_set_between(
     The query scans only the records between the two, not all records of the target.
     """
     bounds = {"after": after_record_id, "before": before_record_id, "of_target": target_id}
-    return list(map(TrainingRow._make, session.execute(_TRAINING_BETWEEN, bounds)))
+    return list(map(TrainingRow._make, session.execute(_TRAINING_BETWEEN, bounds).all()))
 
 
 def count_examples(session: Session, target_id: int, before_record_id: int | None = None) -> int:

@@ -132,7 +132,10 @@ def finite(value: Any) -> Any:
     if isinstance(value, dict):
         # Most values are plain numbers, and every trial has an event.
         return {
-            name: item if type(item) in _PLAIN else finite(item) for name, item in value.items()
+            name: item
+            if type(item) in _PLAIN or (type(item) is float and math.isfinite(item))
+            else finite(item)
+            for name, item in value.items()
         }
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]

@@ -248,7 +248,7 @@ def _insert(session: Session, rows: Sequence[Row]) -> list[Row]:
         # return them take 1.4 times as long.
         newest = newest_id(session)
         _INSERT_ON_SQLITE.execute(session, values)
-        inserted = session.execute(_ADDED_SINCE, {"newest": newest})
+        inserted = session.execute(_ADDED_SINCE, {"newest": newest}).all()
     else:
         if len(rows) > 1:
             # Two writers of the same traces in different orders would deadlock.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, chain
 
 import numpy as np
 
@@ -55,14 +55,13 @@ class Curves:
         Raises:
             SchedulerError: If the numbers of latencies and rounds of a task differ.
         """
-        lengths = [len(points) for points in best_secs]
-        n_rounds = [len(rounds) for rounds in n_trials]
+        lengths, n_rounds = list(map(len, best_secs)), list(map(len, n_trials))
         if lengths != n_rounds:
             raise SchedulerError(f"tasks have {lengths} latencies and {n_rounds} rounds")
         return cls(
-            np.array([secs for points in best_secs for secs in points], dtype=np.float64),
-            np.array([n for rounds in n_trials for n in accumulate(rounds)], dtype=np.int64),
-            np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
+            np.array([*chain.from_iterable(best_secs)], dtype=np.float64),
+            np.array([*chain.from_iterable(map(accumulate, n_trials))], dtype=np.int64),
+            np.array([0, *accumulate(lengths)]),
         )
 
     @property

@@ -158,11 +158,12 @@ class RoundRunner:
         self.measure_setup = replace(self.measure_setup, evaluator=evaluator)
 
     def _load_history(self, pick: Pick) -> _TaskHistory:
+        is_resumed = self._context.task_states.trials_of(pick) > 0
         with self._context.sessions() as session:
             return _TaskHistory(
                 tasks.workload_ir(session, pick.task_id),
                 measure_records.past_trials(session, pick.task_id, pick.id),
-                measure_records.traces_of_pick(session, pick.id),
+                measure_records.traces_of_pick(session, pick.id) if is_resumed else set(),
             )
 
     async def _propose(self, pick: Pick, history: _TaskHistory) -> list[Candidate]:

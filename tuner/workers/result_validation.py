@@ -1,7 +1,6 @@
 """Validate worker results; anything malformed becomes a failed ``RunResult``."""
 
 import json
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -87,7 +86,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_duration(secs: Any) -> bool:
-    return _is_number(secs) and 0 < secs < math.inf
+    return isinstance(secs, int | float) and 0 < secs <= _MAX_NUMBER
 
 
 def _shorten(text: str) -> str:

@@ -21,6 +21,15 @@ def test_numbers_too_large_for_a_database_fail_the_candidate(result: RunResult) 
     assert result_validation.validate_run(result).error_kind == "run_error"
 
 
+@pytest.mark.parametrize("secs", [0.0, -1e-3, float("inf"), float("nan"), 10**400, "1e-3", None])
+def test_samples_that_are_not_durations_fail_the_candidate(secs: Any) -> None:
+    """Every sample must be positive and finite, whatever the others are."""
+    result = result_validation.validate_run(RunResult((1e-3, secs), max_error=0.0))
+
+    assert (result.error_kind, result.run_secs) == ("run_error", None)
+    assert result_validation.validate_run(RunResult((1e-3, 1), max_error=0.0)).run_secs == (1e-3, 1)
+
+
 @pytest.mark.parametrize(
     "answer",
     [
