@@ -175,7 +175,10 @@ def _decide_products(
     *window, n_inputs = (extent for _, extent in tiles_of(spaces[0], REDUCTION))
     n_terms = math.prod(window) * n_inputs
     cycles = n_terms * product_cycles(extents, operands, registers)
-    tiles = list(_guarded(_direct_tiles(module, extents, operands, registers, n_jobs)))
+    has_window = math.prod(window) > 1
+    tiles = list(
+        _guarded(_direct_tiles(module, extents, operands, registers, n_jobs, has_window=has_window))
+    )
     direct_cycles = _direct_cycles(tiles, extents, operands, registers)
     kinds = [_decide_lanes(module, registers, n_jobs, min(cycles, n_terms * direct_cycles))]
     if len(extents) >= _MATRIX and not any(operand.group for operand in operands):
@@ -198,7 +201,7 @@ def _decide_products(
     grouped = _decide_grouped(module, spaces[0], operands, registers, n_jobs)
     tiled = tile_traces(spaces, registers, operands, n_tiled)
     streams = (
-        math.prod(window) == 1
+        not has_window
         and math.prod(extents[:-1]) <= _MAX_STREAMED_ROWS
         and streamed_cycles(extents, operands, registers) <= _MAX_STREAMED * direct_cycles
     )
@@ -229,6 +232,8 @@ def _direct_tiles(
     operands: Sequence[Operand],
     registers: Registers,
     n_jobs: int,
+    *,
+    has_window: bool,
 ) -> Iterator[DirectTile]:
     """Yield register tiles of rows by vectors, for numbers that whole vectors share."""
     columns = len(extents) - 1
@@ -236,7 +241,7 @@ def _direct_tiles(
         columns in each.axes for each in operands
     )
     if are_shared and not step_loops.is_serial(module):
-        yield from direct_tiles(extents, operands, registers, n_jobs)
+        yield from direct_tiles(extents, operands, registers, n_jobs, has_window=has_window)
 
 
 def _decide_direct(module: tvm.IRModule, tiles: Iterable[DirectTile]) -> Iterator[Trace]:

@@ -17,6 +17,7 @@ from tuner.engines.relax import movement
 from tuner.engines.relax.blocks import LOOP_CUT, SPATIAL, extents_of, is_reduction, name_of
 from tuner.engines.relax.operands import Operand
 from tuner.engines.relax.register_tiles import (
+    FAR_CYCLES,
     Registers,
     cycles_of,
     divisors,
@@ -28,7 +29,15 @@ from tuner.engines.relax.vector_loops import vector_sizes
 # Numbers of the longest row of a tile, and vectors of the smallest tile.
 _MAX_WIDTH, _MIN_SUMS = 96, 8
 # Rows whose addresses fit the other registers, and loads a cycle where each is part of a product.
-_MAX_ROWS, _LOADS_PER_CYCLE = 16, 2
+_MAX_ROWS, _LOADS_PER_CYCLE = 16, 1.15
+# Cycles of the load of a vector of weights from the second cache, with a panel of at most these
+# bytes that at least a number of tiles use.
+_NEAR_CYCLES, _PANEL_BYTES, _MIN_USES = 2.0, 3 * 2**17, 8
+# Time of a tile of parts of several rows that a window slides over, over that of whole rows or of a
+# part of one: more of its reads test for padding.
+_BLOCK = 1.4
+# Most rows of a tile of which the last is smaller.
+_MAX_UNEVEN_ROWS = 9
 # Cost of tiles of which the last is smaller, over that of tiles that divide the rows, at most.
 _MAX_UNEVEN = 0.9
 #: Parallel jobs of each core.
@@ -55,7 +64,12 @@ class DirectTile:
 
 
 def direct_tiles(
-    extents: Sequence[int], operands: Sequence[Operand], registers: Registers, n_jobs: int
+    extents: Sequence[int],
+    operands: Sequence[Operand],
+    registers: Registers,
+    n_jobs: int,
+    *,
+    has_window: bool = False,
 ) -> list[DirectTile]:
     """Return tiles of the result, the one estimated to be fastest first.
 
@@ -67,6 +81,7 @@ def direct_tiles(
         operands: Tensors that are multiplied.
         registers: Registers of the target.
         n_jobs: Parallel jobs.
+        has_window: True for a convolution with a window of more than one element.
 
     Returns:
         An empty list without tiles of enough sums: these would wait for each other.
@@ -88,12 +103,19 @@ def direct_tiles(
         for inner in _rows(rows, n_rows) if n_rows > 0 else ():
             even += [(*inner, width)] * (math.prod(inner) * n_vectors >= _MIN_SUMS)
         if width >= registers.lanes:
-            sizes = range(math.ceil(_MIN_SUMS / n_vectors), n_rows + 1)
+            most = min(n_rows, _MAX_UNEVEN_ROWS)
+            sizes = range(math.ceil(_MIN_SUMS / n_vectors), most + 1)
             uneven += [(*inner, width) for size in sizes for inner in _uneven_rows(rows, size)]
 
     def cost(tile: Sequence[int]) -> float:
-        cycles = tiling_cycles(tile, extents, operands, registers)
-        return cycles * imbalance(extents, tile, n_cores)
+        n_tiles = math.prod(-(-extent // size) for extent, size in zip(extents, tile, strict=True))
+        n_panels = -(-n_columns // tile[-1])
+        is_near = weights <= n_panels * _PANEL_BYTES and n_tiles >= n_panels * _MIN_USES
+        far_cycles = _NEAR_CYCLES if is_near else FAR_CYCLES
+        cycles = n_tiles * cycles_of(tile, operands, registers, _LOADS_PER_CYCLE, far_cycles)
+        is_block = has_window and math.prod(tile[:-2]) > 1 and tile[-2] < rows[-1]
+        shape = _BLOCK if is_block else 1.0
+        return cycles * shape * imbalance(extents, tile, n_cores)
 
     limit = _MAX_UNEVEN * min(map(cost, even), default=math.inf)
     tiles = sorted([*even, *(tile for tile in uneven if cost(tile) <= limit)], key=cost)

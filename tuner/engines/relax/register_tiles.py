@@ -127,14 +127,15 @@ def cycles_of(
     operands: Sequence[Operand],
     registers: Registers,
     loads_per_cycle: float = LOADS_PER_CYCLE,
+    far_cycles: float = FAR_CYCLES,
 ) -> float:
     """Estimate the cycles that a register tile takes for one step of the reduction."""
     n_products = math.prod(tile[:-1]) * len(vector_sizes(tile[-1], registers.lanes))
     n_loads = _n_loads(tile, operands, registers)
     last = len(tile) - 1
     far = [each for each in operands if last in each.axes and each.n_bytes > L1_BYTES]
-    far_cycles = _n_loads(tile, far, registers) * FAR_CYCLES
-    return max(n_products / PRODUCTS_PER_CYCLE, n_loads / loads_per_cycle, far_cycles, LATENCY)
+    n_far = _n_loads(tile, far, registers) * far_cycles
+    return max(n_products / PRODUCTS_PER_CYCLE, n_loads / loads_per_cycle, n_far, LATENCY)
 
 
 def product_cycles(

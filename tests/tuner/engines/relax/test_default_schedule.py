@@ -555,7 +555,7 @@ def test_a_rule_that_fails_leaves_the_others(
 ) -> None:
     """Its error is in the log; schedules of the other rules follow."""
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **_options: object) -> None:
         raise KeyError("columns")
 
     module, made = workload("product"), make_target(target.spec)

@@ -53,11 +53,28 @@ def test_a_tile_divides_the_result_and_its_jobs_the_tiles() -> None:
 @pytest.mark.parametrize("extent", [19, 37, 74])
 def test_rows_that_no_tile_divides_end_with_a_smaller_one(extent: int) -> None:
     """The tiles of a row belong to one job; those that divide it would be slower."""
-    (tile, *_) = direct_tiles([1, extent, extent, 128], _operands(), _AVX512, 8)
+    (tile, *_) = direct_tiles([1, extent, extent, 128], _operands(), _AVX512, 8, has_window=True)
 
     assert extent % tile.inner[2]
     assert tile.jobs[2] == 1
     assert tile.inner[1] == 1
+
+
+def test_wide_panels_need_fewer_loads_while_they_stay_close() -> None:
+    """Four vectors by four rows load 8 operands for 16 products, two by seven 9 for 14."""
+    (wide, *_) = direct_tiles([1, 28, 28, 128], _operands(2**18), _AVX512, 8, has_window=True)
+    (narrow, *_) = direct_tiles([1, 28, 28, 128], _operands(2**20), _AVX512, 8, has_window=True)
+
+    assert wide.inner == (1, 1, 4, 64)
+    assert narrow.inner == (1, 1, 7, 32)
+
+
+@pytest.mark.parametrize(("has_window", "rows"), [(True, (1, 7)), (False, (2, 2))])
+def test_windows_slide_over_parts_of_one_row(has_window: bool, rows: tuple[int, int]) -> None:
+    """Blocks of several rows test more of their reads for padding, if there is any."""
+    (tile, *_) = direct_tiles([1, 14, 14, 128], _operands(), _AVX512, 8, has_window=has_window)
+
+    assert tile.inner[1:3] == rows
 
 
 @pytest.mark.parametrize("n_jobs", [8, 64])
