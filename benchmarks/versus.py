@@ -53,6 +53,9 @@ NEW = (
     *("keyword-spotting", "ppocr-v2-direction", "edsr"),
 )
 _PEERS = ("onnxruntime", "openvino")
+_LIBRARY = "library"
+# What a line says about tuning and building.
+_MADE = ("n_trials", "tuning_secs", "tasks", "fallbacks")
 _SEED = 0
 _N_TURNS = 10
 _N_LOSSES = 3
@@ -71,12 +74,13 @@ def main() -> None:
         missing = [
             entry
             for entry in entries
-            if arguments.again or not _is_done(done.get(entry.name), arguments)
+            if arguments.again or _is_done(done.get(entry.name), arguments) == arguments.compare
         ]
         files = Files(arguments.corpus)
         files.fetch(missing, lambda line: print(line, file=sys.stderr, flush=True))
         for entry in missing:
-            line = _run(entry, files, folder / entry.name, arguments)
+            before = done[entry.name] if arguments.compare else None
+            line = _run(entry, files, folder / entry.name, arguments, before)
             with file.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(line) + "\n")
             print(json.dumps(line), flush=True)
@@ -100,6 +104,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=600.0, help="Tuning of each network.")
     parser.add_argument("--trials", type=int, help="Maximum of trials of each network.")
     parser.add_argument("--again", action="store_true", help="Run again what has a line.")
+    parser.add_argument(
+        "--compare",
+        action="store_true",
+        help="Compare the libraries that have a line once more, a minute each, without tuning.",
+    )
     parser.add_argument("--report", action="store_true", help="Print the table only.")
     parser.add_argument(
         "--data-dir",
@@ -136,8 +145,14 @@ def _is_done(line: dict[str, Any] | None, arguments: argparse.Namespace) -> bool
     return (line["seconds"], line["trials"]) == (arguments.seconds, arguments.trials)
 
 
-def _run(entry: Entry, files: Files, folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Run one network; an error of the tuner is part of its line."""
+def _run(
+    entry: Entry,
+    files: Files,
+    folder: Path,
+    arguments: argparse.Namespace,
+    before: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """Run one network, or compare the library of an earlier run; an error is part of its line."""
     line = {
         "benchmark": "versus",
         "network": entry.name,
@@ -151,38 +166,50 @@ def _run(entry: Entry, files: Files, folder: Path, arguments: argparse.Namespace
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with open_context(None, folder) as context:
-            return line | _measure(context, entry, files.reference(entry), folder, arguments)
+            model = files.reference(entry)
+            if before is None:
+                made = _make(context, entry, model, folder, arguments)
+            else:
+                made = {key: before[key] for key in _MADE}
+                line |= {"revision": before["revision"]}
+            return line | made | _compare(context, entry, model, folder)
     except (TunerError, FetchError) as error:
         return line | {"error": summary(error, max_chars=400)}
 
 
-def _measure(
+def _make(
     context: Context, entry: Entry, model: str, folder: Path, arguments: argparse.Namespace
 ) -> dict[str, Any]:
-    """Tune, build, compare and, where a peer is faster, profile."""
+    """Tune and build."""
     seed = _SEED if isinstance(entry.source, Light) else None
     request = ModelRequest(model, inputs=entry.shapes, random_weights=seed)
     spec = TuneSpec(trials=arguments.trials, seconds=arguments.seconds)
     tuned = run_tuning(context, TuneRequest((request,), spec))
-    built = _build(context, request, folder / "library")
-    arrays = fixed_inputs(entry, built.folder)
+    built = _build(context, request, folder / _LIBRARY)
+    made = (
+        tuned.snapshot.n_trials,
+        round(tuned.secs, 1),
+        len(built.manifest.subgraphs),
+        len(built.fallbacks),
+    )
+    return dict(zip(_MADE, made, strict=True))
+
+
+def _compare(context: Context, entry: Entry, model: str, folder: Path) -> dict[str, Any]:
+    """Compare a library with its peers, and profile it where one is faster."""
+    library = folder / _LIBRARY
+    arrays = fixed_inputs(entry, library)
     reference = None if model.startswith(_ZOO) else model
     bench = BenchRequest(model=reference, against=("all",), arrays=arrays, n_turns=_N_TURNS)
-    comparison = bench_library(context.settings, built.folder, bench)
+    comparison = bench_library(context.settings, library, bench)
     peers = {peer.name: peer for peer in comparison.peers if peer.name in _PEERS}
     if not peers:
         raise WorkError("no peer could run the network")
-    line = {
-        "n_trials": tuned.snapshot.n_trials,
-        "tuning_secs": round(tuned.secs, 1),
-        "tasks": len(built.manifest.subgraphs),
-        "fallbacks": len(built.fallbacks),
-        **_times(comparison, peers),
-    }
+    line = _times(comparison, peers)
     fastest = min(peers.values(), key=lambda peer: peer.median_secs)
     if fastest.ratio <= 1.0:
         return line
-    return line | {"losses": _losses(context, built.folder, reference, fastest.name, arrays)}
+    return line | {"losses": _losses(context, library, reference, fastest.name, arrays)}
 
 
 def _build(context: Context, request: ModelRequest, out: Path) -> BuiltLibrary:
