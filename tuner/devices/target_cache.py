@@ -6,6 +6,7 @@ from dataclasses import asdict
 from tuner.build_cache.cache import Cache
 from tuner.build_cache.key_inputs import binaries_of, code_of, processor, tool, versions_of
 from tuner.build_cache.keys import Key
+from tuner.engines import onednn
 from tuner.engines.base import TargetInfo
 from tuner.engines.environments import Interpreter, contents_of
 
@@ -44,6 +45,8 @@ def describe(
         "spec": spec.strip(),
         "processor": processor(),
         "linker": tool("ld"),
+        # What a target that calls it would find: an installation may come between two commands.
+        onednn.NAME: onednn.file_facts(),
     }
     key = Key(KIND, parts, spec)
     entry = cache.find(key)

@@ -14,7 +14,7 @@
 /* What is used of oneDNN 3; names and numbers are those of its headers. */
 enum {
   CPU = 1, IN_ORDER = 1, INFERENCE = 96, DIRECT = 1, FLOAT32 = 3, ANY = 1, MATRIX = 3, NHWC = 22,
-  WEIGHTS_OF = 131, SCRATCH_OF = 136, CALLERS_SCRATCH = 1,
+  NAME_OF = 8, WEIGHTS_OF = 131, SCRATCH_OF = 136, CALLERS_SCRATCH = 1,
   DATA = 1, RESULT = 17, WEIGHTS = 33, SCRATCH = 80, MAX_DIMS = 12
 };
 typedef void *handle;
@@ -28,6 +28,7 @@ int omp_get_max_threads(void);
 void omp_set_num_threads(int);
 int dnnl_engine_create(handle *, int, size_t);
 int dnnl_stream_create(handle *, handle, unsigned);
+int dnnl_stream_destroy(handle);
 int dnnl_memory_desc_create_with_tag(handle *, int, dims, int, int);
 int dnnl_memory_desc_equal(handle, handle);
 int dnnl_memory_desc_destroy(handle);
@@ -41,8 +42,12 @@ int dnnl_convolution_forward_primitive_desc_create(
     handle *, handle, int, int, handle, handle, handle, handle, dims, dims, dims, dims, handle);
 handle dnnl_primitive_desc_query_md(handle, int, int);
 int dnnl_primitive_desc_destroy(handle);
+int dnnl_primitive_desc_query(handle, int, int, void *);
 int dnnl_primitive_create(handle *, handle);
 int dnnl_primitive_execute(handle, handle, int, const argument *);
+
+/* Only what Python asks for is seen outside of the library that this is linked into. */
+#pragma GCC visibility push(hidden)
 
 static handle engine, attributes;
 static int is_ready;
@@ -83,30 +88,48 @@ static int describe(handle *into, int n_dims, const int64_t *shape, int tag) {
   return !dnnl_memory_desc_create_with_tag(into, n_dims, padded, FLOAT32, tag);
 }
 
-/* Describe the primitive of a part; returns 0 if oneDNN has none. */
-static handle plan(const part *of, call *into) {
+static handle plan_product(const part *of, call *into) {
   handle planned = 0;
-  if (of->is_product) {
-    if (describe(&into->data, 2, (int64_t[]){of->batch, of->c_in}, MATRIX) &&
-        describe(&into->weights, 2, (int64_t[]){of->c_in, of->c_out}, tag_of(of)) &&
-        describe(&into->result, 2, (int64_t[]){of->batch, of->c_out}, MATRIX) &&
-        dnnl_matmul_primitive_desc_create(
-            &planned, engine, into->data, into->weights, 0, into->result, attributes))
-      return 0;
-    return planned;
-  }
+  int is_planned =
+      describe(&into->data, 2, (int64_t[]){of->batch, of->c_in}, MATRIX) &&
+      describe(&into->weights, 2, (int64_t[]){of->c_in, of->c_out}, tag_of(of)) &&
+      describe(&into->result, 2, (int64_t[]){of->batch, of->c_out}, MATRIX) &&
+      !dnnl_matmul_primitive_desc_create(
+          &planned, engine, into->data, into->weights, 0, into->result, attributes);
+  return is_planned ? planned : 0;
+}
+
+static handle plan_window(const part *of, call *into) {
+  handle planned = 0;
   int64_t data[] = {of->batch, of->c_in, of->height, of->width};
   int64_t weights[] = {of->c_out, of->c_in, of->window[0], of->window[1]};
   int64_t result[] = {of->batch, of->c_out, of->rows, of->columns};
   int64_t skipped[] = {of->dilation[0] - 1, of->dilation[1] - 1};
-  if (describe(&into->data, 4, data, NHWC) &&
+  int is_planned =
+      describe(&into->data, 4, data, NHWC) &&
       describe(&into->weights, 4, weights, tag_of(of)) &&
       describe(&into->result, 4, result, NHWC) &&
-      dnnl_convolution_forward_primitive_desc_create(
+      !dnnl_convolution_forward_primitive_desc_create(
           &planned, engine, INFERENCE, DIRECT, into->data, into->weights, 0, into->result,
-          of->strides, skipped, of->before, of->after, attributes))
-    return 0;
-  return planned;
+          of->strides, skipped, of->before, of->after, attributes);
+  return is_planned ? planned : 0;
+}
+
+/* Describe the primitive of a part; returns 0 if oneDNN has none but its reference. */
+static handle plan(const part *of, call *into) {
+  handle planned = of->is_product ? plan_product(of, into) : plan_window(of, into);
+  const char *name = "";
+  if (planned && !dnnl_primitive_desc_query(planned, NAME_OF, 0, &name) && !strstr(name, "ref"))
+    return planned;
+  if (planned) dnnl_primitive_desc_destroy(planned);
+  return 0;
+}
+
+static void forget(call *made) {
+  handle kinds[] = {made->data, made->weights, made->result};
+  for (int i = 0; i < 3; i++)
+    if (kinds[i]) dnnl_memory_desc_destroy(kinds[i]);
+  free(made);
 }
 
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
@@ -127,38 +150,36 @@ static call *make_call(const part *of) {
     if (planned && !dnnl_primitive_create(&made->primitive, planned)) {
       made->scratch = dnnl_primitive_desc_query_md(planned, SCRATCH_OF, 0);
       made->n_scratch = dnnl_memory_desc_get_size(made->scratch);
+      made->next = atomic_load(&calls);
+      atomic_store(&calls, made);
+    } else {
+      /* Memory may be free again at the next call. */
+      if (planned) dnnl_primitive_desc_destroy(planned);
+      forget(made);
+      made = 0;
     }
-    made->next = atomic_load(&calls);
-    atomic_store(&calls, made);
   }
   pthread_mutex_unlock(&making);
   return made;
 }
 
-static _Thread_local handle stream;
-static _Thread_local void *scratch;
-static _Thread_local size_t n_scratch;
-
 static int execute(const call *made, const float *data, const float *weights, float *result) {
-  if (!made || !made->primitive) return 0;
-  if (!stream && dnnl_stream_create(&stream, engine, IN_ORDER)) return 0;
-  if (made->n_scratch > n_scratch) {
-    free(scratch);
-    n_scratch = (made->n_scratch + 63) / 64 * 64;
-    if (!(scratch = aligned_alloc(64, n_scratch))) {
-      n_scratch = 0;
-      return 0;
-    }
-  }
+  if (!made) return 0;
+  /* Kept for a thread, they would outlive the library that is linked with this. */
+  handle stream = 0;
+  void *scratch = made->n_scratch ? aligned_alloc(64, (made->n_scratch + 63) / 64 * 64) : 0;
+  int failed = dnnl_stream_create(&stream, engine, IN_ORDER) || (made->n_scratch && !scratch);
   argument arguments[] = {{DATA, 0}, {WEIGHTS, 0}, {RESULT, 0}, {SCRATCH, 0}};
   handle kinds[] = {made->data, made->weights, made->result, made->scratch};
   void *at[] = {(void *)data, (void *)weights, result, scratch};
-  int n = made->n_scratch ? 4 : 3, failed = 0;
-  for (int i = 0; i < n; i++)
-    failed |= dnnl_memory_create(&arguments[i].memory, kinds[i], engine, at[i]);
+  int n = scratch ? 4 : 3;
+  for (int i = 0; i < n && !failed; i++)
+    failed = dnnl_memory_create(&arguments[i].memory, kinds[i], engine, at[i]);
   if (!failed) failed = dnnl_primitive_execute(made->primitive, stream, n, arguments);
   for (int i = 0; i < n; i++)
     if (arguments[i].memory) dnnl_memory_destroy(arguments[i].memory);
+  if (stream) dnnl_stream_destroy(stream);
+  free(scratch);
   return !failed;
 }
 
@@ -228,16 +249,15 @@ void tuner_onednn_convolve(
 }
 
 /* Return the panel in which oneDNN wants the weights of a convolution; 0 if it wants none. */
-int32_t tuner_onednn_panel(WINDOW) {
+__attribute__((visibility("default"))) int32_t tuner_onednn_panel(WINDOW) {
   pthread_once(&once, prepare);
   if (!is_ready) return 0;
   int32_t found = 0;
   int n_threads = omp_get_max_threads();
   omp_set_num_threads(1);
   part of = window_part(NAMES, 0);
-  call any;
-  memset(&any, 0, sizeof(any));
-  handle planned = plan(&of, &any);
+  call *any = calloc(1, sizeof(*any));
+  handle planned = any ? plan(&of, any) : 0;
   handle wanted = planned ? dnnl_primitive_desc_query_md(planned, WEIGHTS_OF, 0) : 0;
   int64_t weights[] = {c_out, c_in, window_rows, window_columns};
   for (int i = 0; wanted && !found && i < PANELS; i++) {
@@ -246,10 +266,8 @@ int32_t tuner_onednn_panel(WINDOW) {
     if (dnnl_memory_desc_equal(tagged, wanted)) found = panels[i];
     dnnl_memory_desc_destroy(tagged);
   }
-  handle made[] = {any.data, any.weights, any.result};
-  for (int i = 0; i < 3; i++)
-    if (made[i]) dnnl_memory_desc_destroy(made[i]);
   if (planned) dnnl_primitive_desc_destroy(planned);
+  if (any) forget(any);
   omp_set_num_threads(n_threads);
   return found;
 }

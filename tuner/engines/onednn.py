@@ -5,20 +5,20 @@ the kernels; programs in C that load them find ``libdnnl.so.3`` as they find any
 """
 
 import ctypes
+import hashlib
 import platform
 import sys
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from tuner.engines.linker import compile_c, link_shared
-from tuner.errors import RequestError
+from tuner.engines.linker import compile_c, find_compiler, link_shared
+from tuner.errors import RequestError, WorkError, install_command
 
 #: Name among the libraries of a target.
 NAME = "onednn"
-#: Version of the source, which is part of the key of a library in the build cache.
-VERSION = 1
 _SOURCE = Path(__file__).with_suffix(".c")
 _OBJECT = "onednn.o"
 # The package of a build for CPUs alone, and the file that libraries name.
@@ -52,18 +52,16 @@ def load() -> str:
         RequestError: If it is not installed, or is a build that kernels cannot call.
     """
     try:
-        library = ctypes.CDLL(str(_path()), ctypes.RTLD_GLOBAL)
+        library = ctypes.CDLL(str(_path()))
     except OSError as error:
-        raise RequestError(
-            f"oneDNN is not installed ({error}): pip install 'subgraph-tuner[onednn]'"
-        ) from error
+        raise RequestError(f"oneDNN is not installed ({error}): {install_command(NAME)}") from error
     library.dnnl_version.restype = ctypes.POINTER(_Version)
     version = library.dnnl_version().contents
     text = f"{version.major}.{version.minor}.{version.patch}"
     if version.major != _MAJOR or version.cpu_runtime not in _RUNTIMES:
         raise RequestError(
-            f"this oneDNN ({text}) has threads of its own, or is not version {_MAJOR}: install "
-            "the one of 'subgraph-tuner[onednn]'"
+            f"this oneDNN ({text}) has threads of its own, or is not version {_MAJOR}; for one "
+            f"that kernels can call: {install_command(NAME)}"
         )
     return text
 
@@ -71,7 +69,7 @@ def load() -> str:
 def check(version: str) -> None:
     """Load oneDNN for a library that was built with a version of it.
 
-    Another version may refuse the layout in which the weights were packed.
+    Another version may be slow or refuse with the layout in which the weights were packed.
 
     Raises:
         RequestError: If it is not installed, or of another version.
@@ -88,9 +86,26 @@ def problem() -> str:
     """Return why kernels cannot call oneDNN here; empty if they can."""
     try:
         load()
-    except RequestError as error:
+        find_compiler()
+    except (RequestError, WorkError) as error:
         return str(error)
     return ""
+
+
+def file_facts() -> list[Any] | None:
+    """Return path, size and time of change of the installed oneDNN; None without one."""
+    path = _path()
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return [str(path), facts.st_size, facts.st_mtime_ns]
+
+
+@lru_cache(maxsize=1)
+def version_of_calls() -> str:
+    """Return the version of the calls, which is part of the keys of what contains them."""
+    return hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:12]
 
 
 def _path() -> Path:

@@ -6,6 +6,7 @@ import pytest
 
 from tuner.build_cache.cache import Cache
 from tuner.devices import target_cache
+from tuner.engines import onednn
 from tuner.engines.base import TargetInfo
 from tuner.engines.environments import Interpreter
 
@@ -48,6 +49,20 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(target_cache, "_MODULES", (folder.name,))
     return folder
+
+
+def test_an_installed_library_changes_a_description(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library that was missing for one command is there for the next, once installed."""
+    worker = CountingWorker()
+    monkeypatch.setattr(onednn, "file_facts", lambda: None)
+    target_cache.describe(cache, ENGINE, "llvm+onednn", worker)
+    monkeypatch.setattr(onednn, "file_facts", lambda: ["libdnnl.so.3", 1, 2])
+
+    target_cache.describe(cache, ENGINE, "llvm+onednn", worker)
+
+    assert worker.n_calls == 2
 
 
 def test_worker_is_called_once(cache: Cache) -> None:

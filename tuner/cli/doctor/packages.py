@@ -44,6 +44,7 @@ PACKAGES = (
     Package("onnxruntime", ">=1.23", "onnxruntime", "compares in tuner bench", "onnxruntime-gpu"),
     Package("openvino", ">=2025.1", "openvino", "compares in tuner bench"),
     Package("torch", ">=2.8", "torch", "reads .pt2 models"),
+    Package("onednn-cpu-gomp", "==2023.2.*", "onednn", "competes in targets such as llvm+onednn"),
     Package("psycopg", ">=3.2", "postgresql", "connects to PostgreSQL"),
     Package("cuda-bindings", ">=13.0,<14", "cuda", "compiles for NVIDIA GPUs"),
     Package("nvidia-ml-py", ">=13", "cuda", "lists NVIDIA GPUs and reads their clocks"),

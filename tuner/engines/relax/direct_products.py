@@ -28,14 +28,14 @@ from tuner.engines.relax.vector_loops import vector_sizes
 
 # Numbers of the longest row of a tile, and vectors of the smallest tile.
 _MAX_WIDTH, _MIN_SUMS = 96, 8
-# Rows whose addresses fit the other registers, and loads a cycle where each is part of a product.
+# Rows whose addresses fit the other registers, and loads a cycle, of vectors and of numbers.
 _MAX_ROWS, _LOADS_PER_CYCLE = 16, 1.15
 # Cycles of the load of a vector of weights from the second cache, with a panel of at most these
 # bytes that at least a number of tiles use.
 _NEAR_CYCLES, _PANEL_BYTES, _MIN_USES = 2.0, 3 * 2**17, 8
 # Time of a tile of parts of several rows that a window slides over, over that of whole rows or of a
 # part of one: more of its reads test for padding.
-_BLOCK = 1.4
+_BLOCK_COST = 1.4
 # Most rows of a tile of which the last is smaller.
 _MAX_UNEVEN_ROWS = 9
 # Cost of tiles of which the last is smaller, over that of tiles that divide the rows, at most.
@@ -114,7 +114,7 @@ def direct_tiles(
         far_cycles = _NEAR_CYCLES if is_near else FAR_CYCLES
         cycles = n_tiles * cycles_of(tile, operands, registers, _LOADS_PER_CYCLE, far_cycles)
         is_block = has_window and math.prod(tile[:-2]) > 1 and tile[-2] < rows[-1]
-        shape = _BLOCK if is_block else 1.0
+        shape = _BLOCK_COST if is_block else 1.0
         return cycles * shape * imbalance(extents, tile, n_cores)
 
     limit = _MAX_UNEVEN * min(map(cost, even), default=math.inf)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import tvm
 from tvm.target import Target, codegen
 
+from tuner.engines import onednn
 from tuner.engines.base import TargetInfo
 from tuner.engines.linker import find_linker
 from tuner.engines.relax import devices, targets
@@ -26,6 +27,8 @@ def describe_target(spec: str, remote: "RemoteDevice") -> TargetInfo:
     """
     detect = {"llvm": _detect_cpu, "cuda": _detect_gpu}.get(spec.strip())
     info = targets.describe_target(detect(remote.session) if detect else spec)
+    if onednn.NAME in json.loads(info.spec).get("libs", ()):
+        raise TargetError("kernels on remote devices cannot call oneDNN: leave it out")
     return replace(info, device=_device(info, remote), problem=_problem(info, remote))
 
 

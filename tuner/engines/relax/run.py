@@ -134,7 +134,7 @@ def load_kernel(artifact: str, target: str, run_device: RunDevice = LOCAL) -> Ke
     folder = Path(artifact)
     description = json.loads((folder / artifacts.DESCRIPTION).read_text())
     device = run_device.device(target)
-    if onednn.is_call(description["variant"]):
+    if onednn.is_call(description.get("variant", "")):
         onednn.load()
     module = run_device.load(folder / artifacts.LIBRARY)
     arguments = [(tuple(each["shape"]), each["dtype"]) for each in description["arguments"]]
@@ -148,7 +148,7 @@ def load_kernel(artifact: str, target: str, run_device: RunDevice = LOCAL) -> Ke
         packed=description["packed"],
         target=target,
         run_device=run_device,
-        is_loose=bool(description["is_loose"]),
+        is_loose=bool(description.get("is_loose")),
         is_step=bool(description.get("is_step")),
     )
 

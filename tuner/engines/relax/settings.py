@@ -7,4 +7,4 @@ PASS_CONFIG = {"tirx.disable_assert": True}
 # vector_functions.py, nested_calls.py, spread_loads.py, traces.py, packed_layouts.py, prefetch.py,
 # build.py, dot_intrinsic.py, a variant or the schedules by rule changes what is compiled from the
 # same trace, or without one: it is part of the key of cached objects.
-COMPILER = {"objects": 23, "pass_config": PASS_CONFIG}
+COMPILER = {"objects": 24, "pass_config": PASS_CONFIG}

@@ -186,7 +186,7 @@ def _plain(value: Any) -> Any:
 def _compiler(target: Target, kind: str) -> dict[str, Any]:
     common = {**COMPILER, "tvm_ffi": tvm_ffi.__version__, "linker": linker_version()}
     if catalogue.calls_onednn(target):
-        common["onednn_calls"] = onednn.VERSION
+        common["onednn_calls"] = onednn.version_of_calls()
     return {**common, **cuda.describe_compiler()} if kind == "cuda" else common
 
 

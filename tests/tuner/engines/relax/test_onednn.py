@@ -1,5 +1,6 @@
 """Products and convolutions by oneDNN: which workloads have them, and what they compute."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,17 +11,28 @@ from typing import Any, NamedTuple
 import onnx
 import pytest
 from onnx import helper
+from tvm.script import from_source
 
 from tests.tuner.engines.relax.conftest import Save, draw
 from tests.tuner.engines.relax.networks import build_untuned
 from tests.tuner.networks.models import difference, model, run
 from tuner.engines import onednn
 from tuner.engines.base import BuildRequest, ExtractedTask, ReferenceRequest, TargetInfo
-from tuner.engines.relax import loading, reference, traces, variant_search, worker, workloads
+from tuner.engines.relax import (
+    ir_checks,
+    loading,
+    reference,
+    traces,
+    variant_search,
+    worker,
+    workloads,
+)
 from tuner.engines.relax.run import load_kernel
 from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.variants import products
+from tuner.engines.relax.variants.onednn import Onednn
 from tuner.engines.verification import checks
-from tuner.errors import RequestError, WorkError
+from tuner.errors import RequestError, WorkError, install_command
 from tuner.library import manifest
 from tuner.networks.worker import load_model
 
@@ -72,6 +84,8 @@ CASES = {
     "images": Case((3, 16, 7, 8), (32, 16, 3, 3), BOTH, {**SAME, "strides": [2, 1]}, RELU),
     "pointwise": Case((1, 32, 7, 7), (64, 32, 1, 1), BOTH, {}, RELU),
     "narrow": Case((1, 32, 8, 8), (16, 32, 1, 1), {"rows"}),
+    "padded below": Case((1, 32, 8, 8), (32, 32, 1, 1), BOTH, {"pads": [0, 0, 1, 1]}),
+    "odd terms": Case((50, 100), (100, 192), set()),
     "skipping": Case((1, 32, 8, 8), (32, 32, 1, 1), BOTH, {"strides": [2, 2]}),
     "one row": Case((1, 64), (64, 128), {"channels"}, {}, RELU),
     "matrix": Case((50, 96), (96, 96), BOTH, {}, RELU),
@@ -79,6 +93,9 @@ CASES = {
     "grouped": Case((1, 32, 8, 8), (32, 8, 3, 3), set(), {**SAME, "group": 4}, RELU),
     "odd": Case((1, 20, 8, 8), (20, 20, 3, 3), set(), SAME),
 }
+
+
+LARGE = Case((1, 64, 28, 28), (64, 64, 3, 3), BOTH, SAME)
 
 
 def task_of(save: Save, target: TargetInfo, case: Case) -> ExtractedTask:
@@ -117,6 +134,10 @@ def test_variants_agree_with_the_definition(
     assert {each.split("-")[1] for each in calls} == case.splits
     for trace in calls.values():
         kernel, paths = built(task, trace, calling, tmp_path)
+        scheduled = traces.schedule_module(
+            workloads.load(task.ir), trace, make_target(calling.spec)
+        )
+        assert ir_checks.n_parallel(scheduled["main"]) > 1
         verdict = checks.check(kernel, paths)
         assert not verdict.error_kind, verdict.error_text
         # No looser than for the definition.
@@ -152,6 +173,85 @@ def test_a_kernel_names_onednn(save: Save, calling: TargetInfo, tmp_path: Path) 
     )
 
     assert "libdnnl.so.3" in done.stderr
+
+
+def test_each_part_runs_on_the_thread_that_calls(
+    save: Save, calling: TargetInfo, tmp_path: Path
+) -> None:
+    """No thread of OpenMP is started, whatever its environment says."""
+    task = task_of(save, calling, LARGE)
+    trace = next(iter(calls_of(task, calling).values()))
+    made = worker.build(BuildRequest(task.ir, calling.spec, trace, str(tmp_path / "kernel")))
+    script = """
+import sys
+from pathlib import Path
+from tuner.engines.relax.run import load_kernel
+from tuner.engines.verification import input_sets
+
+def threads():
+    return {task.name for task in Path("/proc/self/task").iterdir()}
+
+kernel = load_kernel(*sys.argv[1:])
+kernel.bind(input_sets.draw(input_sets.harmless(kernel.inputs)))
+before = threads()
+kernel.call()
+print(len(threads() - before))
+"""
+
+    done = subprocess.run(
+        [sys.executable, "-c", script, made.artifact, calling.spec],
+        env={**os.environ, "OMP_NUM_THREADS": "8", "TVM_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.strip() == "0"
+
+
+def test_a_layout_that_onednn_has_no_kernel_for_is_refused(
+    save: Save, calling: TargetInfo, tmp_path: Path
+) -> None:
+    """Its reference would take thousands of times as long."""
+    task = task_of(save, calling, LARGE)
+    (panel,) = {int(name.split("-")[-1]) for name in calls_of(task, calling) if "rows" in name}
+    other = Onednn("rows", 2, 32 if panel == 64 else 64)
+    program = other.rewrite(workloads.load(task.ir))
+    assert program is not None
+    schedule = other.schedule(program, make_target(calling.spec), 0)
+
+    kernel, paths = built(task, traces.dump(schedule.trace, other.name), calling, tmp_path)
+
+    assert checks.check(kernel, paths).error_kind == "wrong_result"
+
+
+def test_padding_with_other_than_zeros_is_no_padding() -> None:
+    """A mask, another fill, or a smaller bound is not what oneDNN pads."""
+    text = """
+# from tvm.script import ir as I
+# from tvm.script import tirx as T
+
+@I.ir_module
+class Module:
+    @T.prim_func(s_tir=True)
+    def main(v0: T.Buffer((1, 4, 4, 16), "float32"), v1: T.Buffer((1, 6, 6, 16), "float32")):
+        for i, j, k, l in T.grid(1, 6, 6, 16):
+            with T.sblock("pad"):
+                n, y, x, c = T.axis.remap("SSSS", [i, j, k, l])
+                v1[n, y, x, c] = T.if_then_else(
+                    1 <= y and y < {end} and 1 <= x and x < 5,
+                    v0[n, y - 1, x - 1, c], T.float32({fill})
+                )
+"""
+
+    def padding(end: int, fill: float) -> Any:
+        module = from_source(text.replace("{end}", str(end)).replace("{fill}", str(fill)))
+        block = module["main"].body.block.body
+        return products.padding_of(products.block_of(block))
+
+    assert padding(5, 0.0)[1] == (1, 1)
+    assert padding(4, 0.0) is None
+    assert padding(5, -1.0) is None
 
 
 def test_other_targets_do_not_call_it(
@@ -214,4 +314,4 @@ def test_without_it_the_target_says_what_to_install(
     monkeypatch.setattr(onednn, "_path", lambda: tmp_path / "libmissing.so")
     onednn.load.cache_clear()
     described = worker.describe_target("llvm+onednn")
-    assert "pip install 'subgraph-tuner[onednn]'" in described.problem
+    assert install_command("onednn") in described.problem

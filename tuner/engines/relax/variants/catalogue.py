@@ -25,8 +25,13 @@ def fitting(module: tvm.IRModule) -> dict[str, tvm.IRModule]:
 
 
 def fitting_calls(module: tvm.IRModule, target: Target) -> dict[str, tvm.IRModule]:
-    """Return the programs by name that call the libraries of a target for a workload."""
-    if not calls_onednn(target) or step_loops.is_serial(module) or _truncates(module):
+    """Return the programs by name that call the libraries of a target for a workload.
+
+    None where a library is missing: the panels that it asks for would be unknown.
+    """
+    if not calls_onednn(target) or onednn.problem():
+        return {}
+    if step_loops.is_serial(module) or _truncates(module):
         return {}
     n_cores = int(target.attrs.get("num-cores", 1))
     programs = ((each.name, each.rewrite(module)) for each in variants_for(module, n_cores))
@@ -35,7 +40,9 @@ def fitting_calls(module: tvm.IRModule, target: Target) -> dict[str, tvm.IRModul
 
 def calls_onednn(target: Target) -> bool:
     """Return whether the kernels of a target may call oneDNN."""
-    return onednn.NAME in map(str, target.attrs.get("libs", ()))
+    machine = str(target.attrs.get("mtriple", "x86_64")).partition("-")[0]
+    is_supported = str(target.kind.name) == "llvm" and machine == "x86_64"
+    return is_supported and onednn.NAME in map(str, target.attrs.get("libs", ()))
 
 
 def named(name: str) -> Variant:

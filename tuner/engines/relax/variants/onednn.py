@@ -34,12 +34,17 @@ from tuner.engines.relax.variants.nests import (
 )
 from tuner.engines.relax.variants.products import Product, Window
 
-_NAME = re.compile(r"onednn-(rows|channels)-([1-9]\d*)-(16|32|48|64)")
+_NAME = re.compile(r"onednn-(rows|channels)-([1-9]\d{0,5})-(16|32|48|64)")
 _PANELS = (64, 48, 32, 16)
+# oneDNN pads the terms of a product to a multiple of it.
+_TERMS = 16
 # Bytes of weights that stay in a private cache while the parts of a core follow each other, and of
 # sums that do until what follows them is computed.
 _KEPT_WEIGHTS, _KEPT_SUMS = 2**18, 2**18
 _ELEMENT_BYTES = 4
+
+# Names of blocks.
+_CALL, _SUMS = "onednn_call", "onednn_sums"
 
 Split = Literal["rows", "channels"]
 
@@ -83,9 +88,11 @@ class Onednn:
         if product is None or not _fits(product, self):
             return None
         try:
-            return _inline(_Rewriting(product, self).module())
-        except ScheduleError:  # what follows it is not elementwise
+            program = _inline(_Rewriting(product, self).module())
+            self._apply(Schedule(program), 1)
+        except (ScheduleError, ValueError):  # what follows it is not elementwise
             return None
+        return program
 
     def flop(self, module: tvm.IRModule) -> float:
         """See :class:`base.Variant`."""
@@ -103,7 +110,11 @@ class Onednn:
     def schedule(self, program: tvm.IRModule, target: Target, _choice: int) -> Schedule:
         """See :class:`base.Variant`."""
         schedule = Schedule(program)
-        call = schedule.get_sblock("call")
+        self._apply(schedule, registers_of(target).lanes)
+        return schedule
+
+    def _apply(self, schedule: Schedule, lanes: int) -> None:
+        call = schedule.get_sblock(_CALL)
         last = schedule.get_output_blocks(schedule.get_sblock("root"))[0]
         loops = schedule.get_loops(last)
         extents = [int(schedule.get(loop).extent) for loop in loops]
@@ -113,10 +124,8 @@ class Onednn:
         schedule.reorder(parts, *loops[:at], within, *loops[at + 1 :])
         schedule.compute_at(call, parts)
         schedule.parallel(parts)
-        lanes = registers_of(target).lanes
         _, vector = schedule.split(schedule.get_loops(last)[-1], [None, lanes])
         schedule.vectorize(vector)
-        return schedule
 
 
 def variants_for(module: tvm.IRModule, n_cores: int) -> Iterator[Onednn]:
@@ -142,14 +151,13 @@ def _n_parts(product: Product, split: Split, n_cores: int) -> int:
     most = extent // unit
     if most < n_cores:
         return 0
+    if split == "channels":
+        fitting = (n for n in range(n_cores, most + 1, n_cores) if extent % (n * unit) == 0)
+        return next(fitting, 0)
     n_bytes = math.prod(shape) * _ELEMENT_BYTES
     n_small = -(-n_bytes // _KEPT_SUMS) if product.weight_bytes <= _KEPT_WEIGHTS else 1
-    rounds = max(min(-(-n_small // n_cores), most // n_cores), 1)
-    if split == "rows":
-        size = -(-extent // (rounds * n_cores))
-        return -(-extent // size)
-    fitting = (n for n in range(n_cores, most + 1, n_cores) if extent % (n * unit) == 0)
-    return next(fitting, 0)
+    n_rounds = max(min(-(-n_small // n_cores), most // n_cores), 1)
+    return -(-extent // -(-extent // (n_rounds * n_cores)))
 
 
 def _panel(product: Product, split: Split, n_parts: int) -> int:
@@ -164,6 +172,8 @@ def _panel(product: Product, split: Split, n_parts: int) -> int:
 
 def _fits(product: Product, variant: Onednn) -> bool:
     shape = product.shape
+    if product.is_matrix and math.prod(product.reduced) % _TERMS:
+        return False
     if variant.split == "channels":
         return shape[-1] % (variant.n_parts * variant.panel) == 0
     at = _first_dimension(shape)
@@ -195,7 +205,7 @@ def _inline(program: tvm.IRModule) -> tvm.IRModule:
     schedule = Schedule(program)
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     names = [str(schedule.get(block).name_hint) for block in blocks]
-    for block in blocks[names.index("sums") : -1]:
+    for block in blocks[names.index(_SUMS) : -1]:
         schedule.compute_inline(block)
     return schedule.mod
 
@@ -249,7 +259,7 @@ class _Rewriting:
                 [element(self._weight, into)],
             )
 
-        return nest("pack_weight", shape_of(self._weight), body, annotations={PACKS: True})
+        return nest("onednn_weight", shape_of(self._weight), body, annotations={PACKS: True})
 
     def _call(self) -> Any:
         sizes = shape_of(self._sums)[1:]
@@ -264,7 +274,7 @@ class _Rewriting:
             written = region(self._sums, [(part, 1), *ranges])
             return Body(Evaluate(self._arguments(part)), whole, [written])
 
-        return nest("call", [self._by.n_parts, *(1 for _ in sizes)], body)
+        return nest(_CALL, [self._by.n_parts, *(1 for _ in sizes)], body)
 
     def _arguments(self, part: Var) -> Any:
         """Return the call of a part."""
@@ -319,7 +329,7 @@ class _Rewriting:
                 [element(self._of.output, at)],
             )
 
-        return nest("sums", self._of.shape, body)
+        return nest(_SUMS, self._of.shape, body)
 
     @property
     def _is_by_channels(self) -> bool:

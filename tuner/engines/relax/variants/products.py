@@ -77,7 +77,7 @@ class Product(NamedTuple):
     @property
     def is_matrix(self) -> bool:
         """True for a product of matrices, as a window of one element is one."""
-        return self.window in (None, Window((1, 1)))
+        return self.window in (None, Window((1, 1))) and self.padding is None
 
     @property
     def n_divisible(self) -> int:
@@ -96,7 +96,7 @@ class Product(NamedTuple):
 
     @classmethod
     def _match(cls, function: PrimFunc, position: int, statement: Any) -> Self | None:
-        block = _block_of(statement)
+        block = block_of(statement)
         operands = _operands(block)
         if operands is None:
             return None
@@ -106,20 +106,25 @@ class Product(NamedTuple):
         indices = {str(axis.var.ty.dtype) for axis in block.iter_vars}
         reduced = [axis for axis in block.iter_vars if int(axis.iter_type) == _REDUCTION]
         summed = [axis.var for axis in reduced]
+        sizes = tuple(int(axis.dom.extent) for axis in reduced)
         order = tuple(position_of(each, [*summed, written[-1]]) for each in weight.indices)
+        ends = [*sizes, shape_of(output)[-1]]
         is_product = (
             dtypes == {DTYPE}
             and indices == {INDEX}
             and is_constant(function, weight.source)
             and sorted(order) == list(range(len(summed) + 1))
+            and shape_of(weight.source) == [ends[role] for role in order]
+            and math.prod(int(axis.dom.extent) for axis in block.iter_vars)
+            == math.prod(shape_of(output)) * math.prod(sizes)
         )
         if not is_product:
             return None
-        sizes = tuple(int(axis.dom.extent) for axis in reduced)
         product = cls(function, position, data.source, weight.source, order, sizes, output)
         read = list(data.indices)
         if _same(read, [*written[:-1], *summed]):
-            return product if _is_input(function, data.source) else None
+            is_whole = shape_of(data.source) == [*shape_of(output)[:-1], *sizes]
+            return product if is_whole and _is_input(function, data.source) else None
         return product._with_window(read, written, summed)
 
     def _with_window(
@@ -136,40 +141,87 @@ class Product(NamedTuple):
             return None
         size = self.reduced[0], self.reduced[1]
         window = Window(size, (rows[0], columns[0]), (rows[1], columns[1]))
+        batch, height, width, channels = shape_of(self.data)
+        inside = all(
+            (extent - 1) * stride + (taps - 1) * dilation < end
+            for extent, taps, stride, dilation, end in zip(
+                self.shape[1:3], size, window.strides, window.dilation, (height, width), strict=True
+            )
+        )
+        if not inside or (batch, channels) != (self.shape[0], self.reduced[2]):
+            return None
         if _is_input(self.function, self.data):
             return self._replace(window=window)
         return self._without_padding(window)
 
     def _without_padding(self, window: Window) -> Self | None:
         """Return the convolution of the data before they were padded with zeros."""
-        for number, statement in enumerate(statements_of(self.function)):
-            block = _block_of(statement)
-            store = getattr(block, "body", None)
-            if not isinstance(store, BufferStore) or not store.buffer.same_as(self.data):
-                continue
-            value = store.value
-            if isinstance(value, Call) and str(value.op.name).endswith("if_then_else"):
-                if float(getattr(value.args[2], "value", 1.0)) != 0.0:
-                    return None
-                value = value.args[1]
-            if not hasattr(value, "indices") or len(value.indices) != 4:
-                return None
-            shifts = [_shift(*pair) for pair in zip(value.indices, store.indices, strict=True)]
-            top, left = shifts[1], shifts[2]
-            if top is None or left is None or min(top, left) < 0 or any(shifts[::3]):
-                return None
-            if None in shifts or not _is_input(self.function, value.source):
-                return None
-            return self._replace(
-                data=value.source,
-                window=window._replace(before=(top, left)),
-                padding=number,
-                padded=self.data,
-            )
+        statements = statements_of(self.function)
+        blocks = [block_of(statement) for statement in statements]
+        writers = [n for n, block in enumerate(blocks) if _touches(block.writes, self.data)]
+        readers = [n for n, block in enumerate(blocks) if _touches(block.reads, self.data)]
+        if len(writers) != 1 or readers != [self.position]:
+            return None
+        padding = padding_of(blocks[writers[0]])
+        if padding is None or not _is_input(self.function, padding[0]):
+            return None
+        data, before = padding
+        return self._replace(
+            data=data, window=window._replace(before=before), padding=writers[0], padded=self.data
+        )
+
+
+def padding_of(block: Any) -> tuple[Buffer, Pair] | None:
+    """Return the data that a block pads with zeros, and the rows and columns before them."""
+    store = block.body
+    if not isinstance(store, BufferStore):
         return None
+    value = store.value
+    bounds: dict[int, Pair] | None = {}
+    if isinstance(value, Call) and str(value.op.name).endswith("if_then_else"):
+        condition, value, other = value.args
+        bounds = _bounds(condition, list(store.indices))
+        if float(getattr(other, "value", 1.0)) != 0.0:
+            return None
+    if bounds is None or not hasattr(value, "indices"):
+        return None
+    if len(value.indices) != len(store.indices):
+        return None
+    shifts = [_shift(*pair) for pair in zip(value.indices, store.indices, strict=True)]
+    sizes = zip(shape_of(value.source), shape_of(store.buffer), strict=True)
+    for axis, (shift, (inner, outer)) in enumerate(zip(shifts, sizes, strict=True)):
+        # A condition that holds everywhere may be left out.
+        if shift is None or bounds.get(axis, (0, outer)) != (shift, shift + inner):
+            return None
+    _, top, left, channel = (shift or 0 for shift in shifts)
+    return (value.source, (top, left)) if channel == shifts[0] == 0 else None
 
 
-def _block_of(statement: Any) -> Any:
+def _bounds(condition: Any, indices: Sequence[Any]) -> dict[int, Pair] | None:
+    """Return the range of each index in a conjunction of bounds; None if it is something else."""
+    bounds: dict[int, Pair] = {}
+    parts = [condition]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, tirx.And):
+            parts += [part.a, part.b]
+            continue
+        is_lower = isinstance(part, tirx.LE) and isinstance(part.a, tirx.IntImm)
+        is_upper = isinstance(part, tirx.LT) and isinstance(part.b, tirx.IntImm)
+        axis = position_of(part.b if is_lower else getattr(part, "a", part), indices)
+        if axis < 0 or not (is_lower or is_upper):
+            return None
+        low, high = bounds.get(axis, (0, 0))
+        bounds[axis] = (int(part.a.value), high) if is_lower else (low, int(part.b.value))
+    return bounds
+
+
+def _touches(regions: Sequence[Any], buffer: Buffer) -> bool:
+    return any(region.source.same_as(buffer) for region in regions)
+
+
+def block_of(statement: Any) -> Any:
+    """Return the block inside of loops; None if there is none."""
     while isinstance(statement, For):
         statement = statement.body
     return getattr(statement, "block", None)
@@ -177,14 +229,20 @@ def _block_of(statement: Any) -> Any:
 
 def _operands(block: Any) -> tuple[Any, Any] | None:
     """Return the factors that a block adds to its sums; None if it does not."""
-    store = getattr(block, "body", None)
+    store, start = getattr(block, "body", None), getattr(block, "init", None)
     value = getattr(store, "value", None)
     if not isinstance(store, BufferStore) or not isinstance(value, tirx.Add):
         return None
-    if not isinstance(value.b, tirx.Mul):
+    is_sum = (
+        isinstance(value.b, tirx.Mul)
+        and hasattr(value.a, "indices")
+        and value.a.source.same_as(store.buffer)
+        and _same(list(value.a.indices), list(store.indices))
+        and float(getattr(getattr(start, "value", None), "value", 1.0)) == 0.0
+    )
+    if not is_sum or not all(hasattr(each, "indices") for each in (value.b.a, value.b.b)):
         return None
-    factors = value.b.a, value.b.b
-    return factors if all(hasattr(each, "indices") for each in factors) else None
+    return value.b.a, value.b.b
 
 
 def _same(first: Sequence[Any], second: Sequence[Any]) -> bool:
