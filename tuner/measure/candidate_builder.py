@@ -45,7 +45,14 @@ class CandidateBuilder:
             DiskFull: If the disk is full.
         """
         async with self._setup.context.cpu_gate.shared():
-            return await asyncio.gather(*(self.build(task, trace) for trace in traces))
+            builds = [asyncio.ensure_future(self.build(task, trace)) for trace in traces]
+            try:
+                return await asyncio.gather(*builds)
+            except BaseException:
+                # The caller gets no names, and cannot remove what the others have built.
+                built = await asyncio.gather(*builds, return_exceptions=True)
+                self.discard(each for each in built if isinstance(each, str))
+                raise
 
     def discard(self, artifacts: Iterable[str]) -> None:
         """Remove artifacts; those that were removed before are ignored."""

@@ -1,6 +1,6 @@
 """Timing of verified candidates of one task in turns, to choose between them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tuner.devices.device import Device
 from tuner.engines.base import RunRequest, RunResult
@@ -56,7 +56,12 @@ class InterleavedTiming:
             self._built = [result_validation.failed("run_error", error)] * len(self._traces)
 
     async def time(
-        self, indices: Sequence[int], device: Device, *, n_turns: int
+        self,
+        indices: Sequence[int],
+        device: Device,
+        *,
+        n_turns: int,
+        on_begin: Callable[[], None] = lambda: None,
     ) -> list[RunResult]:
         """Time some of the traces in turns.
 
@@ -64,6 +69,7 @@ class InterleavedTiming:
             indices: Positions of the traces.
             device: Device that times them, once no round uses it.
             n_turns: Turns of each trace.
+            on_begin: Called once no round uses the device.
 
         Returns:
             A result for each index: all samples of its turns, or its error.
@@ -82,6 +88,7 @@ class InterleavedTiming:
         if artifacts:
             try:
                 async with device.exclusive(self._setup.context.cpu_gate, self._setup.target):
+                    on_begin()
                     with crash_counts.blame_on_device_loss(*raced):
                         timed = await self._time_artifacts(artifacts, device, n_turns)
             except DeviceLost:

@@ -15,8 +15,6 @@ from tuner.tuning.snapshot import JobSnapshot
 _MAX_SHARE = 0.2
 # Smallest share for which a final runs, if the search or earlier runs of the job used up the rest.
 _MIN_SHARE = 0.05
-# Share of the budget between two estimates, each of which reads the records of all tasks.
-_ESTIMATE_INTERVAL = 0.05
 
 
 class FinalTime:
@@ -29,7 +27,7 @@ class FinalTime:
     def __init__(self, sessions: sessionmaker[Session]) -> None:
         self._sessions = sessions
         self._expected_secs = 0.0
-        self._estimated_at = -math.inf
+        self._estimated_for: float | None = None
 
     def reserve_secs(self, budget: Budget, spent_secs: float, snapshot: JobSnapshot) -> float:
         """Return the seconds that must be left for another round to begin.
@@ -43,8 +41,9 @@ class FinalTime:
         """
         if budget.secs is None or spent_secs < (1.0 - _MAX_SHARE) * budget.secs:
             return 0.0
-        if spent_secs - self._estimated_at >= _ESTIMATE_INTERVAL * budget.secs:
-            self._estimated_at = spent_secs
+        # The estimate reads the records of all tasks, for a tenth of a second and longer.
+        if self._estimated_for != budget.secs:
+            self._estimated_for = budget.secs
             self._expected_secs = self._estimate(snapshot)
         return min(self._expected_secs, _MAX_SHARE * budget.secs)
 
@@ -68,7 +67,7 @@ class FinalTime:
     def _estimate(self, snapshot: JobSnapshot) -> float:
         """Estimate the seconds of a round and of the final after it.
 
-        A rival takes about as long as a trial of its task: the finals of 29 jobs took 0.1 to 1.8
+        A rival takes about as long as a trial of its task: the finals of 28 jobs took 0.1 to 1.8
         times as long as that, 0.7 in the median.
         """
         with self._sessions() as session:

@@ -13,6 +13,7 @@ longer fits is left out: a race that is not built by then, or a heat and those a
 import asyncio
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
@@ -37,9 +38,11 @@ _TURNS = (2, 3, 4)
 _MAX_RIVALS = 8
 _MAX_MINOR_RIVALS = 3
 _MINOR_SHARE = 0.02
-_MIN_SHARE = 0.002
+_MIN_TASK_SHARE = 0.002
 # Part of the time of a final after which no build begins; heats take about as long as builds.
 _BUILD_PART = 0.5
+# Part of a turn that depends little on the latency, roughly: a flush of the caches, some checks.
+_TURN_OVERHEAD_SECS = 0.005
 
 # Returns the clock factor for a time of the engine's clock kernel; None for None.
 ClockFactor = Callable[[float | None], float | None]
@@ -68,7 +71,7 @@ class Deadline:
         return self.elapsed_secs < _BUILD_PART * self._secs
 
     def fits(self, secs: float) -> bool:
-        """Return whether the seconds are left."""
+        """Return whether work of this duration ends in time."""
         return self.elapsed_secs + secs <= self._secs
 
 
@@ -95,14 +98,26 @@ class Race:
     clock_secs: list[float] = field(default_factory=list)
     secs_per_turn: float | None = None
 
-    async def run_heat(self, device: Device, n_turns: int) -> None:
+    @property
+    def relative_cost(self) -> float:
+        """Duration of a turn relative to those of other races, by the latencies of the rivals."""
+        return _TURN_OVERHEAD_SECS + fmean(bests.latency_of(record) for record in self.rivals)
+
+    async def run_heat(
+        self, device: Device, n_turns: int, on_begin: Callable[[], None] = lambda: None
+    ) -> None:
         """Time the rivals that are left; those that fail drop out.
+
+        Args:
+            device: Device that times them.
+            n_turns: Turns of each rival.
+            on_begin: Called once the device is free.
 
         Raises:
             DiskFull: If the disk is full.
             DeviceLost: If the device was lost.
         """
-        results = await self.timing.time(self.running, device, n_turns=n_turns)
+        results = await self.timing.time(self.running, device, n_turns=n_turns, on_begin=on_begin)
         for index, result in zip(self.running, results, strict=True):
             self.samples[index].extend(result.run_secs or ())
             if result.clock_secs is not None:
@@ -177,7 +192,7 @@ def find_races(
 
 def rivals_of(session: Session, row: TaskRow) -> list[MeasureRecord]:
     """Return the records of a task that race; none if the task hardly matters."""
-    if row.share < _MIN_SHARE:
+    if row.share < _MIN_TASK_SHARE:
         return []
     limit = _MAX_MINOR_RIVALS if row.share < _MINOR_SHARE else _MAX_RIVALS
     return contenders(session, row.task_id, limit)
@@ -240,25 +255,32 @@ class Final:
                 race.store(session, factor)
 
     async def _build(self) -> list[Race]:
-        """Build races side by side, before any is timed; returns those built in time."""
+        """Build races, before any is timed; returns those built in time.
+
+        As many are under way as keep all builders busy: what has begun cannot be left out.
+        """
         built: list[int] = []
-        waiting = iter(range(len(self._races)))
+        waiting = deque(range(len(self._races)))
 
         async def build_next() -> None:
-            for index in waiting:
-                if index and not self._deadline.may_build():
-                    return
-                await self._races[index].timing.build()
+            while waiting and (waiting[0] == 0 or self._deadline.may_build()):
+                index = waiting.popleft()
+                try:
+                    await self._races[index].timing.build()
+                except BaseException:
+                    waiting.clear()
+                    raise
                 built.append(index)
 
-        n_builders = max((race.timing.n_builders for race in self._races), default=1) or 1
-        builds = [asyncio.ensure_future(build_next()) for _ in range(n_builders)]
-        try:
-            await asyncio.gather(*builds)
-        finally:
-            for build in builds:
-                build.cancel()
-            await asyncio.gather(*builds, return_exceptions=True)
+        n_builders = max((race.timing.n_builders for race in self._races), default=1)
+        n_at_once = max(math.ceil(n_builders / _MAX_RIVALS), min(n_builders, 2), 1)
+        # All end before an error is raised, so that what they have built can be removed.
+        ends = await asyncio.gather(
+            *(build_next() for _ in range(n_at_once)), return_exceptions=True
+        )
+        for error in ends:
+            if error is not None:
+                raise error
         return [self._races[index] for index in sorted(built)]
 
     async def _run_heat(self, race: Race, n_turns: int) -> bool:
@@ -273,16 +295,26 @@ class Final:
             self._timed.append(race)
         self._on_heat(race)
         started = self._deadline.elapsed_secs
-        await race.run_heat(self._device, n_turns)
+
+        def begin() -> None:
+            nonlocal started
+            started = self._deadline.elapsed_secs
+
+        # Rounds of other jobs may have the device first, which the turns are not charged for.
+        await race.run_heat(self._device, n_turns, begin)
         race.secs_per_turn = (self._deadline.elapsed_secs - started) / n_runs
         return True
 
     def _secs_per_turn(self, race: Race) -> float:
-        """Return the duration of a turn, before the first heat of a race as of those before it."""
+        """Return the duration of a turn, before the first heat of a race by those of others."""
         if race.secs_per_turn is not None:
             return race.secs_per_turn
-        known = [each.secs_per_turn for each in self._races if each.secs_per_turn is not None]
-        return fmean(known) if known else 0.0
+        known = [
+            each.secs_per_turn / each.relative_cost
+            for each in self._races
+            if each.secs_per_turn is not None
+        ]
+        return fmean(known) * race.relative_cost if known else 0.0
 
 
 def _race(setup: MeasureSetup, task: TaskUnderTest, rivals: Sequence[MeasureRecord]) -> Race:

@@ -369,7 +369,10 @@ class TuningSession:
         finals.check_any_measured(sessions, snapshot.rows)
         races = finals.find_races(sessions, self._round_runner.measure_setup, snapshot.rows)
 
-        def publish(race: finals.Race) -> None:
+        def on_heat(race: finals.Race) -> None:
+            # A run that is killed in its final has spent the time before.
+            with sessions.begin() as session:
+                jobs.add_spent_secs(session, self.job_id, self._timer.take())
             self._publish_if_due(
                 "confirming the winners",
                 race.task.task_id,
@@ -379,7 +382,7 @@ class TuningSession:
         deadline = self._final_time.deadline(
             self._limits.budget, self._timer.secs, self._context.now
         )
-        final = finals.Final(races, device, deadline, publish)
+        final = finals.Final(races, device, deadline, on_heat)
         await final.run()
         final.store(sessions, partial(self._context.clock_factor, self.target_id))
 

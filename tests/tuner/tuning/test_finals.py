@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -27,10 +28,15 @@ def heats(monkeypatch: pytest.MonkeyPatch) -> list[Heat]:
     time = InterleavedTiming.time
 
     async def spy(
-        timing: InterleavedTiming, indices: Sequence[int], device: Device, *, n_turns: int
+        timing: InterleavedTiming,
+        indices: Sequence[int],
+        device: Device,
+        *,
+        n_turns: int,
+        **options: Any,
     ) -> list[RunResult]:
         ran.append((timing._task.task_id, tuple(indices), n_turns))
-        return await time(timing, indices, device, n_turns=n_turns)
+        return await time(timing, indices, device, n_turns=n_turns, **options)
 
     monkeypatch.setattr(InterleavedTiming, "time", spy)
     return ran
@@ -114,7 +120,12 @@ def test_the_scheduler_counts_from_the_confirmed_latency(
     prepared = workshop.prepare()
 
     async def slower(
-        _timing: InterleavedTiming, indices: Sequence[int], _device: Device, *, n_turns: int
+        _timing: InterleavedTiming,
+        indices: Sequence[int],
+        _device: Device,
+        *,
+        n_turns: int,
+        **_options: Any,
     ) -> list[RunResult]:
         return [RunResult((5e-3,) * n_turns) for _ in indices]
 
@@ -132,7 +143,12 @@ def test_a_race_that_cannot_run_leaves_the_records_as_they_are(
     """Its rivals fail, and the first samples decide."""
 
     async def broken(
-        _timing: InterleavedTiming, indices: Sequence[int], _device: Device, *, n_turns: int
+        _timing: InterleavedTiming,
+        indices: Sequence[int],
+        _device: Device,
+        *,
+        n_turns: int,
+        **_options: Any,
     ) -> list[RunResult]:
         return [RunResult(error_kind="run_error", error_text=f"turn {n_turns}") for _ in indices]
 
@@ -169,8 +185,8 @@ def test_the_first_reading_of_the_clock_may_be_that_of_a_final(
     """On a busy machine none before was undisturbed; the reference is stored then."""
     run_heat = finals.Race.run_heat
 
-    async def with_clock(race: finals.Race, device: Device, n_turns: int) -> None:
-        await run_heat(race, device, n_turns)
+    async def with_clock(race: finals.Race, *arguments: Any) -> None:
+        await run_heat(race, *arguments)
         if race.task.task_id != 1:
             race.clock_secs.append(0.5)
 
