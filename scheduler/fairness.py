@@ -67,7 +67,7 @@ def choose_job(
         behind = virtual_secs
         if n_in_flight:
             behind += n_in_flight * typical_secs / share_of(priority)
-        if behind < least or (behind == least and chosen is not None and job_id < chosen):
+        if chosen is None or behind < least or (behind == least and job_id < chosen):
             chosen, least = job_id, behind
     return chosen
 

@@ -162,8 +162,9 @@ def job_facts(view: JobView) -> list[str]:
         ("latency", latency),
     ]
     if view.outlook is not None:
-        text = f"{view.outlook.n_trials} more trials save {saving(view.outlook)}"
-        facts.append(("forecast", text))
+        n_trials = view.outlook.n_trials
+        more = "1 more trial saves" if n_trials == 1 else f"{n_trials} more trials save"
+        facts.append(("forecast", f"{more} {saving(view.outlook)}"))
     if view.last_pick is not None:
         facts.append(("last pick", _pick_line(view.last_pick)))
     return [f"{label:<10} {text}" for label, text in facts]

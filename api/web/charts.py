@@ -88,11 +88,13 @@ def trials_per_task(history: HistoryView) -> Chart:
     layout = _layout("trials of the job", "trials")
     layout["height"] = 340
     layout["legend"] = {"font": {"size": 11}, "x": 1.01, "y": 1, "traceorder": "reversed"}
+    n_trials = trials[-1] if trials else 0
+    noun = "trial" if n_trials == 1 else "trials"
     busiest = f"; most went to {rows[0][0]} ({rows[0][2]})" if rows else ""
     return Chart(
         id="per-task",
         title="Trials per task",
-        summary=f"{count(trials[-1] if trials else 0)} trials{busiest}.",
+        summary=f"{count(n_trials)} {noun}{busiest}.",
         figure={"data": data, "layout": layout},
         heads=("Task", "Trials", "Share"),
         rows=rows,

@@ -86,6 +86,13 @@ def test_rounds_in_flight_count_in_advance() -> None:
     assert choose_job([busy._replace(priority=1), idle], typical_secs=10.0) == 1
 
 
+def test_rounds_in_flight_of_any_length_leave_a_choice() -> None:
+    """Times that overflow are level, and ties go to the lowest id."""
+    jobs = [JobShare(job_id, -30, 1e308, n_in_flight=9) for job_id in (2, 1)]
+
+    assert choose_job(jobs, typical_secs=1e308) == 1
+
+
 def test_no_job_gets_a_round_if_there_is_none() -> None:
     """Without jobs there is nothing to choose."""
     assert choose_job([]) is None

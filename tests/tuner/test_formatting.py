@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tuner import formatting
-from tuner.schemas import JobSummary, JobView, TaskView
+from tuner.schemas import JobSummary, JobView, OutlookView, TaskView
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 _TASK = TaskView(
@@ -107,6 +107,18 @@ def test_one_trial_is_singular(spent: int, budget: int | None, expected: str) ->
     job = replace(_JOB, spent_trials=spent, budget_trials=budget)
 
     assert formatting.spent(job) == f"{expected}, 0:01:01"
+
+
+@pytest.mark.parametrize(
+    ("n_trials", "expected"), [(1, "1 more trial saves "), (64, "64 more trials save ")]
+)
+def test_the_verb_agrees_with_the_trials_of_a_forecast(n_trials: int, expected: str) -> None:
+    """One trial saves, several save."""
+    view = JobView(
+        job=_JOB, tasks=[_TASK], outlook=OutlookView(n_trials=n_trials, saving=1e-3, spread=1e-4)
+    )
+
+    assert any(f"forecast   {expected}" in line for line in formatting.task_table(view))
 
 
 def test_shares_and_counts() -> None:

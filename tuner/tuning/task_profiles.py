@@ -21,7 +21,7 @@ _ROOF_SHARE = 0.7
 # Share of the retention for which weights stay where a network streams its own data, too.
 _KEPT_SHARE = 0.5
 # Number of networks that the tasks of a job are taken to be of. A roof has to stay a lower bound if
-# they are of several that are tuned together, each of which takes less time than all.
+# they are of two that are tuned together, each of which takes less time than both.
 _N_NETWORKS = 2
 
 
@@ -44,7 +44,11 @@ class TaskProfiles(NamedTuple):
 
 
 def task_profiles(tasks: Sequence[WeightedTask]) -> TaskProfiles:
-    """Return the similarity groups and roofs of the tasks of a network."""
+    """Return the similarity groups and roofs of the tasks of a job.
+
+    Its tasks are taken to be of two networks at most: those of more may have weights that stay in
+    the cache, and roofs above what their kernels reach until a latency refutes them.
+    """
     groups = [similarity_group(task) for task in tasks]
     in_memory = bool(tasks) and loses_weights(tasks, tasks[0].peaks, _N_NETWORKS)
     numbers = {group: number for number, group in enumerate(sorted(set(groups)))}

@@ -52,7 +52,15 @@ def test_shares_of_tasks_are_of_all_trials() -> None:
     chart = charts.trials_per_task(history)
 
     assert chart.rows == [("0 · conv", "12", "75.0%"), ("other tasks", "4", "25.0%")]
+    assert chart.summary.startswith("16 trials; ")
     assert {trace["stackgroup"] for trace in chart.figure["data"]} == {"tasks"}
+
+
+def test_one_trial_is_singular() -> None:
+    """The noun agrees with the number before it."""
+    points = [HistoryPoint(pick=1, trials=1, secs=60.0, total_latency_secs=0.1)]
+
+    assert charts.trials_per_task(HistoryView(job=1, points=points, tasks=[])).summary == "1 trial."
 
 
 def test_a_job_without_rounds_has_empty_charts() -> None:

@@ -113,7 +113,7 @@ def _show(curves: "Sequence[Recording]", results: "Sequence[Replayed]") -> None:
     from rich.text import Text
 
     from tuner.cli.console import stdout_console
-    from tuner.formatting import clock, milliseconds
+    from tuner.formatting import clock, milliseconds, trial_count
     from tuner.job_replay.compare import GOALS
 
     console = stdout_console()
@@ -128,7 +128,7 @@ def _show(curves: "Sequence[Recording]", results: "Sequence[Replayed]") -> None:
         for result in results:
             if result.network == curve.network:
                 cells = [
-                    f"{reached.trials:.0f} trials, {clock(reached.secs)}"
+                    f"{trial_count(round(reached.trials))}, {clock(reached.secs)}"
                     if reached.trials < float("inf")
                     else "never"
                     for reached in result.reached
