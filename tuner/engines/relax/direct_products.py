@@ -87,10 +87,7 @@ def direct_tiles(
         An empty list without tiles of enough sums: these would wait for each other.
     """
     *rows, n_columns = extents
-    data, weights = (
-        max((each.n_bytes for each in operands if (len(rows) in each.axes) is columns), default=0)
-        for columns in (False, True)
-    )
+    data, weights = (_largest(operands, len(rows), has=has) for has in (False, True))
     n_cores = max(n_jobs // JOBS_PER_CORE, 1)
     n_jobs = max(n_jobs, data // _JOB_BYTES)
     # Weights that no private cache holds are read once, all rows after each other.
@@ -108,14 +105,9 @@ def direct_tiles(
             uneven += [(*inner, width) for size in sizes for inner in _uneven_rows(rows, size)]
 
     def cost(tile: Sequence[int]) -> float:
-        n_tiles = math.prod(-(-extent // size) for extent, size in zip(extents, tile, strict=True))
-        n_panels = -(-n_columns // tile[-1])
-        is_near = weights <= n_panels * _PANEL_BYTES and n_tiles >= n_panels * _MIN_USES
-        far_cycles = _NEAR_CYCLES if is_near else FAR_CYCLES
-        cycles = n_tiles * cycles_of(tile, operands, registers, _LOADS_PER_CYCLE, far_cycles)
         is_block = has_window and math.prod(tile[:-2]) > 1 and tile[-2] < rows[-1]
-        shape = _BLOCK_COST if is_block else 1.0
-        return cycles * shape * imbalance(extents, tile, n_cores)
+        cycles = tiling_cycles(tile, extents, operands, registers)
+        return cycles * (_BLOCK_COST if is_block else 1.0) * imbalance(extents, tile, n_cores)
 
     limit = _MAX_UNEVEN * min(map(cost, even), default=math.inf)
     tiles = sorted([*even, *(tile for tile in uneven if cost(tile) <= limit)], key=cost)
@@ -135,7 +127,16 @@ def tiling_cycles(
 ) -> float:
     """Estimate the cycles that all tiles of a result take for one step of the reduction."""
     n_tiles = math.prod(-(-extent // size) for extent, size in zip(extents, tile, strict=True))
-    return n_tiles * cycles_of(tile, operands, registers, _LOADS_PER_CYCLE)
+    n_panels = -(-extents[-1] // tile[-1])
+    weights = _largest(operands, len(extents) - 1, has=True)
+    is_near = weights <= n_panels * _PANEL_BYTES and n_tiles >= n_panels * _MIN_USES
+    far_cycles = _NEAR_CYCLES if is_near else FAR_CYCLES
+    return n_tiles * cycles_of(tile, operands, registers, _LOADS_PER_CYCLE, far_cycles)
+
+
+def _largest(operands: Sequence[Operand], columns: int, *, has: bool) -> int:
+    """Return the bytes of the largest operand that has the axis of the columns, or has not."""
+    return max((each.n_bytes for each in operands if (columns in each.axes) is has), default=0)
 
 
 def _rows(extents: Sequence[int], n_rows: int) -> Iterator[tuple[int, ...]]:
