@@ -212,7 +212,8 @@ class TuningSession:
 
     def on_device_acquired(self, pick: Pick, device: Device, n_candidates: int) -> None:
         """Publish that the candidates of a round are measured."""
-        phase = f"measuring {n_candidates} candidates"
+        noun = "candidate" if n_candidates == 1 else "candidates"
+        phase = f"measuring {n_candidates} {noun}"
         self._publish_if_due(phase, pick.task_id, is_measuring_cpu=device.runner.shares_cores)
 
     def on_result(self) -> None:
