@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any
 
 from tuner.build_cache.cache import Cache
 from tuner.build_cache.key_inputs import binaries_of, code_of, processor, tool, versions_of
@@ -36,7 +37,7 @@ def describe(
         describe_in_worker: Has a worker describe the target.
         interpreter: Python that the engine runs in; None for that of this process.
     """
-    parts = {
+    parts: dict[str, Any] = {
         "engine": engine,
         "code": code_of(engine),
         "packages": versions_of(*_PACKAGES),
@@ -45,9 +46,10 @@ def describe(
         "spec": spec.strip(),
         "processor": processor(),
         "linker": tool("ld"),
-        # What a target that calls it would find: an installation may come between two commands.
-        onednn.NAME: onednn.file_facts(),
     }
+    if onednn.NAME in spec:
+        # An installation may come between two commands.
+        parts[onednn.NAME] = onednn.file_facts()
     key = Key(KIND, parts, spec)
     entry = cache.find(key)
     if entry is not None:

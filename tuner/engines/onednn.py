@@ -52,11 +52,11 @@ def load() -> str:
         RequestError: If it is not installed, or is a build that kernels cannot call.
     """
     try:
-        library = ctypes.CDLL(str(_path()))
+        loaded = ctypes.CDLL(str(_path()))
     except OSError as error:
         raise RequestError(f"oneDNN is not installed ({error}): {install_command(NAME)}") from error
-    library.dnnl_version.restype = ctypes.POINTER(_Version)
-    version = library.dnnl_version().contents
+    loaded.dnnl_version.restype = ctypes.POINTER(_Version)
+    version = loaded.dnnl_version().contents
     text = f"{version.major}.{version.minor}.{version.patch}"
     if version.major != _MAJOR or version.cpu_runtime not in _RUNTIMES:
         raise RequestError(
@@ -118,20 +118,25 @@ def _path() -> Path:
     return next(located, Path(sys.prefix) / "lib" / _FILE)
 
 
-def objects_of_calls(folder: Path) -> list[Path]:
-    """Return what kernels that call oneDNN are linked with: the calls, and oneDNN.
-
-    Args:
-        folder: Folder for the object file of the calls.
+def compile_calls(folder: Path) -> Path:
+    """Compile the calls of kernels to an object file in a folder, and return it.
 
     Raises:
-        RequestError: If oneDNN is not installed.
         WorkError: If no C compiler is installed, or it fails.
     """
-    load()
     calls = folder / _OBJECT
     compile_c(_SOURCE.read_text(), platform.machine(), calls)
-    return [calls, _path()]
+    return calls
+
+
+def library() -> Path:
+    """Return the file of oneDNN, which is linked with the calls.
+
+    Raises:
+        RequestError: If it is not installed.
+    """
+    load()
+    return _path()
 
 
 def panel(*shape: int) -> int:
@@ -153,8 +158,8 @@ def panel(*shape: int) -> int:
 @lru_cache(maxsize=1)
 def _calls() -> ctypes.CDLL:
     with TemporaryDirectory() as folder:
-        library = Path(folder) / "onednn.so"
-        link_shared(objects_of_calls(Path(folder)), library)
-        calls = ctypes.CDLL(str(library))
+        linked = Path(folder) / "onednn.so"
+        link_shared([compile_calls(Path(folder)), library()], linked)
+        calls = ctypes.CDLL(str(linked))
     calls.tuner_onednn_panel.restype = ctypes.c_int32
     return calls

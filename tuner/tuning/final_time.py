@@ -56,7 +56,7 @@ class FinalTime:
         and earlier runs that used up the budget leave time for the tasks that matter most.
 
         Args:
-            budget: Budget of the job; without a limit in seconds there is no deadline.
+            budget: Budget of the job; one without a limit in seconds sets no deadline.
             spent_secs: Seconds that the job has spent.
             now: Clock, seconds.
         """

@@ -101,8 +101,13 @@ def _compile_for_cpu(
 ) -> list[dict[str, Any]]:
     scheduled = traces.schedule_module(module, trace, target)
     functions, packed = split_packing(scheduled["main"])
-    calls = onednn.objects_of_calls(out) if onednn.is_call(variant_of(trace)) else []
-    _link(cpu_codegen.compile_kernels(tvm.IRModule(functions), target), calls, out)
+    kernel = out / "kernel.o"
+    cpu_codegen.compile_kernels(tvm.IRModule(functions), target).write_to_file(str(kernel), "o")
+    is_call = onednn.is_call(variant_of(trace))
+    made = [kernel, onednn.compile_calls(out)] if is_call else [kernel]
+    link_shared([*made, onednn.library()] if is_call else made, out / LIBRARY)
+    for file in made:
+        file.unlink()
     return packed
 
 
@@ -204,12 +209,3 @@ def _outputs(pack: PrimFunc) -> list[Any]:
 
 def _describe(param: Any) -> dict[str, Any]:
     return {"shape": [int(dim) for dim in param.shape], "dtype": str(param.dtype)}
-
-
-def _link(built: tvm.runtime.Module, others: list[Path], out: Path) -> None:
-    kernel = out / "kernel.o"
-    built.write_to_file(str(kernel), "o")
-    link_shared([kernel, *others], out / LIBRARY)
-    for file in (kernel, *others):
-        if file.parent == out:
-            file.unlink()

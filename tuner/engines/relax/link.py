@@ -135,8 +135,10 @@ def _link(
     objects = [linkable.folder / OBJECT for linkable in linked.values()]
     has_timers = _compile_timers(kernels, objects, out / _TIMERS)
     own = [path for path in (out / _OTHER_KERNELS, out / _TIMERS) if path.exists()]
+    libraries: list[Path] = []
     if any(onednn.is_call(linkable.variant) for linkable in linked.values()):
-        own += onednn.objects_of_calls(out)
+        own.append(onednn.compile_calls(out))
+        libraries.append(onednn.library())
     if own and not cuda.is_cuda(target):
         own += compile_pool([*objects, *own], out)
 
@@ -146,7 +148,7 @@ def _link(
         for calls in loops.values():
             names |= {call: f"__tvm_ffi_{symbol}" for call, symbol in calls.symbols.items()}
         aliases = tuple(f"--defsym={call}={kernel}" for call, kernel in names.items())
-        link_shared([*map(Path, files), *objects, *own], Path(path), aliases)
+        link_shared([*map(Path, files), *objects, *own, *libraries], Path(path), aliases)
 
     def pack(module: tvm.runtime.Module, _is_system: bool, _prefix: str, folder: str) -> str:
         if not cuda.is_cuda(target):
@@ -156,8 +158,7 @@ def _link(
 
     executable.export_library(str(out / LIBRARY), fcompile=finish, fpack_imports=pack)
     for file in own:
-        if file.parent == out:
-            file.unlink()
+        file.unlink()
     workloads = {linkable.symbol: workload for workload, linkable in linked.items()}
     n_outputs = {call: n for program in written for call, n in program.n_outputs.items()}
     if not has_timers:

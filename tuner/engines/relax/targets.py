@@ -225,9 +225,9 @@ def _problem(target: Target, kind: str) -> str:
     mcpu = str(target.attrs.get("mcpu", "generic"))
     if not codegen.llvm_is_valid_cpu(mcpu, str(codegen.llvm_get_system_triple())):
         raise TargetError(f"LLVM {codegen.llvm_version_major()} knows no CPU {mcpu!r}")
-    missing = sorted(_features(target) - _host_flags())
     if catalogue.calls_onednn(target) and (problem := onednn.problem()):
         return problem
+    missing = sorted(_features(target) - _host_flags())
     if missing:
         return f"this CPU lacks {', '.join(missing)}, which {mcpu} has"
     return ""

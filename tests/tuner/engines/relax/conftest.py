@@ -10,12 +10,20 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tuner.engines.base import EvaluatorSettings, ModelFile, TargetInfo
+from tuner.engines.base import (
+    BuildRequest,
+    EvaluatorSettings,
+    ExtractedTask,
+    ModelFile,
+    ReferenceRequest,
+    TargetInfo,
+)
 
 with warnings.catch_warnings():
     # TVM warns about its own deprecations when it is imported.
     warnings.simplefilter("ignore")
-    from tuner.engines.relax import worker
+    from tuner.engines.relax import reference, worker
+    from tuner.engines.relax.run import Kernel, load_kernel
 
 QUICK = EvaluatorSettings(min_repeat_ms=0)
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -53,3 +61,17 @@ def save(tmp_path: Path) -> Save:
 def draw(*shape: int, seed: int = 0) -> Array:
     """Return weights around zero."""
     return np.random.default_rng(seed).standard_normal(shape).astype("float32")
+
+
+def built_candidate(
+    task: ExtractedTask, trace: str, target: TargetInfo, folder: Path
+) -> tuple[Kernel, list[str]]:
+    """Build and load a candidate; return it with the references of both sets of inputs."""
+    built = worker.build(BuildRequest(task.ir, target.spec, trace, str(folder / "kernel")))
+    assert not built.error_text
+    paths = []
+    for kind in ("real", "whole"):
+        path = folder / f"{kind}.npz"
+        path.write_bytes(reference.reference(ReferenceRequest(task.ir, target.spec, kind, 1)))
+        paths.append(str(path))
+    return load_kernel(built.artifact, target.spec), paths

@@ -13,23 +13,21 @@ import pytest
 from onnx import helper
 from tvm.script import from_source
 
-from tests.tuner.engines.relax.conftest import Save, draw
+from tests.tuner.engines.relax.conftest import Save, built_candidate, draw
 from tests.tuner.engines.relax.networks import build_untuned
 from tests.tuner.networks.models import difference, model, run
 from tuner.engines import onednn
-from tuner.engines.base import BuildRequest, ExtractedTask, ReferenceRequest, TargetInfo
+from tuner.engines.base import BuildRequest, ExtractedTask, TargetInfo
 from tuner.engines.relax import (
     ir_checks,
     loading,
-    reference,
     traces,
     variant_search,
     worker,
     workloads,
 )
-from tuner.engines.relax.run import load_kernel
 from tuner.engines.relax.targets import make_target
-from tuner.engines.relax.variants import products
+from tuner.engines.relax.variants import convolutions, products
 from tuner.engines.relax.variants.onednn import Onednn
 from tuner.engines.verification import checks
 from tuner.errors import RequestError, WorkError, install_command
@@ -133,7 +131,7 @@ def test_variants_agree_with_the_definition(
 
     assert {each.split("-")[1] for each in calls} == case.splits
     for trace in calls.values():
-        kernel, paths = built(task, trace, calling, tmp_path)
+        kernel, paths = built_candidate(task, trace, calling, tmp_path)
         scheduled = traces.schedule_module(
             workloads.load(task.ir), trace, make_target(calling.spec)
         )
@@ -142,20 +140,6 @@ def test_variants_agree_with_the_definition(
         assert not verdict.error_kind, verdict.error_text
         # No looser than for the definition.
         assert not kernel.is_loose
-
-
-def built(
-    task: ExtractedTask, trace: str, target: TargetInfo, folder: Path
-) -> tuple[Any, list[str]]:
-    """Build and load a candidate; return it with the references of its outputs."""
-    made = worker.build(BuildRequest(task.ir, target.spec, trace, str(folder / "kernel")))
-    assert not made.error_text
-    paths = []
-    for kind in ("real", "whole"):
-        path = folder / f"{kind}.npz"
-        path.write_bytes(reference.reference(ReferenceRequest(task.ir, target.spec, kind, 1)))
-        paths.append(str(path))
-    return load_kernel(made.artifact, target.spec), paths
 
 
 def test_a_kernel_names_onednn(save: Save, calling: TargetInfo, tmp_path: Path) -> None:
@@ -220,7 +204,9 @@ def test_a_layout_that_onednn_has_no_kernel_for_is_refused(
     assert program is not None
     schedule = other.schedule(program, make_target(calling.spec), 0)
 
-    kernel, paths = built(task, traces.dump(schedule.trace, other.name), calling, tmp_path)
+    kernel, paths = built_candidate(
+        task, traces.dump(schedule.trace, other.name), calling, tmp_path
+    )
 
     assert checks.check(kernel, paths).error_kind == "wrong_result"
 
@@ -247,7 +233,7 @@ class Module:
     def padding(end: int, fill: float) -> Any:
         module = from_source(text.replace("{end}", str(end)).replace("{fill}", str(fill)))
         block = module["main"].body.block.body
-        return products.padding_of(products.block_of(block))
+        return products.padding_of(convolutions.block_of(block))
 
     assert padding(5, 0.0)[1] == (1, 1)
     assert padding(4, 0.0) is None

@@ -11,17 +11,14 @@ import tvm
 from onnx import helper
 from tvm.s_tir import Schedule
 
-from tests.tuner.engines.relax.conftest import Save, draw
+from tests.tuner.engines.relax.conftest import Save, built_candidate, draw
 from tuner.engines.base import (
-    BuildRequest,
     ExtractedTask,
     ObjectRequest,
-    ReferenceRequest,
     TargetInfo,
 )
-from tuner.engines.relax import build, reference, traces, variant_search, worker, workloads
+from tuner.engines.relax import build, traces, variant_search, worker, workloads
 from tuner.engines.relax.register_tiles import Registers
-from tuner.engines.relax.run import load_kernel
 from tuner.engines.relax.targets import make_target
 from tuner.engines.relax.variants import winograd_schedule
 from tuner.engines.relax.variants.winograd import Winograd
@@ -116,14 +113,7 @@ def test_a_kernel_agrees_with_the_definition(
 
 def measured_error(task: ExtractedTask, trace: str, target: TargetInfo, folder: Path) -> float:
     """Build a candidate, compare it on both sets of inputs, and return its relative error."""
-    built = worker.build(BuildRequest(task.ir, target.spec, trace, str(folder / "kernel")))
-    assert not built.error_text
-    paths = []
-    for kind in ("real", "whole"):
-        path = folder / f"{kind}.npz"
-        path.write_bytes(reference.reference(ReferenceRequest(task.ir, target.spec, kind, 1)))
-        paths.append(str(path))
-    verdict = checks.check(load_kernel(built.artifact, target.spec), paths)
+    verdict = checks.check(*built_candidate(task, trace, target, folder))
     assert not verdict.error_kind, verdict.error_text
     assert verdict.max_error is not None
     return verdict.max_error

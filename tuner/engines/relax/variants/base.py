@@ -6,7 +6,9 @@ from typing import Any, Protocol
 import tvm
 from tvm.s_tir import SBlock, SBlockRealize, Schedule
 from tvm.target import Target
-from tvm.tirx import For, PrimFunc, SeqStmt
+from tvm.tirx import PrimFunc, SeqStmt
+
+from tuner.engines.relax.variants.convolutions import block_of
 
 
 class Variant(Protocol):
@@ -54,10 +56,7 @@ def without_packing(module: tvm.IRModule) -> tvm.IRModule:
     root = function.body.block
     kept, computed = [], []
     for statement in root.body.seq:
-        block = statement
-        while isinstance(block, For):
-            block = block.body
-        block = getattr(block, "block", None)
+        block = block_of(statement)
         if block is not None and PACKS in block.annotations:
             computed.append(block.writes[0].source)
         else:

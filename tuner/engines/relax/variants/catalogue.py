@@ -1,14 +1,13 @@
 """The variants that workloads for a CPU may have."""
 
-from typing import Any
-
 import tvm
 from tvm.target import Target
-from tvm.tirx import Cast, For, SeqStmt
+from tvm.tirx import Cast
 
 from tuner.engines import onednn
 from tuner.engines.relax import step_loops
 from tuner.engines.relax.variants.base import Variant
+from tuner.engines.relax.variants.convolutions import block_of, statements_of
 from tuner.engines.relax.variants.onednn import Onednn, variants_for
 from tuner.engines.relax.variants.winograd import Winograd
 from tuner.errors import WorkError
@@ -88,12 +87,8 @@ def _truncates(module: tvm.IRModule) -> bool:
 
     Its sums are whole numbers, which those of another program need not be.
     """
-    root: Any = module["main"].body.block.body
-    for statement in root.seq if isinstance(root, SeqStmt) else [root]:
-        block = statement
-        while isinstance(block, For):
-            block = block.body
-        value = getattr(getattr(getattr(block, "block", None), "body", None), "value", None)
+    for statement in statements_of(module["main"]):
+        value = getattr(getattr(block_of(statement), "body", None), "value", None)
         if isinstance(value, Cast) and hasattr(value.value, "indices"):
             kinds = str(value.value.source.dtype), str(value.ty.dtype)
             if kinds[0].startswith("float") and kinds[1].startswith("int"):

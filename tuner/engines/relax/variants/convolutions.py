@@ -1,7 +1,7 @@
 """Convolutions that Winograd's variant computes, found in the blocks of a kernel."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Self, TypeVar
 
 from tvm import tirx
 from tvm.tirx import Buffer, BufferStore, For, PrimFunc, SeqStmt, Var
@@ -16,6 +16,7 @@ _REDUCTION = 2
 _MULTIPLE = 16
 
 Point = Sequence[Any]
+_T = TypeVar("_T")
 
 
 class Convolution(NamedTuple):
@@ -40,18 +41,11 @@ class Convolution(NamedTuple):
     @classmethod
     def find(cls, function: PrimFunc) -> Self | None:
         """Return the only convolution of a kernel, if the variant fits it."""
-        matches = [
-            each
-            for position, statement in enumerate(statements_of(function))
-            if (each := cls._match(function, position, statement)) is not None
-        ]
-        return matches[0] if len(matches) == 1 else None
+        return only_match(function, cls._match)
 
     @classmethod
     def _match(cls, function: PrimFunc, position: int, statement: Any) -> Self | None:
-        while isinstance(statement, For):
-            statement = statement.body
-        block: Any = getattr(statement, "block", None)
+        block = block_of(statement)
         store = getattr(block, "body", None)
         if not isinstance(store, BufferStore) or not isinstance(store.value, tirx.Add):
             return None
@@ -115,3 +109,17 @@ def statements_of(function: PrimFunc) -> list[Any]:
     """Return the statements of a kernel, one for each of its blocks."""
     body = function.body.block.body
     return list(body.seq) if isinstance(body, SeqStmt) else [body]
+
+
+def block_of(statement: Any) -> Any:
+    """Return the block inside of loops; None if there is none."""
+    while isinstance(statement, For):
+        statement = statement.body
+    return getattr(statement, "block", None)
+
+
+def only_match(function: PrimFunc, match: Callable[[PrimFunc, int, Any], _T | None]) -> _T | None:
+    """Return what matches a statement of a kernel, by its number; None unless it is exactly one."""
+    every = (match(function, *numbered) for numbered in enumerate(statements_of(function)))
+    matches = [each for each in every if each is not None]
+    return matches[0] if len(matches) == 1 else None

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import tvm
 from tvm import tirx
 from tvm.ir import Range, TensorRegion
 from tvm.s_tir import SBlock, SBlockRealize
-from tvm.tirx import Buffer, For, ForKind, IterVar, Var
+from tvm.tirx import Buffer, For, ForKind, IterVar, PrimFunc, SeqStmt, Var
 from tvm.tirx.stmt import BufferRegion
 
+from tuner.engines.relax.packed_layouts import LAYOUT_FREE
 from tuner.engines.relax.variants.convolutions import DTYPE, INDEX, Point
 
 _SPATIAL, _REDUCTION = 0, 2
@@ -53,6 +55,17 @@ def nest(
     for loop, extent in zip(reversed(loops), reversed(extents), strict=True):
         around = For(loop, as_index(0), as_index(extent), ForKind.SERIAL, around)
     return around
+
+
+def with_statements(
+    function: PrimFunc, statements: Sequence[Any], buffers: Sequence[Buffer]
+) -> tvm.IRModule:
+    """Return a kernel with other statements and buffers, whose weights keep the layout they get."""
+    block = SBlock([], [], [], "root", SeqStmt(statements), alloc_buffers=buffers)
+    program = PrimFunc(
+        list(function.params), SBlockRealize([], True, block), function.ret_type, function.attrs
+    )
+    return tvm.IRModule({"main": program.without_attr(LAYOUT_FREE)})
 
 
 def region(buffer: Buffer, ranges: Sequence[tuple[Any, Any]]) -> TensorRegion:

@@ -14,12 +14,11 @@ from typing import Any, Literal, Self
 
 import tvm
 from tvm import tirx
-from tvm.s_tir import SBlock, SBlockRealize, Schedule, ScheduleError
+from tvm.s_tir import Schedule, ScheduleError
 from tvm.target import Target
-from tvm.tirx import BufferStore, Evaluate, PrimFunc, SeqStmt, Var
+from tvm.tirx import BufferStore, Evaluate, Var
 
 from tuner.engines import onednn
-from tuner.engines.relax.packed_layouts import LAYOUT_FREE
 from tuner.engines.relax.register_tiles import registers_of
 from tuner.engines.relax.variants.base import PACKS
 from tuner.engines.relax.variants.convolutions import statements_of
@@ -31,6 +30,7 @@ from tuner.engines.relax.variants.nests import (
     new_buffer,
     region,
     shape_of,
+    with_statements,
 )
 from tuner.engines.relax.variants.products import Product, Window
 
@@ -78,6 +78,11 @@ class Onednn:
         return f"onednn-{self.split}-{self.n_parts}-{self.panel}"
 
     @property
+    def is_by_channels(self) -> bool:
+        """True if the parts divide the channels of the output."""
+        return self.split == "channels"
+
+    @property
     def growth(self) -> float:
         """See :class:`base.Variant`: it adds the same numbers as the definition."""
         return 1.0
@@ -118,7 +123,7 @@ class Onednn:
         last = schedule.get_output_blocks(schedule.get_sblock("root"))[0]
         loops = schedule.get_loops(last)
         extents = [int(schedule.get(loop).extent) for loop in loops]
-        at = len(loops) - 1 if self.split == "channels" else _first_dimension(extents)
+        at = len(loops) - 1 if self.is_by_channels else _first_dimension(extents)
         size = -(-extents[at] // self.n_parts)
         parts, within = schedule.split(loops[at], [self.n_parts, size])
         schedule.reorder(parts, *loops[:at], within, *loops[at + 1 :])
@@ -167,14 +172,14 @@ def _panel(product: Product, split: Split, n_parts: int) -> int:
     rows = product.shape[1]
     if split == "rows" and product.shape[0] == 1:
         rows = -(-rows // n_parts)
-    return onednn.panel(*_window(product, product.shape[0], c_out), 0, rows)
+    return onednn.panel(product.shape[0], *_window(product, c_out), 0, rows)
 
 
 def _fits(product: Product, variant: Onednn) -> bool:
     shape = product.shape
     if product.is_matrix and math.prod(product.reduced) % _TERMS:
         return False
-    if variant.split == "channels":
+    if variant.is_by_channels:
         return shape[-1] % (variant.n_parts * variant.panel) == 0
     at = _first_dimension(shape)
     size = -(-shape[at] // variant.n_parts)
@@ -187,12 +192,12 @@ def _first_dimension(shape: Sequence[int]) -> int:
     return next((i for i, size in enumerate(shape[:-1]) if size > 1), 0)
 
 
-def _window(product: Product, batch: int, c_out: int) -> list[int]:
-    """Return the arguments of a call that do not depend on the part."""
+def _window(product: Product, c_out: int) -> list[int]:
+    """Return the arguments of a call, after the images, that do not depend on the part."""
     _, height, width, c_in = shape_of(product.data)
     window = product.window or Window((1, 1))
     return [
-        *(batch, height, width, c_in, product.shape[2], c_out),
+        *(height, width, c_in, product.shape[2], c_out),
         *window.size,
         *window.strides,
         *window.dilation,
@@ -217,7 +222,7 @@ class _Rewriting:
         self._of, self._by = product, variant
         self._at = _first_dimension(product.shape)
         shape, n = product.shape, variant.n_parts
-        if variant.split == "channels":
+        if variant.is_by_channels:
             parts = [n, *shape[:-1], shape[-1] // n]
         else:
             parts = [n, -(-shape[self._at] // n), *shape[self._at + 1 :]]
@@ -236,14 +241,9 @@ class _Rewriting:
         ]
         if self._of.padding is not None:
             del statements[self._of.padding]
-        root = function.body.block
-        kept = [each for each in root.alloc_buffers if not each.same_as(self._of.padded)]
-        buffers = [*kept, self._weight, self._sums]
-        block = SBlock([], [], [], "root", SeqStmt(statements), alloc_buffers=buffers)
-        program = PrimFunc(
-            list(function.params), SBlockRealize([], True, block), function.ret_type, function.attrs
-        )
-        return tvm.IRModule({"main": program.without_attr(LAYOUT_FREE)})
+        buffers = function.body.block.alloc_buffers
+        kept = [each for each in buffers if not each.same_as(self._of.padded)]
+        return with_statements(function, statements, [*kept, self._weight, self._sums])
 
     def _pack(self) -> Any:
         weight, order, panel = self._of.weight, self._of.order, self._by.panel
@@ -281,7 +281,7 @@ class _Rewriting:
         product, shape = self._of, self._of.shape
         data = [0 for _ in shape_of(product.data)]
         weight = [0 for _ in shape_of(self._weight)]
-        c_out, is_rows = shape[-1], self._by.split == "rows"
+        c_out, is_rows = shape[-1], not self._by.is_by_channels
         size = shape_of(self._sums)[1]
         first = part * size
         n = tirx.min(as_index(size), shape[self._at] - first)
@@ -301,8 +301,7 @@ class _Rewriting:
                 batch, data[0] = n, first
             elif is_rows:
                 rows = (first, n)
-            name, numbers = "tuner_onednn_convolve", [*_window(product, 0, c_out)[1:], *rows]
-            numbers.insert(0, batch)
+            name, numbers = "tuner_onednn_convolve", [batch, *_window(product, c_out), *rows]
         firsts = (
             (product.data, data),
             (self._weight, weight),
@@ -315,10 +314,10 @@ class _Rewriting:
         return tirx.call_extern("void", name, *sizes, *pointers)
 
     def _assemble(self) -> Any:
-        at_dimension, size = self._at, shape_of(self._sums)[-1 if self._is_by_channels else 1]
+        at_dimension, size = self._at, shape_of(self._sums)[-1 if self._by.is_by_channels else 1]
 
         def body(*at: Var) -> Body:
-            if self._is_by_channels:
+            if self._by.is_by_channels:
                 read = [at[-1] // size, *at[:-1], at[-1] % size]
             else:
                 row = at[at_dimension]
@@ -330,7 +329,3 @@ class _Rewriting:
             )
 
         return nest(_SUMS, self._of.shape, body)
-
-    @property
-    def _is_by_channels(self) -> bool:
-        return self._by.split == "channels"

@@ -6,12 +6,14 @@ from typing import Any, NamedTuple, Self
 
 from tvm import tirx
 from tvm.ir import Call
-from tvm.tirx import Buffer, BufferStore, For, PrimFunc, Var
+from tvm.tirx import Buffer, BufferStore, PrimFunc, Var
 
 from tuner.engines.relax.variants.convolutions import (
     DTYPE,
     INDEX,
+    block_of,
     is_constant,
+    only_match,
     position_of,
     statements_of,
 )
@@ -62,12 +64,7 @@ class Product(NamedTuple):
     @classmethod
     def find(cls, function: PrimFunc) -> Self | None:
         """Return the only product of a kernel, if there is one, of an input and of weights."""
-        matches = [
-            each
-            for position, statement in enumerate(statements_of(function))
-            if (each := cls._match(function, position, statement)) is not None
-        ]
-        return matches[0] if len(matches) == 1 else None
+        return only_match(function, cls._match)
 
     @property
     def shape(self) -> list[int]:
@@ -218,13 +215,6 @@ def _bounds(condition: Any, indices: Sequence[Any]) -> dict[int, Pair] | None:
 
 def _touches(regions: Sequence[Any], buffer: Buffer) -> bool:
     return any(region.source.same_as(buffer) for region in regions)
-
-
-def block_of(statement: Any) -> Any:
-    """Return the block inside of loops; None if there is none."""
-    while isinstance(statement, For):
-        statement = statement.body
-    return getattr(statement, "block", None)
 
 
 def _operands(block: Any) -> tuple[Any, Any] | None:

@@ -15,11 +15,10 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.ir import TensorRegion
-from tvm.s_tir import SBlock, SBlockRealize, Schedule, ScheduleError
+from tvm.s_tir import Schedule, ScheduleError
 from tvm.target import Target
-from tvm.tirx import Buffer, BufferStore, PrimFunc, SeqStmt, Var
+from tvm.tirx import Buffer, BufferStore, SeqStmt, Var
 
-from tuner.engines.relax.packed_layouts import LAYOUT_FREE
 from tuner.engines.relax.register_tiles import registers_of
 from tuner.engines.relax.variants import winograd_schedule
 from tuner.engines.relax.variants.base import PACKS
@@ -37,6 +36,7 @@ from tuner.engines.relax.variants.nests import (
     new_buffer,
     region,
     shape_of,
+    with_statements,
 )
 from tuner.engines.relax.variants.winograd_schedule import Choice
 from tuner.engines.relax.variants.winograd_transforms import N_TAPS, Array, Code, matrices
@@ -139,14 +139,7 @@ class _Rewriting:
             self._crop(),
         ]
         buffers = [self._data, self._weight, self._products, self._outputs]
-        root = function.body.block
-        block = SBlock(
-            [], [], [], "root", SeqStmt(statements), alloc_buffers=[*root.alloc_buffers, *buffers]
-        )
-        program = PrimFunc(
-            list(function.params), SBlockRealize([], True, block), function.ret_type, function.attrs
-        )
-        return tvm.IRModule({"main": program.without_attr(LAYOUT_FREE)})
+        return with_statements(function, statements, [*function.body.block.alloc_buffers, *buffers])
 
     def _transform_weight(self) -> Any:
         weight, order = self._of.weight, self._of.order
