@@ -5,7 +5,8 @@ passed on to the driver without being looked at one by one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, repeat
+from operator import is_
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -66,7 +67,7 @@ class BulkStatement:
 
         Raises:
             sqlalchemy.exc.DBAPIError: If the database refuses a row.
-            TypeError, ValueError: If a value cannot be converted, such as NaN within JSON.
+            TypeError, ValueError: If a value cannot be converted, such as an object that JSON does not have.
         """
         if not rows:
             return
@@ -75,11 +76,11 @@ class BulkStatement:
         if prepared is None:
             prepared = _prepare(self._statement, connection.dialect, self._names)
             self._prepared[connection.dialect] = prepared
-        columns: dict[str, Iterable[Any]] = {}
+        columns: dict[str, Sequence[Any]] = {}
         for name, values in zip(self._names, zip(*rows, strict=True), strict=True):
             process = prepared.processors.get(name)
             # Statements may have a parameter several times.
-            columns[name] = values if process is None else list(_process(process, values))
+            columns[name] = values if process is None else _process(process, values)
         for name, constant in prepared.constants.items():
             columns[name] = [constant] * len(rows)
         ordered = zip(*[columns[name] for name in prepared.order], strict=True)
@@ -108,12 +109,12 @@ class BulkInsert:
 
         Raises:
             sqlalchemy.exc.DBAPIError: If the database refuses a row.
-            TypeError, ValueError: If a value cannot be converted, such as NaN within JSON.
+            TypeError, ValueError: If a value cannot be converted, such as an object that JSON does not have.
         """
         return _execute_chunks(session, rows, self._prepared, self._prepare, self._convert)
 
     def _convert(self, prepared: _Prepared, rows: Sequence[Values]) -> list[Any]:
-        columns: list[Iterable[Any]] = list(zip(*rows, strict=True))
+        columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
         for index, name in enumerate(self._names):
             process = prepared.processors.get(f"{name}_m0")
             if process is not None:
@@ -179,7 +180,7 @@ def _convert_results(
 ) -> Iterable[Values]:
     if not processors:
         return rows
-    columns: list[Iterable[Any]] = list(zip(*rows, strict=True))
+    columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
     for index, process in processors.items():
         columns[index] = _process(process, columns[index])
     return zip(*columns, strict=True)
@@ -234,10 +235,8 @@ def _parameters(prepared: _Prepared, rows: Iterable[Values]) -> list[Any]:
     return list(rows)
 
 
-def _process(process: Callable[[Any], Any], values: Iterable[Any]) -> Iterator[Any]:
-    """Convert values; those of a column that repeat, such as its time, are converted once."""
-    last = converted = object()
-    for value in values:
-        if value is not last:
-            last, converted = value, process(value)
-        yield converted
+def _process(process: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
+    """Convert the values of a column; one that they all share, such as their time, once."""
+    if all(map(is_, values, repeat(values[0]))):
+        return [process(values[0])] * len(values)
+    return [process(value) for value in values]

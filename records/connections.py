@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc
 
 #: Time that SQLite waits for a lock, seconds.
@@ -30,6 +31,7 @@ _TRANSACTION_TIMEOUT_VERSION = 170_000
 _INSTRUCTIONS = 100_000
 _BEGIN_WRITE = "BEGIN IMMEDIATE"
 SYNCHRONOUS = "FULL"
+_ENCODER = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +73,6 @@ def connect(url: URL, limits: Limits = DEFAULT_LIMITS) -> Engine:
         url: URL with a driver; what its query sets replaces the time-outs of the network.
         limits: Limits on the connections.
     """
-    # Infinity and NaN are not JSON: PostgreSQL refuses them, so SQLite must too.
-    dumps = json.JSONEncoder(allow_nan=False).encode
     pool = {
         "pool_size": limits.pool_size,
         "max_overflow": limits.max_overflow,
@@ -82,7 +82,7 @@ def connect(url: URL, limits: Limits = DEFAULT_LIMITS) -> Engine:
         is_memory = url.database in (None, "", ":memory:")  # one connection, which has no pool
         engine = create_engine(
             url,
-            json_serializer=dumps,
+            json_serializer=_dumps,
             connect_args={"timeout": BUSY_SECS},
             **({} if is_memory else pool),
         )
@@ -93,10 +93,19 @@ def connect(url: URL, limits: Limits = DEFAULT_LIMITS) -> Engine:
         return engine
     arguments = {name: value for name, value in _KEEPALIVE.items() if name not in url.query}
     engine = create_engine(
-        url, json_serializer=dumps, pool_pre_ping=True, connect_args=arguments, **pool
+        url, json_serializer=_dumps, pool_pre_ping=True, connect_args=arguments, **pool
     )
     event.listen(engine, "connect", partial(_configure_postgres, limits))
     return engine
+
+
+def _dumps(value: Any) -> str:
+    """Return a value as JSON, with null for infinity and NaN, which PostgreSQL refuses."""
+    try:
+        return _ENCODER.encode(value).decode()
+    except (TypeError, UnicodeEncodeError):
+        # Numbers of numpy, and text that is not Unicode; ten times as long.
+        return json.dumps(value, allow_nan=False)
 
 
 def _configure_postgres(limits: Limits, connection: Any, _record: object) -> None:

@@ -293,21 +293,18 @@ def _offers(trials: Sequence[Row]) -> list[bests.Offer]:
 
     A disturbed trial is offered only if all of its task were.
     """
-    fastest: dict[int, bests.Offer] = {}
+    fastest: dict[int, tuple[bool, float, Row]] = {}
     for trial in trials:
-        if trial["verified"] and trial["latency"] is not None:
-            disturbed = bool((trial["conditions"] or {}).get("disturbed"))
-            offer = bests.Offer(
-                trial["task_id"], trial["id"], trial["latency"], disturbed=disturbed
-            )
-            before = fastest.get(offer.task_id)
-            if before is None or _rank(offer) < _rank(before):
-                fastest[offer.task_id] = offer
-    return list(fastest.values())
-
-
-def _rank(offer: bests.Offer) -> tuple[bool, float]:
-    return offer.disturbed, offer.latency
+        task_id, latency = trial["task_id"], trial["latency"]
+        if trial["verified"] and latency is not None:
+            disturbed = bool(trial["conditions"] and trial["conditions"].get("disturbed"))
+            before = fastest.get(task_id)
+            if before is None or (disturbed, latency) < before[:2]:
+                fastest[task_id] = (disturbed, latency, trial)
+    return [
+        bests.Offer(task_id, trial["id"], latency, disturbed=disturbed)
+        for task_id, (disturbed, latency, trial) in fastest.items()
+    ]
 
 
 def _add_trial_events(

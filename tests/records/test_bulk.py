@@ -1,8 +1,10 @@
 """Statements on many rows do what those of SQLAlchemy do, on both databases."""
 
+import math
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pytest
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.exc import IntegrityError
@@ -40,17 +42,30 @@ def test_an_insert_returns_every_row_that_is_new(session: Session, n_rows: int) 
 
 
 def test_values_are_converted_as_their_columns_require(session: Session) -> None:
-    """JSON and times are read back as they were, null too."""
+    """JSON and times are read back as they were, null too; what is not JSON becomes null."""
     job_id = make.job(session)
     append = BulkStatement(_EVENT.insert(), ("job_id", "sequence", "kind", "data", "created"))
-    data: list[dict[str, Any]] = [{"a": [1, 2.5, None]}, {"ü": "%s ? :x"}]
+    data: list[dict[str, Any]] = [{"a": [1, 2.5, None]}, {"ü": "%s ? :x"}, {"a": [math.nan]}]
+    data += [{"a": np.float64(0.1)}, {"a": 2**70, "b": -0.0}]
 
     append.execute(session, [(job_id, 7 + i, "x", datum, _AT) for i, datum in enumerate(data)])
     append.execute(session, [])
 
     events = session.scalars(select(Event).where(Event.kind == "x").order_by(Event.sequence)).all()
-    assert [event.data for event in events] == data
-    assert [event.created for event in events] == [_AT, _AT]
+    assert [event.data for event in events] == [*data[:2], {"a": [None]}, *data[3:]]
+    assert [event.created for event in events] == [_AT] * len(data)
+
+
+def test_values_of_a_column_are_converted_one_by_one_unless_they_are_one(session: Session) -> None:
+    """Equal values of different types are different values."""
+    job_id = make.job(session)
+    append = BulkStatement(_EVENT.insert(), ("job_id", "sequence", "kind", "data", "created"))
+    data: list[dict[str, Any]] = [{"a": True}, {"a": 1}, {"a": 1.5}, {"a": 1}]
+
+    append.execute(session, [(job_id, 7 + i, "x", datum, _AT) for i, datum in enumerate(data)])
+
+    events = session.scalars(select(Event).where(Event.kind == "x").order_by(Event.sequence)).all()
+    assert [repr(event.data) for event in events] == [repr(datum) for datum in data]
 
 
 def test_a_statement_runs_for_each_row_with_its_constants(session: Session) -> None:

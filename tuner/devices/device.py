@@ -145,4 +145,4 @@ class Device:
 
 def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether two fingerprints are of equal devices."""
-    return dict(one) == dict(other)
+    return one == other or dict(one) == dict(other)
