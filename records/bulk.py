@@ -67,7 +67,7 @@ class BulkStatement:
 
         Raises:
             sqlalchemy.exc.DBAPIError: If the database refuses a row.
-            TypeError, ValueError: If a value cannot be converted, such as an object that JSON does not have.
+            TypeError, ValueError: If a value cannot be converted, such as an object within JSON.
         """
         if not rows:
             return
@@ -109,7 +109,7 @@ class BulkInsert:
 
         Raises:
             sqlalchemy.exc.DBAPIError: If the database refuses a row.
-            TypeError, ValueError: If a value cannot be converted, such as an object that JSON does not have.
+            TypeError, ValueError: If a value cannot be converted, such as an object within JSON.
         """
         return _execute_chunks(session, rows, self._prepared, self._prepare, self._convert)
 
