@@ -7,7 +7,7 @@ points at once; all other statements run one after the other.
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,8 @@ Array = np.ndarray[Any, Any]
 # Points that are evaluated at once, which bounds memory; and for factors of products.
 _CHUNK = 1 << 20
 _FACTOR_CHUNK = 1 << 22
+# Points of the result from which on a product of matrices is fast.
+_MIN_ROWS = 64
 # Statements that may run one after the other.
 _MAX_STEPS = 300_000
 
@@ -256,10 +258,32 @@ class _BlockRun:
 
     def _spatial_chunks(
         self, factors: tuple[Expression, Expression, str] | None
-    ) -> list[tuple[range, ...]]:
-        """Split the spatial axes so that results and at least one slice of the term fit."""
-        limit = _CHUNK if factors is None else _FACTOR_CHUNK
-        return list(_chunks(self._ranges(self._spatial), limit))
+    ) -> Iterator[tuple[range, ...]]:
+        """Split the spatial axes so that results and at least one slice of the term fit.
+
+        Factors fit with all of their terms unless those are many: sums of parts of the terms would
+        be short products of matrices, each as large as the result.
+        """
+        spatial = self._ranges(self._spatial)
+        if factors is None:
+            yield from _chunks(spatial, _CHUNK)
+            return
+        reduced = self._ranges(self._reduced)
+        n_terms = math.prod(map(len, reduced))
+        limit = max(_FACTOR_CHUNK, _MIN_ROWS * n_terms)
+        for ranges in _chunks(spatial, _FACTOR_CHUNK):
+            for part in _chunks(
+                (*ranges, *reduced), limit, n_split=len(spatial), used=self._used(factors)
+            ):
+                yield part[: len(spatial)]
+
+    def _used(self, factors: tuple[Expression, Expression, str]) -> list[list[int]]:
+        """Return the dimensions of the grid of all axes that each factor uses."""
+        axes = [*self._spatial, *self._reduced]
+        return [
+            [dim for dim, axis in enumerate(axes) if axis.variable in variables(factor)]
+            for factor in factors[:2]
+        ]
 
     def _total(
         self,
@@ -276,11 +300,7 @@ class _BlockRun:
         if factors is None:
             parts = list(_chunks(whole, _CHUNK, keep=n_spatial))
         else:
-            used = [
-                [dim for dim, axis in enumerate(axes) if axis.variable in variables(factor)]
-                for factor in factors[:2]
-            ]
-            parts = list(_chunks(whole, _FACTOR_CHUNK, keep=n_spatial, used=used))
+            parts = list(_chunks(whole, _FACTOR_CHUNK, keep=n_spatial, used=self._used(factors)))
         total: tuple[Array, Array, Array] | None = None
         for part in parts:
             grid = self._grid(axes, part)
@@ -450,27 +470,35 @@ def _loads(expression: Expression, buffer: Buffer) -> bool:
 
 
 def _chunks(
-    ranges: tuple[range, ...], limit: int, keep: int = 0, used: list[list[int]] | None = None
-) -> Any:
+    ranges: tuple[range, ...],
+    limit: int,
+    *,
+    keep: int = 0,
+    n_split: int | None = None,
+    used: list[list[int]] | None = None,
+) -> Iterator[tuple[range, ...]]:
     """Split a grid into parts of at most ``limit`` points.
 
     Args:
         ranges: The grid.
         limit: Largest number of points.
         keep: Number of leading dimensions that are not split.
+        n_split: Number of leading dimensions behind which none is split; None to split all.
         used: Dimensions of several smaller grids that are limited, instead of the grid itself.
     """
     groups = used or [list(range(len(ranges)))]
     largest = max(groups, key=lambda dims: math.prod(len(ranges[dim]) for dim in dims))
     n_points = math.prod(len(ranges[dim]) for dim in largest)
-    splittable = [dim for dim in largest if dim >= keep and len(ranges[dim]) > 1]
+    end = len(ranges) if n_split is None else n_split
+    splittable = [dim for dim in largest if keep <= dim < end and len(ranges[dim]) > 1]
     if n_points <= limit or not splittable:
         yield ranges
         return
     dim = max(splittable, key=lambda each: len(ranges[each]))
     part, middle = ranges[dim], len(ranges[dim]) // 2
     for half in (part[:middle], part[middle:]):
-        yield from _chunks((*ranges[:dim], half, *ranges[dim + 1 :]), limit, keep, used)
+        halves = (*ranges[:dim], half, *ranges[dim + 1 :])
+        yield from _chunks(halves, limit, keep=keep, n_split=n_split, used=used)
 
 
 def _store(memory: Memory, grid: Grid, store: Store, number: Number) -> None:

@@ -13,7 +13,7 @@ from benchmarks.verification import Judge, mutants
 from tests.tuner.engines.relax import conftest
 from tuner.engines.base import BuildRequest, RunRequest, RunResult, TargetInfo
 from tuner.engines.relax import run, worker, workloads
-from tuner.engines.verification import input_sets, references
+from tuner.engines.verification import input_sets, interpreter, references
 from tuner.engines.verification.limits import Highs, Limits
 from tuner.engines.verification.translation import translate
 
@@ -89,6 +89,27 @@ def test_a_logarithm_gets_positive_inputs(judge_of: JudgeOf) -> None:
         reference = references.load(path)
         assert all(spec.is_positive for spec in reference.input_set.specs)
         assert np.isfinite(reference.outputs[0].values).all()
+
+
+@pytest.mark.parametrize("min_rows", [1, 1_000], ids=["few terms", "many terms"])
+@pytest.mark.parametrize("name", ["conv2d_relu float32", "depthwise float16", "dense uint8 int8"])
+def test_parts_of_a_product_are_the_product(
+    monkeypatch: pytest.MonkeyPatch, name: str, min_rows: int
+) -> None:
+    """Whether parts of the result or parts of its terms are computed at a time."""
+    program = translate(KERNELS[name](), fast_math=False)
+    whole = references.make(program, "real", 1)
+    monkeypatch.setattr(interpreter, "_FACTOR_CHUNK", 100)
+    monkeypatch.setattr(interpreter, "_MIN_ROWS", min_rows)
+
+    parts = references.make(program, "real", 1)
+
+    for part, expected in zip(parts.outputs, whole.outputs, strict=True):
+        np.testing.assert_allclose(part.values, expected.values, rtol=1e-6)
+        if part.bounds is None or expected.bounds is None:
+            assert part.bounds is expected.bounds
+        else:
+            np.testing.assert_allclose(part.bounds, expected.bounds, rtol=1e-5)
 
 
 def test_a_maximum_of_inexact_terms_has_the_error_of_the_worst(judge_of: JudgeOf) -> None:
