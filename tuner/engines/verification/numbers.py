@@ -15,7 +15,6 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from scipy import special
 
 Array = np.ndarray[Any, Any]
 
@@ -388,6 +387,18 @@ def _logarithm(function: Callable[[Array], Array]) -> Callable[..., Number]:
     return _function(function, is_absolute=True)
 
 
+def _special(name: str) -> Callable[[Array], Array]:
+    """Return a function of SciPy, whose import would take a seventh of the start of a worker."""
+
+    def call(values: Array) -> Array:
+        from scipy import special
+
+        result: Array = getattr(special, name)(values)
+        return result
+
+    return call
+
+
 def _two(function: Callable[[Array, Array], Array]) -> Callable[..., Number]:
     """Return a function of two exact arguments; of others nothing is known."""
 
@@ -505,8 +516,8 @@ _FLOAT: dict[str, Callable[..., Number]] = {
     "rsqrt": _function(lambda values: 1.0 / np.sqrt(values)),
     "tanh": _function(np.tanh, is_absolute=True),
     "fast_tanh": _fast_tanh,
-    "sigmoid": _function(special.expit),
-    "erf": _function(special.erf, is_absolute=True),
+    "sigmoid": _function(_special("expit")),
+    "erf": _function(_special("erf"), is_absolute=True),
     "atan": _function(np.arctan, is_absolute=True),
     "asin": _function(np.arcsin, is_absolute=True),
     "acos": _function(np.arccos, is_absolute=True),

@@ -1,5 +1,8 @@
 """The variants that workloads for a CPU may have."""
 
+from collections.abc import Mapping
+from functools import lru_cache
+
 import tvm
 from tvm.target import Target
 from tvm.tirx import Cast
@@ -15,8 +18,9 @@ from tuner.errors import WorkError
 VARIANTS: tuple[Variant, ...] = (Winograd(4), Winograd(2))
 
 
-def fitting(module: tvm.IRModule) -> dict[str, tvm.IRModule]:
-    """Return the programs of the variants that fit a workload, by name."""
+@lru_cache(maxsize=16)
+def fitting(module: tvm.IRModule) -> Mapping[str, tvm.IRModule]:
+    """Return the programs of the variants that fit a workload, by name; none may be changed."""
     if _truncates(module):
         return {}
     programs = ((variant.name, variant.rewrite(module)) for variant in VARIANTS)
@@ -65,7 +69,10 @@ def rewrite(name: str, module: tvm.IRModule) -> tvm.IRModule:
         WorkError: If the variant is unknown or does not fit.
     """
     variant = named(name)
-    program = None if _truncates(module) else variant.rewrite(module)
+    if variant in VARIANTS:
+        program = fitting(module).get(name)
+    else:
+        program = None if _truncates(module) else variant.rewrite(module)
     if program is None:
         raise WorkError(f"variant {name} does not fit the workload")
     return program
