@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from tests import durability
+from tests import durability, new_databases
 
 # Folders whose files wait for processes, leases and pages start first, so that no process of
 # pytest-xdist is left with a long one at the end.
@@ -21,6 +21,7 @@ _RAY_FILES = (
 _RAY_PARAMETERS = {"ray", "cluster"}
 
 durability.do_not_wait()
+new_databases.create_tables_at_once()
 
 
 class _GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types

@@ -13,7 +13,8 @@ import pytest
 from sqlalchemy import Engine, make_url
 from sqlalchemy.orm import Session
 
-from records import database
+from records import database, migrations
+from tests.new_databases import MIGRATE
 
 _NUMBERS = count()
 
@@ -89,8 +90,16 @@ def postgres_template(postgres: str) -> Iterator[str]:
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """SQLite file with the tables of this version and no rows."""
     path = tmp_path_factory.mktemp("template") / "records.db"
-    database.open_database(f"sqlite:///{path}").dispose()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(migrations, "migrate", MIGRATE)
+        database.open_database(f"sqlite:///{path}").dispose()
     return path
+
+
+@pytest.fixture
+def migrating(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the migrations create the tables of new SQLite files, as in the product."""
+    monkeypatch.setattr(migrations, "migrate", MIGRATE)
 
 
 @pytest.fixture

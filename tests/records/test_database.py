@@ -16,6 +16,8 @@ from records.models import MeasureRecord
 from tests.durability import DURABLE
 from tests.records import make
 
+pytestmark = pytest.mark.usefixtures("migrating")
+
 ROOT = Path(__file__).parents[2]
 
 OPEN = """

@@ -39,6 +39,8 @@ from tests.records.test_submissions import submission_of
 # Importing the module registers the tables of the service.
 assert service_models.Worker.metadata is Base.metadata
 
+pytestmark = pytest.mark.usefixtures("migrating")
+
 DUMPS = Path(__file__).parent / "data"
 
 

@@ -1,0 +1,47 @@
+"""Tables of new SQLite files in tests, created by one script.
+
+Tests create thousands of databases, and the migrations take a sixth of a second for each. The
+script is what they lead to. Processes that tests start, and the tests of the migrations, run them.
+"""
+
+import sqlite3
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sqlalchemy import Engine, make_url
+
+from records import connections, migrations
+
+# The function of the product.
+MIGRATE = migrations.migrate
+
+
+def create_tables_at_once() -> None:
+    """Have this process, and those forked from it, run one script for a new SQLite file."""
+    migrations.migrate = _create_tables
+
+
+def _create_tables(engine: Engine, shown: str) -> None:
+    if engine.dialect.name == "sqlite":
+        with migrations._transaction(engine) as connection:
+            if migrations._state(connection, shown) == "empty":
+                for statement in _script():
+                    connection.exec_driver_sql(statement)
+                return
+    MIGRATE(engine, shown)
+
+
+@cache
+def _script() -> list[str]:
+    """Return the statements that create the tables of this version, without a transaction."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "new.db"
+        engine = connections.connect(make_url(f"sqlite:///{path}"))
+        MIGRATE(engine, str(path))
+        engine.dispose()
+        connection = sqlite3.connect(path)
+        statements = list(connection.iterdump())
+        connection.close()
+    assert (statements[0], statements[-1]) == ("BEGIN TRANSACTION;", "COMMIT;")
+    return statements[1:-1]
