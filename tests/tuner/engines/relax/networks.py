@@ -1,6 +1,7 @@
 """Loading and building of networks for tests of the engine."""
 
 import atexit
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -21,6 +22,9 @@ from tuner.engines.relax.network import Library
 from tuner.engines.relax.targets import make_target
 from tuner.library import manifest
 from tuner.networks.worker import load_model
+
+# Compiles in half the time; for tests of outputs, whose kernels run once.
+UNOPTIMISED = tvm.target.Target({"kind": "llvm", "opt-level": 0})
 
 
 @lru_cache(maxsize=32)
@@ -49,16 +53,24 @@ def names_of(proto: onnx.ModelProto, target: str) -> list[str]:
 
 
 def run_lowered(proto: onnx.ModelProto, feeds: Mapping[str, Array], target: str) -> list[Array]:
-    """Clean and lower a model, compile it as a whole without schedules, and run it."""
+    """Clean and lower a model, compile it as a whole without schedules, and run it.
+
+    LLVM optimises nothing: what is tested is the lowered module.
+    """
     module, file = lower_proto(proto, target, is_whole=True)
     return run_module(module, file, feeds, target)
+
+
+def unoptimised(target: str) -> tvm.target.Target:
+    """Return a target whose kernels compile quickly and are slow."""
+    return tvm.target.Target({**json.loads(target), "opt-level": 0})
 
 
 def run_module(
     module: tvm.IRModule, file: ModelFile, feeds: Mapping[str, Array], target: str
 ) -> list[Array]:
-    """Compile a lowered module as a whole, and run it."""
-    built = tvm.compile(module, make_target(target, intrinsics=False))
+    """Compile a lowered module as a whole, without optimisation by LLVM, and run it."""
+    built = tvm.compile(module, unoptimised(target))
     machine = relax.VirtualMachine(built, tvm.cpu())
     tensors = [tvm.runtime.tensor(np.asarray(feeds[name], order="C")) for name in file.inputs]
     returned = machine["main"](*tensors)
