@@ -55,10 +55,16 @@ def cli(tmp_path: Path) -> Cli:
     return Cli(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def program() -> Any:
+    """The group of all commands."""
+    return typer.main.get_command(app)
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
-def test_an_example_is_a_valid_command_line(example: Example) -> None:
+def test_an_example_is_a_valid_command_line(program: Any, example: Example) -> None:
     """Commands, options and values exist in the program; nothing runs."""
-    command: Any = typer.main.get_command(app)
+    command = program
     words = [word for word in example.arguments if word != "--help"]
     if words and words[0] in ("--server", "--token"):
         del words[:2]
@@ -88,12 +94,11 @@ def test_an_example_that_needs_no_budget_runs(cli: Cli, example: Example) -> Non
         assert answer.out.split() == example.output.split()
 
 
-def test_the_readme_shows_every_command() -> None:
+def test_the_readme_shows_every_command(program: Any) -> None:
     """Each command is in an example of the README."""
-    command: Any = typer.main.get_command(app)
     shown = {example.arguments[0] for example in EXAMPLES if example.document == "README.md"}
 
-    assert set(command.commands) - shown == set()
+    assert set(program.commands) - shown == set()
 
 
 def test_make_help_lists_every_target() -> None:

@@ -7,16 +7,19 @@ import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from records import bests, database, jobs, measure_records, networks, picks, targets, tasks
-from tuner.cli.main import main
+from tuner.cli.main import make_program, run_program
 
 ROOT = Path(__file__).parents[4]
 
+# Building it takes as long as a quick command.
+_program = cache(make_program)
 _PROGRAM = "from tuner.cli.main import main; main()"
 
 
@@ -78,7 +81,7 @@ class Shell:
             for name, value in variables.items():
                 patch.setenv(name, value)
             try:
-                main()
+                run_program(_program())
             except SystemExit as end:
                 status = end.code or 0
         assert isinstance(status, int)

@@ -26,8 +26,8 @@ COMMANDS = ("tune", "tasks", "build", "bench", "table", "doctor", "records")
 
 @pytest.fixture
 def cli(tmp_path: Path) -> Cli:
-    """The command line with the real engine."""
-    return Cli(tmp_path)
+    """The command line with the real engine, whose workers take seconds to start."""
+    return Cli(tmp_path, {"TUNER_N_BUILDERS": "1"})
 
 
 @pytest.fixture
