@@ -56,10 +56,15 @@ def test_command_waits_for_its_database(
     engine.dispose()
 
 
-@pytest.mark.guards_data
-@pytest.mark.slow("30 s without a database")
+@pytest.mark.parametrize(
+    "secs",
+    [
+        pytest.param(15.0, marks=[pytest.mark.slow("a lease expires"), pytest.mark.guards_data]),
+        pytest.param(30.0, marks=pytest.mark.slow("30 s without a database")),
+    ],
+)
 def test_worker_outlives_half_a_minute_without_a_database(
-    own_postgres: Any, tmp_path: Path
+    own_postgres: Any, tmp_path: Path, secs: float
 ) -> None:
     """The worker stands by, takes its lease again and finishes the job."""
     with rig(own_postgres.get_uri(), tmp_path, run_secs=0.1) as opened:
@@ -68,7 +73,7 @@ def test_worker_outlives_half_a_minute_without_a_database(
         wait_for(lambda: opened.n_trials() >= 4, 60.0)
 
         own_postgres.stop()
-        time.sleep(30.0)
+        time.sleep(secs)
         own_postgres.start()
 
         wait_for(lambda: opened.state(job) == "done", 120.0)

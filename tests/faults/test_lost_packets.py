@@ -163,7 +163,7 @@ def _ask(network: Network, connection: object, *, waits: bool) -> None:
     connection.execute(text("SELECT pg_sleep(60)"))
 
 
-_TRIALS = 200
+_TRIALS = 60
 _RECOVERY_SECS = 30.0
 
 
