@@ -16,20 +16,20 @@ SECRETS = {API: "the API's: 100% 'quoted'", WORKER: "the worker's"}
 
 
 @pytest.fixture
-def urls(postgres_url: str) -> Iterator[dict[str, str]]:
+def urls(migrated_postgres: str) -> Iterator[dict[str, str]]:
     """URL of a migrated database for the owner and for each role."""
     environ = {PASSWORDS[role]: secret for role, secret in SECRETS.items()}
-    assert roles.main({"TUNER_DATABASE": postgres_url, **environ}) == 0
+    assert roles.main({"TUNER_DATABASE": migrated_postgres, **environ}) == 0
     yield {
-        "owner": postgres_url,
+        "owner": migrated_postgres,
         **{
-            role: make_url(postgres_url)
+            role: make_url(migrated_postgres)
             .set(username=role, password=secret)
             .render_as_string(hide_password=False)
             for role, secret in SECRETS.items()
         },
     }
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
+    with psycopg.connect(migrated_postgres, autocommit=True) as connection:
         for role in SECRETS:
             connection.execute(f"DROP OWNED BY {role}".encode())
             connection.execute(f"DROP ROLE {role}".encode())
