@@ -58,19 +58,22 @@ def run_lowered(proto: onnx.ModelProto, feeds: Mapping[str, Array], target: str)
     LLVM optimises nothing: what is tested is the lowered module.
     """
     module, file = lower_proto(proto, target, is_whole=True)
-    return run_module(module, file, feeds, target)
-
-
-def unoptimised(target: str) -> tvm.target.Target:
-    """Return a target whose kernels compile quickly and are slow."""
-    return tvm.target.Target({**json.loads(target), "opt-level": 0})
+    return run_module(module, file, feeds, target, optimise=False)
 
 
 def run_module(
-    module: tvm.IRModule, file: ModelFile, feeds: Mapping[str, Array], target: str
+    module: tvm.IRModule,
+    file: ModelFile,
+    feeds: Mapping[str, Array],
+    target: str,
+    *,
+    optimise: bool = True,
 ) -> list[Array]:
-    """Compile a lowered module as a whole, without optimisation by LLVM, and run it."""
-    built = tvm.compile(module, unoptimised(target))
+    """Compile a lowered module as a whole, and run it."""
+    made = make_target(target, intrinsics=False)
+    if not optimise:
+        made = tvm.target.Target({**json.loads(target), "opt-level": 0})
+    built = tvm.compile(module, made)
     machine = relax.VirtualMachine(built, tvm.cpu())
     tensors = [tvm.runtime.tensor(np.asarray(feeds[name], order="C")) for name in file.inputs]
     returned = machine["main"](*tensors)
