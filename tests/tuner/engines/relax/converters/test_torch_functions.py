@@ -10,7 +10,6 @@ from tvm import relax
 
 from tuner.engines.base import ModelFile
 from tuner.engines.relax.importer import import_model
-from tuner.errors import ModelError
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
 
@@ -45,22 +44,3 @@ def test_functions_keep_their_digits(name: str, tmp_path: Path) -> None:
     expected = Applied(name)(torch.from_numpy(x)).numpy()
     np.testing.assert_allclose(actual, expected, rtol=1e-6)
     np.testing.assert_array_equal(np.signbit(actual[:2]), np.signbit(x[:2]))
-
-
-class Picked(torch.nn.Module):  # type: ignore[misc]
-    """Rows and columns by indices with an axis between them, which TVM's importer misreads."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Pick one column of each row."""
-        picked = torch.tensor([0, 2, 1])
-        return x[picked, :, picked]
-
-
-def test_an_operator_that_is_misread_is_refused(tmp_path: Path) -> None:
-    """An output of another shape than torch's shows it."""
-    x = torch.zeros(5, 3, 16)
-    path = tmp_path / "m.pt2"
-    torch.export.save(torch.export.export(Picked(), (x,)), path)
-
-    with pytest.raises(ModelError, match=r"shape \[3, 3\] becomes one of \[3, 3, 3\]"):
-        import_model(ModelFile(str(path), "pt2", {"x": ((5, 3, 16), "float32")}))

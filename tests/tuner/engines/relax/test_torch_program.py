@@ -1,0 +1,95 @@
+"""Programs of torch keep their results, by way of ONNX where TVM's importer fails."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from tvm import relax
+
+from tuner.engines.base import ModelFile
+from tuner.engines.relax.importer import import_model
+from tuner.engines.relax.lower import lower
+from tuner.engines.relax.targets import describe_target, make_target
+from tuner.errors import ModelError
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
+
+
+class Applied(torch.nn.Module):  # type: ignore[misc]
+    """A function as a module."""
+
+    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply the function."""
+        return self.function(x)
+
+
+def _saved(function: Callable[..., torch.Tensor], x: torch.Tensor, folder: Path) -> ModelFile:
+    path = folder / "m.pt2"
+    torch.export.save(torch.export.export(Applied(function), (x,)), path)
+    dtype = str(x.dtype).removeprefix("torch.")
+    return ModelFile(str(path), "pt2", {"x": (tuple(x.shape), dtype)})
+
+
+def _assert_equal(function: Callable[..., torch.Tensor], x: torch.Tensor, folder: Path) -> None:
+    """Check that the lowered program has the result of the function, and its dtype."""
+    target = make_target(describe_target("llvm").spec, intrinsics=False)
+    module = lower(_saved(function, x, folder), target, is_whole=True).module
+    machine = relax.VirtualMachine(tvm.compile(module, target), tvm.cpu())
+    actual = machine["main"](tvm.runtime.tensor(x.numpy()))
+    actual = (actual if hasattr(actual, "numpy") else actual[0]).numpy()
+    expected = function(x).numpy()
+    assert actual.dtype == expected.dtype
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda x: x.amax(1), id="operator that TVM does not know"),
+        pytest.param(lambda x: (x > 0).cumsum(1), id="sum of truth values"),
+        pytest.param(lambda x: x.unfold(1, 3, 2), id="windows"),
+        pytest.param(
+            lambda x: x[torch.tensor([0, 2, 1]), :, torch.tensor([0, 2, 1])],
+            id="axis between indices, which TVM misreads",
+        ),
+    ],
+)
+def test_operators_that_tvm_fails_on_are_imported(
+    function: Callable[..., torch.Tensor], tmp_path: Path
+) -> None:
+    """These programs were refused, could not be compiled, or had another dtype."""
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((3, 7, 4), "float32"))
+
+    _assert_equal(function, x, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda x: x / 3, id="true division"),
+        pytest.param(lambda x: x // 3, id="floor division"),
+        pytest.param(lambda x: x.float().mean(), id="mean"),
+    ],
+)
+def test_whole_numbers_keep_the_dtype_of_torch(
+    function: Callable[..., torch.Tensor], tmp_path: Path
+) -> None:
+    """Quotients of whole numbers were whole numbers."""
+    _assert_equal(function, torch.arange(-4, 8).reshape(3, 4), tmp_path)
+
+
+def test_a_program_that_neither_importer_supports_is_refused(tmp_path: Path) -> None:
+    """The message has both reasons, which name the operator."""
+    file = _saved(torch.special.bessel_j0, torch.ones(4), tmp_path)
+
+    with pytest.raises(
+        ModelError, match=r"Unsupported function .*bessel_j0.*; as ONNX: .*bessel_j0"
+    ):
+        import_model(file)

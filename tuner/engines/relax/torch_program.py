@@ -1,0 +1,122 @@
+"""Import of exported programs of torch as Relax modules, directly or by way of ONNX."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import onnx
+import torch
+import tvm
+from tvm import relax
+from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+from tuner.engines.base import ModelFile
+from tuner.engines.relax.converters import torch_functions, torch_indices, torch_resize
+from tuner.engines.relax.onnx_graph import import_graph
+from tuner.errors import ModelError, summary
+from tuner.networks.onnx import clean
+from tuner.networks.torch import fix_program, is_dynamic
+from tuner.networks.torch_onnx import as_onnx
+
+
+def import_program(model: ModelFile) -> tvm.IRModule:
+    """Import a program of torch, by way of ONNX where TVM's importer of programs fails on it.
+
+    Raises:
+        ModelError: If neither supports it; the message has both reasons.
+    """
+    program = torch.export.load(model.path)
+    if is_dynamic(program):
+        program = fix_program(program, {name: shape for name, (shape, _) in model.inputs.items()})
+    try:
+        return _import_by_tvm(program)
+    except ModelError as error:
+        return _import_as_onnx(program, model, error)
+
+
+def _import_by_tvm(program: Any) -> tvm.IRModule:
+    converters = {
+        **torch_functions.CONVERTERS,
+        **torch_indices.CONVERTERS,
+        **torch_resize.CONVERTERS,
+    }
+    try:
+        program = _decomposed(program, converters)
+        importer = ExportedProgramImporter()
+        module = importer.from_exported_program(
+            program,
+            keep_params_as_input=True,
+            unwrap_unit_return_tuple=False,
+            no_bind_return_tuple=False,
+            custom_convert_map=converters,
+        )
+    # TVM documents no exceptions for operators that it does not support.
+    except Exception as error:
+        raise ModelError(
+            f"cannot import the model: {_summary(error)}", code="unsupported-operator"
+        ) from error
+    _check_values(importer.env)
+    module, params = relax.frontend.detach_params(module)
+    names = module["main"].params[len(module["main"].params) - len(params["main"]) :]
+    bound = dict(zip(names, params["main"], strict=True))
+    return relax.transform.BindParams("main", bound)(module)
+
+
+def _import_as_onnx(program: Any, model: ModelFile, error: ModelError) -> tvm.IRModule:
+    """Import a program that TVM's importer refused, as the ONNX model that torch writes for it.
+
+    Raises:
+        ModelError: The refusal ``error``, with the reason why the ONNX model is none either.
+    """
+    try:
+        network = clean(as_onnx(program))
+        if network.tail is not None:
+            raise ModelError("shapes depend on the data", code="data-dependent-shape")
+        inputs = [(spec.shape, spec.dtype) for spec in network.inputs.values()]
+        if inputs != [*model.inputs.values()]:
+            raise ModelError("its inputs differ", code=error.code)
+        return import_graph(onnx.load_from_string(network.model))
+    except ModelError as second:
+        raise ModelError(f"{error.text}; as ONNX: {second.text}", code=error.code) from second
+
+
+def _check_values(values: Mapping[Any, Any]) -> None:
+    """Check that values have the shapes and dtypes that torch gave them.
+
+    Args:
+        values: Imported value of each node of the program.
+
+    Raises:
+        ModelError: If TVM's importer took an operator for another one.
+    """
+    for node, value in values.items():
+        expected = getattr(node, "meta", {}).get("val")
+        shape = getattr(getattr(value, "ty", None), "shape", None)
+        if not isinstance(expected, torch.Tensor) or shape is None:
+            continue
+        wanted = f"{str(expected.dtype).removeprefix('torch.')} {[*expected.shape]}"
+        actual = f"{value.ty.dtype} {[int(dim) for dim in shape]}"
+        if actual != wanted:
+            raise ModelError(
+                f"cannot import the model: {node.name!r}, {wanted}, becomes {actual}",
+                code="unsupported-operator",
+            )
+
+
+def _decomposed(program: Any, kept: Iterable[str]) -> Any:
+    """Return a program of core operators, and of some others, by name.
+
+    TVM does not decompose a program with sparse tensors either.
+    """
+    tensors = (*program.state_dict.values(), *program.constants.values())
+    if any(isinstance(t, torch.Tensor) and t.layout != torch.strided for t in tensors):
+        return program
+    table = torch.export.default_decompositions()
+    names = {*kept}
+    for operator in [each for each in table if str(each).removeprefix("aten.") in names]:
+        table.pop(operator)
+    return program.run_decompositions(table)
+
+
+def _summary(error: Exception) -> str:
+    # The unsupported operator is named above the traceback, which ends with another error.
+    return summary(error, last=True, prefer=("not supported", "not implemented"))
