@@ -1,4 +1,4 @@
-"""Converters for programs of torch whose functions lose digits in TVM's importer."""
+"""Converters for functions of torch that lose digits, or operands, in TVM's importer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,12 +25,28 @@ def _convert_expm1(node: Any, importer: Any) -> relax.Expr:
     return importer.block_builder.emit(half * (relax.op.exp(x) + _like(x, 1.0)))
 
 
+def _convert_elu(node: Any, importer: Any) -> relax.Expr:
+    """Convert an exponential unit; TVM drops the scales, which selu and celu consist of."""
+    names = ("alpha", "scale", "input_scale")
+    given = {**dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
+    alpha, scale, input_scale = (float(given.get(name, 1.0)) for name in names)
+    if scale == input_scale == 1.0:
+        converted: relax.Expr = importer._elu(node)
+        return converted
+    x = importer.env[node.args[0]]
+    below = relax.op.minimum(x, _like(x, 0.0)) * _like(x, input_scale)
+    low = (relax.op.exp(below) - _like(x, 1.0)) * _like(x, alpha)
+    unit = relax.op.nn.relu(x) + low
+    return importer.block_builder.emit(unit * _like(x, scale))
+
+
 def _like(x: Any, value: float) -> relax.Expr:
     return relax.const(value, str(x.ty.dtype))
 
 
 #: Converters by name of the operator.
 CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
+    "elu.default": _convert_elu,
     "expm1.default": _convert_expm1,
     "log1p.default": _convert_log1p,
 }
