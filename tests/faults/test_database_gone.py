@@ -63,7 +63,7 @@ def test_command_waits_for_its_database(
         pytest.param(30.0, marks=pytest.mark.slow("30 s without a database")),
     ],
 )
-def test_worker_outlives_half_a_minute_without_a_database(
+def test_worker_outlives_an_outage_of_its_database(
     own_postgres: Any, tmp_path: Path, secs: float
 ) -> None:
     """The worker stands by, takes its lease again and finishes the job."""

@@ -157,7 +157,7 @@ def hang(opened: Rig, pid: int) -> None:
     wait_for((opened.folder / "hung" / str(pid)).is_file)
 
 
-@pytest.mark.slow("30 s: a main loop hangs and a lease expires, four times")
+@pytest.mark.slow("30 s: a main loop hangs and a lease expires")
 @pytest.mark.parametrize(
     ("shares_machine", "shares_folder"),
     [
