@@ -87,7 +87,8 @@ class _Folder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         dtype = str(call.ty.dtype)
         if dtype not in FOLDABLE_DTYPES or any(value is None for value in values):
             return visited
-        if not all(isinstance(dim, tvm.tirx.IntImm) for dim in getattr(call.ty.shape, "values", [])):
+        sizes = getattr(call.ty.shape, "values", ())
+        if not all(isinstance(size, tvm.tirx.IntImm) for size in sizes):
             return visited
         value = folder(call, [value for value in values if value is not None])
         # NumPy's ascontiguousarray turns a scalar into a vector.
