@@ -120,13 +120,13 @@ def confirm(
 
     Raises:
         NoSuchRow: If the record does not exist.
-        ValueError: If ``samples`` is empty.
+        ValueError: If there are no samples, or one is not finite.
     """
     record = session.get(MeasureRecord, record_id)
     if record is None:
         raise NoSuchRow(f"no measure record {record_id}")
-    if not samples:
-        raise ValueError(f"record {record_id} cannot be confirmed without samples")
+    if not samples or not all(map(math.isfinite, samples)):
+        raise ValueError(f"record {record_id} cannot be confirmed by the samples {samples}")
     record.confirmed_secs = [float(sample) for sample in samples]
     record.confirmed_factor = clock_factor
     session.flush()

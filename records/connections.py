@@ -31,7 +31,6 @@ _TRANSACTION_TIMEOUT_VERSION = 170_000
 _INSTRUCTIONS = 100_000
 _BEGIN_WRITE = "BEGIN IMMEDIATE"
 SYNCHRONOUS = "FULL"
-_ENCODER = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,12 +98,30 @@ def connect(url: URL, limits: Limits = DEFAULT_LIMITS) -> Engine:
     return engine
 
 
+def _plain(value: Any) -> Any:
+    """Return a value of a type that is derived from one of JSON, as numpy's numbers are."""
+    for plain in _PLAIN:
+        if isinstance(value, plain):
+            return plain(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+_PLAIN: tuple[type[Any], ...] = (str, float, int, list, tuple, dict)
+_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
+
+
 def _dumps(value: Any) -> str:
-    """Return a value as JSON, with null for infinity and NaN, which PostgreSQL refuses."""
+    """Return a value as JSON, with null for infinity and NaN, which PostgreSQL refuses.
+
+    Bytes, times and sets become text and lists: callers pass numbers, text, lists and dicts.
+
+    Raises:
+        TypeError: If it contains what JSON has no form for.
+        ValueError: If it contains text that is not Unicode beside infinity or NaN.
+    """
     try:
         return _ENCODER.encode(value).decode()
-    except (TypeError, UnicodeEncodeError):
-        # Numbers of numpy, and text that is not Unicode; ten times as long.
+    except UnicodeEncodeError:
         return json.dumps(value, allow_nan=False)
 
 

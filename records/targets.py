@@ -37,8 +37,13 @@ def evaluators(session: Session, target_id: int) -> list[dict[str, Any]]:
     settings = cast(Job.settings["evaluator"], Text)
     has_trials = exists().where(Pick.job_id == Job.id, Pick.n_measured > 0)
     stmt = select(settings).where(Job.target_id == target_id, has_trials).distinct()
-    stored = [json.loads(text) for text in session.scalars(stmt) if text is not None]
-    return [evaluator for evaluator in stored if evaluator is not None]
+    different: list[dict[str, Any]] = []
+    for text in session.scalars(stmt):
+        # Versions of this package write equal settings with other spaces.
+        evaluator = None if text is None else json.loads(text)
+        if evaluator is not None and evaluator not in different:
+            different.append(evaluator)
+    return different
 
 
 def set_apart(session: Session, target_id: int, timed_with: dict[str, Any]) -> None:

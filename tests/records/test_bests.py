@@ -1,5 +1,6 @@
 """The best record of a task is its fastest verified one, and is read without a scan."""
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -145,8 +146,9 @@ def test_confirming_needs_a_record_and_samples(session: Session) -> None:
         bests.choose_confirmed(session, task_id)
     with pytest.raises(NoSuchRow, match="no measure record 99"):
         bests.confirm(session, 99, [1.0])
-    with pytest.raises(ValueError, match="without samples"):
-        bests.confirm(session, record.id, [])
+    for samples in ([], [1.0, math.nan]):
+        with pytest.raises(ValueError, match="cannot be confirmed by the samples"):
+            bests.confirm(session, record.id, samples)
 
 
 def test_concurrent_writers_leave_the_fastest(engine: Engine) -> None:

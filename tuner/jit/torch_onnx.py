@@ -1,6 +1,6 @@
 """Convert exported torch programs to ONNX models, which services take; runs in a worker."""
 
-from tuner.errors import ModelError, install_command
+from tuner.errors import ModelError, install_command, summary
 
 
 def convert(program: str, out: str) -> None:
@@ -19,4 +19,11 @@ def convert(program: str, out: str) -> None:
 
     from tuner.networks.torch_onnx import as_onnx
 
-    onnx.save(as_onnx(torch.export.load(program)), out)
+    try:
+        onnx.save(as_onnx(torch.export.load(program)), out)
+    except ModelError:
+        raise
+    except Exception as error:  # of a damaged archive, of a model above 2 GB
+        raise ModelError(
+            f"torch cannot convert it to ONNX: {summary(error)}", code="torch-export"
+        ) from error

@@ -10,13 +10,15 @@ import importlib
 import inspect
 import logging
 import sys
-import traceback
 import types
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from unittest import mock
+from typing import Any
 
 import tvm
 import tvm.s_tir
+from tvm.tirx.script.parser import entry
 
 PACKAGE = "tvm.s_tir.tensor_intrin"
 _INTRINSICS = {"x86_64": "x86", "aarch64": "arm_cpu"}
@@ -34,26 +36,33 @@ def _install_bare_package() -> None:
 def load_intrinsics(machine: str) -> None:
     """Import the tensor intrinsics that schedules for a target kind may name."""
     module = _INTRINSICS.get(machine)
-    with mock.patch.object(inspect, "stack", _stack):
+    with without_stack():
         if module:
             importlib.import_module(f"{PACKAGE}.{module}")
         if module == "x86":
             importlib.import_module("tuner.engines.relax.dot_intrinsic").register()
 
 
-def _stack(_context: int = 1) -> list[inspect.FrameInfo]:
-    """Return the callers of TVM's decorator, which reads no source of theirs outside of classes.
+@contextmanager
+def attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Give an attribute of a module or a class another value inside of the block."""
+    before = vars(owner)[name]
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
-    For each function that it parses, ``inspect.stack`` reads the files of all callers: 0.5 s of
-    the start of every worker.
+
+def without_stack() -> AbstractContextManager[None]:
+    """Let TVM's parser of functions see no callers inside of the block.
+
+    Only methods and textual annotations need them, and for each function that it parses, it would
+    read the files of all: 0.5 s of the start of every worker.
     """
-    frames = (frame for frame, _ in traceback.walk_stack(sys._getframe(1)))
-    return [
-        inspect.FrameInfo(
-            frame, frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, None, None
-        )
-        for frame in frames
-    ]
+    module = types.ModuleType("inspect")
+    vars(module).update(vars(inspect) | {"stack": list})
+    return attribute(entry, "inspect", module)
 
 
 _install_bare_package()

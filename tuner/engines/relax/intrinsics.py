@@ -7,17 +7,13 @@ need, and the functions have none.
 """
 
 import importlib
-import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from types import ModuleType
 from typing import Any
 
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx
-from tvm.tirx.script.parser import entry
 
 from tuner.engines.relax import fast_import
 
@@ -50,7 +46,10 @@ def _unparsed() -> dict[str, _Pair]:
     def remember(name: str, description: Any, implementation: Any, _override: bool = False) -> None:
         pairs[name] = (description, implementation)
 
-    with _set(tirx, "prim_func", _unchanged), _set(TensorIntrin, "register", remember):
+    with (
+        fast_import.attribute(tirx, "prim_func", _unchanged),
+        fast_import.attribute(TensorIntrin, "register", remember),
+    ):
         module = importlib.import_module(_MODULE)
         # TVM generates code for bfloat16 fragments, but lists no intrinsics for them.
         for is_b, is_transposed in ((False, False), (True, False), (True, True)):
@@ -74,23 +73,5 @@ def _unchanged(**_options: Any) -> Callable[[Any], Any]:
 
 
 def _parse(function: Callable[..., None]) -> Any:
-    with _set(entry, "inspect", _stackless()):
+    with fast_import.without_stack():
         return tirx.prim_func(s_tir=True)(function)
-
-
-@lru_cache(maxsize=1)
-def _stackless() -> ModuleType:
-    """Return a substitute for ``inspect`` in which no function has callers."""
-    module = ModuleType("inspect")
-    vars(module).update(vars(inspect) | {"stack": list})
-    return module
-
-
-@contextmanager
-def _set(owner: Any, name: str, value: Any) -> Iterator[None]:
-    before = vars(owner)[name]
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)

@@ -73,8 +73,14 @@ def _import_as_onnx(program: Any, model: ModelFile, error: ModelError) -> tvm.IR
             raise ModelError("shapes depend on the data", code="data-dependent-shape")
         inputs = [(spec.shape, spec.dtype) for spec in network.inputs.values()]
         if inputs != [*model.inputs.values()]:
-            raise ModelError("its inputs differ", code=error.code)
-        return import_graph(onnx.load_from_string(network.model))
+            raise ModelError(
+                f"it has {len(inputs)} inputs instead of {len(model.inputs)}: export the model "
+                "without those that it does not use",
+                code=error.code,
+            )
+        module = import_graph(onnx.load_from_string(network.model))
+        _check_outputs(module, program)
+        return module
     except ModelError as second:
         raise ModelError(f"{error.text}; as ONNX: {second.text}", code=error.code) from second
 
@@ -90,16 +96,41 @@ def _check_values(values: Mapping[Any, Any]) -> None:
     """
     for node, value in values.items():
         expected = getattr(node, "meta", {}).get("val")
-        shape = getattr(getattr(value, "ty", None), "shape", None)
-        if not isinstance(expected, torch.Tensor) or shape is None:
-            continue
-        wanted = f"{str(expected.dtype).removeprefix('torch.')} {[*expected.shape]}"
-        actual = f"{value.ty.dtype} {[int(dim) for dim in shape]}"
-        if actual != wanted:
-            raise ModelError(
-                f"cannot import the model: {node.name!r}, {wanted}, becomes {actual}",
-                code="unsupported-operator",
-            )
+        _check(node.name, expected, getattr(value, "ty", None))
+
+
+def _check_outputs(module: tvm.IRModule, program: Any) -> None:
+    """Check the outputs of a module as :func:`_check_values` does."""
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    names = program.graph_signature.user_outputs
+    returned = module["main"].ret_ty
+    types = [*getattr(returned, "fields", [returned])]
+    if len(types) != len(names):
+        raise ModelError(f"it has {len(types)} outputs", code="unsupported-operator")
+    for name, type_ in zip(names, types, strict=True):
+        _check(name, values.get(name), type_)
+
+
+def _check(name: str, expected: Any, type_: Any) -> None:
+    """Check the type of a value; shapes with unknown sizes are not compared.
+
+    Raises:
+        ModelError: If it has another shape or dtype than torch gave it.
+    """
+    sizes = getattr(getattr(type_, "shape", None), "values", None)
+    if not isinstance(expected, torch.Tensor) or sizes is None:
+        return
+    if not all(isinstance(size, tvm.tirx.IntImm) for size in sizes):
+        return
+    if not all(isinstance(size, int) for size in expected.shape):
+        return
+    intended = f"{str(expected.dtype).removeprefix('torch.')} {[*expected.shape]}"
+    actual = f"{type_.dtype} {[int(size) for size in sizes]}"
+    if actual != intended:
+        raise ModelError(
+            f"cannot import the model: {name!r}, {intended}, becomes {actual}",
+            code="unsupported-operator",
+        )
 
 
 def _decomposed(program: Any, kept: Iterable[str]) -> Any:

@@ -249,33 +249,13 @@ class _BlockRun:
         start = self._block.init[0]
         assert isinstance(start, Store)
         factors = _factors(term) if operation == "Add" else None
-        for ranges in self._spatial_chunks(factors):
+        limit = _CHUNK if factors is None else _FACTOR_CHUNK
+        for ranges in _chunks(self._ranges(self._spatial), limit):
             total = self._total(ranges, operation, term, factors, store.buffer.dtype)
             grid = self._grid(self._spatial, ranges)
             first = grid.evaluate(start.value)
             value = numbers.apply(operation, (first, total), store.buffer.dtype)
             _store(self._memory, grid, store, value)
-
-    def _spatial_chunks(
-        self, factors: tuple[Expression, Expression, str] | None
-    ) -> Iterator[tuple[range, ...]]:
-        """Split the spatial axes so that results and at least one slice of the term fit.
-
-        Factors fit with all of their terms unless those are many: sums of parts of the terms would
-        be short products of matrices, each as large as the result.
-        """
-        spatial = self._ranges(self._spatial)
-        if factors is None:
-            yield from _chunks(spatial, _CHUNK)
-            return
-        reduced = self._ranges(self._reduced)
-        n_terms = math.prod(map(len, reduced))
-        limit = max(_FACTOR_CHUNK, _MIN_ROWS * n_terms)
-        for ranges in _chunks(spatial, _FACTOR_CHUNK):
-            for part in _chunks(
-                (*ranges, *reduced), limit, n_split=len(spatial), used=self._used(factors)
-            ):
-                yield part[: len(spatial)]
 
     def _used(self, factors: tuple[Expression, Expression, str]) -> list[list[int]]:
         """Return the dimensions of the grid of all axes that each factor uses."""
@@ -293,23 +273,8 @@ class _BlockRun:
         factors: tuple[Expression, Expression, str] | None,
         dtype: str,
     ) -> Number:
-        axes = [*self._spatial, *self._reduced]
-        n_spatial = len(self._spatial)
-        whole = (*ranges, *self._ranges(self._reduced))
-        n_terms = math.prod(len(part) for part in whole[n_spatial:])
-        if factors is None:
-            parts = list(_chunks(whole, _CHUNK, keep=n_spatial))
-        else:
-            parts = list(_chunks(whole, _FACTOR_CHUNK, keep=n_spatial, used=self._used(factors)))
-        total: tuple[Array, Array, Array] | None = None
-        for part in parts:
-            grid = self._grid(axes, part)
-            reduced = self._part(grid, operation, term, factors, part, dtype)
-            shape = tuple(len(each) for each in ranges)
-            full = tuple(np.broadcast_to(_squeeze(each, n_spatial), shape) for each in reduced)
-            total = full if total is None else _combined(operation, total, full)  # type: ignore[assignment]
-        assert total is not None
-        value, error, magnitude = total
+        n_terms = math.prod(axis.extent for axis in self._reduced)
+        value, error, magnitude = self._sums(ranges, operation, term, factors, dtype)
         if operation != "Add":
             return Number(value, error if error.any() else None, dtype)
         if not numbers.is_float(dtype):
@@ -322,11 +287,64 @@ class _BlockRun:
             value, magnitude, n_terms, dtype, independent=self._independent
         )
         if factors is None and not self._independent:
-            losses = self._losses(
-                term, [self._grid(axes, part) for part in parts], magnitude, dtype
-            )
-            rounding = np.minimum(rounding, losses)
+            grids = [
+                self._grid([*self._spatial, *self._reduced], part)
+                for part in self._parts(ranges, None)
+            ]
+            rounding = np.minimum(rounding, self._losses(term, grids, magnitude, dtype))
         return _with_rounding(value, error, magnitude, rounding, dtype)
+
+    def _sums(
+        self,
+        ranges: tuple[range, ...],
+        operation: str,
+        term: Expression,
+        factors: tuple[Expression, Expression, str] | None,
+        dtype: str,
+    ) -> tuple[Array, Array, Array]:
+        """Reduce a term over all reduction axes: values, errors and sums of magnitudes.
+
+        Factors have all of their terms at a time unless those are many: sums of parts of the terms
+        would be short products of matrices, each as large as the result.
+        """
+        n_spatial = len(self._spatial)
+        axes = [*self._spatial, *self._reduced]
+        totals: dict[tuple[range, ...], tuple[Array, ...]] = {}
+        for part in self._parts(ranges, factors):
+            reduced = self._part(self._grid(axes, part), operation, term, factors, part, dtype)
+            within = part[:n_spatial]
+            shape = tuple(map(len, within))
+            full = tuple(np.broadcast_to(_squeeze(each, n_spatial), shape) for each in reduced)
+            before = totals.get(within)
+            totals[within] = full if before is None else _combined(operation, before, full)
+        if len(totals) == 1:
+            value, error, magnitude = totals.popitem()[1]
+            return value, error, magnitude
+        kinds = next(iter(totals.values()))
+        joined = tuple(np.empty(tuple(map(len, ranges)), each.dtype) for each in kinds)
+        for within, total in totals.items():
+            at = tuple(
+                slice(part.start - whole.start, part.stop - whole.start)
+                for part, whole in zip(within, ranges, strict=True)
+            )
+            for target, each in zip(joined, total, strict=True):
+                target[at] = each
+        value, error, magnitude = joined
+        return value, error, magnitude
+
+    def _parts(
+        self, ranges: tuple[range, ...], factors: tuple[Expression, Expression, str] | None
+    ) -> Iterator[tuple[range, ...]]:
+        """Split a part of the result with all of its terms into parts that fit into memory."""
+        reduced = self._ranges(self._reduced)
+        whole, n_spatial = (*ranges, *reduced), len(ranges)
+        if factors is None:
+            yield from _chunks(whole, _CHUNK, keep=n_spatial)
+            return
+        used = self._used(factors)
+        limit = max(_FACTOR_CHUNK, _MIN_ROWS * math.prod(map(len, reduced)))
+        for part in _chunks(whole, limit, n_split=n_spatial, used=used):
+            yield from _chunks(part, _FACTOR_CHUNK, keep=n_spatial, used=used)
 
     def _losses(
         self, term: Expression, grids: Sequence[Grid], magnitude: Array, dtype: str

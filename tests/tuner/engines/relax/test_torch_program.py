@@ -46,7 +46,7 @@ def _assert_equal(function: Callable[..., torch.Tensor], x: torch.Tensor, folder
     actual = (actual if hasattr(actual, "numpy") else actual[0]).numpy()
     expected = function(x).numpy()
     assert actual.dtype == expected.dtype
-    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, strict=True)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,43 @@ def test_whole_numbers_keep_the_dtype_of_torch(
 ) -> None:
     """Quotients of whole numbers were whole numbers."""
     _assert_equal(function, torch.arange(-4, 8).reshape(3, 4), tmp_path)
+
+
+def _ones(x: torch.Tensor) -> torch.Tensor:
+    length = x.to(torch.int64).sum().item()
+    torch._check(length >= 0)
+    torch._check(length < 40)
+    return x + torch.ones(length).sum()
+
+
+def test_a_size_inside_may_depend_on_the_data(tmp_path: Path) -> None:
+    """Shapes are compared where both are known."""
+    module = import_model(_saved(_ones, torch.ones(3), tmp_path))
+
+    assert str(module["main"].ret_ty.fields[0].dtype) == "float32"
+
+
+def test_outputs_of_an_onnx_model_have_the_dtype_of_torch(tmp_path: Path) -> None:
+    """The model that torch writes for some programs of float16 has outputs of float32."""
+    file = _saved(lambda x: x.amax(1), torch.ones(3, 4).half(), tmp_path)
+
+    with pytest.raises(ModelError, match=r"float16 \[3\], becomes float32 \[3\]"):
+        import_model(file)
+
+
+def test_an_input_that_is_not_used_is_named_as_the_reason(tmp_path: Path) -> None:
+    """The ONNX model that torch writes has no such input."""
+
+    class Two(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: torch.Tensor, _y: torch.Tensor) -> torch.Tensor:
+            return x.amax(1)
+
+    path = tmp_path / "m.pt2"
+    torch.export.save(torch.export.export(Two(), (torch.ones(3, 4), torch.ones(2))), path)
+    file = ModelFile(str(path), "pt2", {"x": ((3, 4), "float32"), "_y": ((2,), "float32")})
+
+    with pytest.raises(ModelError, match="1 inputs instead of 2"):
+        import_model(file)
 
 
 def test_a_program_that_neither_importer_supports_is_refused(tmp_path: Path) -> None:

@@ -19,25 +19,25 @@ def _convert_log1p(node: Any, importer: Any) -> relax.Expr:
 
 
 def _convert_expm1(node: Any, importer: Any) -> relax.Expr:
-    """Convert exp(x) - 1, which is tanh(x / 2) (exp(x) + 1)."""
-    x = importer.env[node.args[0]]
+    return importer.block_builder.emit(_expm1(importer.env[node.args[0]]))
+
+
+def _expm1(x: relax.Expr) -> relax.Expr:
+    """Return exp(x) - 1, which is tanh(x / 2) (exp(x) + 1)."""
     half = relax.op.tanh(_like(x, 0.5) * x)
-    return importer.block_builder.emit(half * (relax.op.exp(x) + _like(x, 1.0)))
+    return half * (relax.op.exp(x) + _like(x, 1.0))
 
 
 def _convert_elu(node: Any, importer: Any) -> relax.Expr:
-    """Convert an exponential unit; TVM drops the scales, which selu and celu consist of."""
+    """Convert an exponential unit; TVM drops the scales of selu and celu, and digits near 0."""
     names = ("alpha", "scale", "input_scale")
     given = {**dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
     alpha, scale, input_scale = (float(given.get(name, 1.0)) for name in names)
-    if scale == input_scale == 1.0:
-        converted: relax.Expr = importer._elu(node)
-        return converted
     x = importer.env[node.args[0]]
-    below = relax.op.minimum(x, _like(x, 0.0)) * _like(x, input_scale)
-    low = (relax.op.exp(below) - _like(x, 1.0)) * _like(x, alpha)
-    unit = relax.op.nn.relu(x) + low
-    return importer.block_builder.emit(unit * _like(x, scale))
+    emit = importer.block_builder.emit
+    below = _expm1(emit(x * _like(x, input_scale))) * _like(x, alpha)
+    unit = relax.op.where(relax.op.greater(x, _like(x, 0.0)), x, below)
+    return emit(unit * _like(x, scale))
 
 
 def _like(x: Any, value: float) -> relax.Expr:
