@@ -43,6 +43,9 @@ def loading(
         loader = JobLoader(context, ProcessLimits(2**30), lambda _job, _activity: None)
         poller = JobPoller(loader, shop.context, Coordinator(shop.context, keep_running=True))
         polling = asyncio.create_task(poller.run())
+        async with asyncio.timeout(20.0):
+            while not poller._loads:
+                await asyncio.sleep(0.05)
         # Longer than the poller waits between two looks for jobs.
         await asyncio.sleep(1.2)
         owners = [job.owner for job in poller._loads.values()]
