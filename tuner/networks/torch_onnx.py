@@ -4,6 +4,7 @@ import contextlib
 import logging
 import warnings
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import onnx
@@ -17,6 +18,18 @@ def as_onnx(program: Any) -> onnx.ModelProto:
     Raises:
         ModelError: If torch cannot convert it; the message names the reason.
     """
+    with exporter() as torch, _quiet():
+        model: onnx.ModelProto = torch.onnx.export(program, dynamo=True, verbose=False).model_proto
+    return model
+
+
+@contextlib.contextmanager
+def exporter() -> Iterator[ModuleType]:
+    """Return torch, whose exceptions inside of the block are those of a conversion to ONNX.
+
+    Raises:
+        ModelError: In place of them, or if torch or what it writes ONNX with is not installed.
+    """
     try:
         import onnxscript  # noqa: F401
         import torch
@@ -24,17 +37,15 @@ def as_onnx(program: Any) -> onnx.ModelProto:
         raise ModelError(
             f"writing ONNX needs the extra torch: {install_command('torch')}", code="torch-missing"
         ) from error
-    with _quiet():
-        try:
-            model: onnx.ModelProto = torch.onnx.export(
-                program, dynamo=True, verbose=False
-            ).model_proto
-        # The exceptions of the exporter have no common base.
-        except Exception as error:
-            raise ModelError(
-                f"torch cannot convert it to ONNX: {summary(_origin(error))}", code="torch-export"
-            ) from error
-    return model
+    try:
+        yield torch
+    except ModelError:
+        raise
+    # The exceptions of the exporter have no common base.
+    except Exception as error:
+        raise ModelError(
+            f"torch cannot convert it to ONNX: {summary(_origin(error))}", code="torch-export"
+        ) from error
 
 
 def _origin(error: BaseException) -> BaseException:

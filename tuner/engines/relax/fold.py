@@ -15,6 +15,8 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from tuner.engines.relax.tensor_types import is_fixed, is_number
+
 Array = np.ndarray[Any, Any]
 Folder = Callable[[relax.Call, list[Array]], Array]
 
@@ -87,8 +89,7 @@ class _Folder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         dtype = str(call.ty.dtype)
         if dtype not in FOLDABLE_DTYPES or any(value is None for value in values):
             return visited
-        sizes = getattr(call.ty.shape, "values", ())
-        if not all(isinstance(size, tvm.tirx.IntImm) for size in sizes):
+        if not is_fixed(call.ty):
             return visited
         value = folder(call, [value for value in values if value is not None])
         # NumPy's ascontiguousarray turns a scalar into a vector.
@@ -121,7 +122,7 @@ class _Folder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
 def _sizes(shape: relax.ShapeType) -> Array | None:
     """Return the sizes of a shape; None if they are not all known."""
     sizes = shape.values or ()
-    if len(sizes) != shape.ndim or not all(isinstance(size, tvm.tirx.IntImm) for size in sizes):
+    if len(sizes) != shape.ndim or not all(map(is_number, sizes)):
         return None
     return np.array([int(size) for size in sizes], np.int64)
 

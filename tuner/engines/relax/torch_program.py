@@ -12,6 +12,7 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 from tuner.engines.base import ModelFile
 from tuner.engines.relax.converters import torch_functions, torch_indices, torch_resize
 from tuner.engines.relax.onnx_graph import import_graph
+from tuner.engines.relax.tensor_types import is_fixed, is_number
 from tuner.errors import ModelError, summary
 from tuner.networks.onnx import clean
 from tuner.networks.torch import fix_program, is_dynamic
@@ -117,15 +118,12 @@ def _check(name: str, expected: Any, type_: Any) -> None:
     Raises:
         ModelError: If it has another shape or dtype than torch gave it.
     """
-    sizes = getattr(getattr(type_, "shape", None), "values", None)
-    if not isinstance(expected, torch.Tensor) or sizes is None:
+    if not isinstance(expected, torch.Tensor) or not isinstance(type_, relax.TensorType):
         return
-    if not all(isinstance(size, tvm.tirx.IntImm) for size in sizes):
-        return
-    if not all(isinstance(size, int) for size in expected.shape):
+    if not (is_fixed(type_) and all(map(is_number, expected.shape))):
         return
     intended = f"{str(expected.dtype).removeprefix('torch.')} {[*expected.shape]}"
-    actual = f"{type_.dtype} {[int(size) for size in sizes]}"
+    actual = f"{type_.dtype} {[int(size) for size in type_.shape]}"
     if actual != intended:
         raise ModelError(
             f"cannot import the model: {name!r}, {intended}, becomes {actual}",

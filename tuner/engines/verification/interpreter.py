@@ -33,7 +33,7 @@ from tuner.engines.verification.program import (
     Variable,
     variables,
 )
-from tuner.engines.verification.reductions import sum_of_products
+from tuner.engines.verification.reductions import are_whole, sum_of_products
 from tuner.errors import WorkError
 
 Array = np.ndarray[Any, Any]
@@ -396,7 +396,7 @@ class _BlockRun:
         with np.errstate(all="ignore"):
             total = value.sum(axis=behind, keepdims=True)
             magnitude = np.abs(value).sum(axis=behind, keepdims=True, dtype=np.float64)
-            if value.dtype == np.float64 and not _are_whole(value):
+            if value.dtype == np.float64 and not are_whole(value):
                 # Smaller than any error, it keeps the sum from being taken for exact.
                 error = error + np.finfo(np.float64).tiny
             return total, _reduced(np.sum, error, behind), magnitude
@@ -447,10 +447,6 @@ def _reduced(reduce: Any, error: Array, behind: tuple[int, ...]) -> Array:
 
 def _squeeze(array: Array, n_spatial: int) -> Array:
     return array.reshape(array.shape[:n_spatial]) if array.ndim > n_spatial else array
-
-
-def _are_whole(values: Array) -> bool:
-    return bool(np.all(values == np.rint(values)))
 
 
 def _can_multiply(a: Number, b: Number, dtype: str) -> bool:

@@ -90,7 +90,7 @@ def sum_of_products(
         if x is not None and y is not None:
             part = contract(_filled(x, left), _filled(y, right), n_spatial, extents)
             error = part if error is None else error + part
-    if not (a.error is None and b.error is None and _are_whole(left) and _are_whole(right)):
+    if not (a.error is None and b.error is None and are_whole(left) and are_whole(right)):
         rounding = numbers.format_of(product_dtype).unit_roundoff * magnitude
         error = rounding if error is None else error + rounding
     return Number(value, error, dtype), magnitude
@@ -100,7 +100,8 @@ def _filled(errors: Array, values: Array) -> Array:
     return np.broadcast_to(errors, np.broadcast_shapes(errors.shape, values.shape))
 
 
-def _are_whole(values: Array) -> bool:
+def are_whole(values: Array) -> bool:
+    """Return whether all values are whole numbers."""
     corner = values[(slice(8),) * values.ndim]
     # Most numbers of most arrays are not, and the first of them tell.
     return all(bool(np.all(part == np.rint(part))) for part in (corner, values))

@@ -1,6 +1,6 @@
 """The contract of variants: other programs for the outputs of a workload."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
 import tvm
@@ -11,7 +11,7 @@ from tvm.tirx import PrimFunc, SeqStmt
 from tuner.engines.relax.variants.convolutions import block_of
 
 
-class Variant(Protocol):
+class Variant(Hashable, Protocol):
     """Another way to compute a kind of workload.
 
     A program of a variant takes the arguments of its workload and gives its outputs, so that the

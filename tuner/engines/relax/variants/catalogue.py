@@ -1,6 +1,6 @@
 """The variants that workloads for a CPU may have."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 
 import tvm
@@ -18,13 +18,9 @@ from tuner.errors import WorkError
 VARIANTS: tuple[Variant, ...] = (Winograd(4), Winograd(2))
 
 
-@lru_cache(maxsize=16)
-def fitting(module: tvm.IRModule) -> Mapping[str, tvm.IRModule]:
+def fitting(module: tvm.IRModule) -> dict[str, tvm.IRModule]:
     """Return the programs of the variants that fit a workload, by name; none may be changed."""
-    if _truncates(module):
-        return {}
-    programs = ((variant.name, variant.rewrite(module)) for variant in VARIANTS)
-    return {name: program for name, program in programs if program is not None}
+    return _programs(VARIANTS, module)
 
 
 def fitting_calls(module: tvm.IRModule, target: Target) -> dict[str, tvm.IRModule]:
@@ -32,13 +28,19 @@ def fitting_calls(module: tvm.IRModule, target: Target) -> dict[str, tvm.IRModul
 
     None where a library is missing: the panels that it asks for would be unknown.
     """
-    if not calls_onednn(target) or onednn.problem():
+    if not calls_onednn(target) or onednn.problem() or step_loops.is_serial(module):
         return {}
-    if step_loops.is_serial(module) or _truncates(module):
-        return {}
-    n_cores = int(target.attrs.get("num-cores", 1))
-    programs = ((each.name, each.rewrite(module)) for each in variants_for(module, n_cores))
-    return {name: program for name, program in programs if program is not None}
+    return _programs(variants_for(module, int(target.attrs.get("num-cores", 1))), module)
+
+
+def _programs(variants: Iterable[Variant], module: tvm.IRModule) -> dict[str, tvm.IRModule]:
+    programs = {variant.name: _program(variant, module) for variant in variants}
+    return {name: program for name, program in programs.items() if program is not None}
+
+
+@lru_cache(maxsize=64)
+def _program(variant: Variant, module: tvm.IRModule) -> tvm.IRModule | None:
+    return None if _truncates(module) else variant.rewrite(module)
 
 
 def calls_onednn(target: Target) -> bool:
@@ -68,11 +70,7 @@ def rewrite(name: str, module: tvm.IRModule) -> tvm.IRModule:
     Raises:
         WorkError: If the variant is unknown or does not fit.
     """
-    variant = named(name)
-    if variant in VARIANTS:
-        program = fitting(module).get(name)
-    else:
-        program = None if _truncates(module) else variant.rewrite(module)
+    program = _program(named(name), module)
     if program is None:
         raise WorkError(f"variant {name} does not fit the workload")
     return program
