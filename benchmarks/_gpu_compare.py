@@ -150,7 +150,7 @@ class Rivals:
             request = NetworkRun("", "", outputs, n_runs)
             words = (PEERS, "run", self.network, kind, request)
             secs: tuple[float, ...] = self._workers[kind].call(
-                *words, timeout_secs=self.bench.patience_secs
+                *words, timeout_secs=self.bench.patience_secs, returns=tuple[float, ...]
             )
             return secs
 

@@ -62,6 +62,10 @@ class CostModel(Protocol):
     def kind(self) -> str:
         """Name of this kind of model in `registry.create`."""
 
+    @property
+    def is_random(self) -> bool:
+        """True if the scores are random: the model has learned nothing, or never does."""
+
     def train(self, samples: TrainingSet) -> None:
         """Train from scratch on these samples; an empty set is allowed.
 

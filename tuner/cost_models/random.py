@@ -27,6 +27,7 @@ class RandomModel:
     """A model with random scores that ignores its training set."""
 
     kind = "random"
+    is_random = True
 
     def __init__(self, seed: int) -> None:
         self._seed = seed

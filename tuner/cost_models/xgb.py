@@ -88,6 +88,11 @@ class XGBModel:
         """Name of this kind of model."""
         return f"xgb-{self._settings.objective}"
 
+    @property
+    def is_random(self) -> bool:
+        """True while the model is untrained."""
+        return self._learned is None
+
     def train(self, samples: TrainingSet) -> None:
         """Grow new trees, or none if there are too few samples."""
         stores = stack(samples.features)

@@ -95,13 +95,15 @@ def enter(sandbox: Sandbox, scratch: str) -> None:
         raise RuntimeError("threads are running already")
     if ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError("no_new_privs cannot be set")
+    gpus = [name for name in os.listdir("/dev") if name.startswith(_GPU_DEVICES)]  # noqa: PTH208
     if landlock.abi_version():
-        landlock.restrict(_rules(sandbox, scratch), sandbox.tcp_ports)
+        landlock.restrict(_rules(sandbox, scratch, gpus), sandbox.tcp_ports)
     if syscall_filter.is_supported():
         permissions = syscall_filter.Permissions(
             network=bool(sandbox.tcp_ports),
             pinning=sandbox.pins_threads,
             signals=landlock.abi_version() >= _MIN_LANDLOCK_OF_SIGNALS,
+            gpus=bool(gpus),
         )
         syscall_filter.install(permissions)
 
@@ -116,16 +118,17 @@ def enter_or_report(sandbox: Sandbox, scratch: str) -> None:
             raise
 
 
-def _rules(sandbox: Sandbox, scratch: str) -> Iterator[tuple[str, int]]:
+def _rules(sandbox: Sandbox, scratch: str, gpus: list[str]) -> Iterator[tuple[str, int]]:
     for path in (*sandbox.reads, *(f"/proc/{name}" for name in _PROC)):
         yield path, landlock.READ
     for path in sandbox.lists:
         yield path, landlock.LIST
     for path in (*sandbox.writes, scratch):
         yield path, landlock.WRITE
-    gpus = [name for name in os.listdir("/dev") if name.startswith(_GPU_DEVICES)]  # noqa: PTH208
     for name in (*_DEVICES, *gpus):
         yield f"/dev/{name}", landlock.USE | landlock.LIST
     if gpus:
         # CUDA shares memory between processes here.
         yield "/dev/shm", landlock.WRITE
+        # And it names its threads; without either, it does not start (error 304).
+        yield "/proc/self/task", landlock.REPLACE

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tuner.engines.base import ModelFile
 from tuner.networks.base import LoadedModel
-from tuner.workers import syscall_filter
+from tuner.workers import landlock, syscall_filter
 
 NAME = "tests.tuner.workers.inside_sandbox"
 _PTRACE = {"x86_64": 101, "aarch64": 117}
@@ -178,6 +178,44 @@ def signal_without_landlock(pid: int) -> dict[str, str]:
         "owner by SIOCSPGRP": _attempt(lambda: fcntl.ioctl(stream, _SIOCSPGRP, number)),
         "own descriptor": _attempt(lambda: fcntl.fcntl(stream, fcntl.F_GETFL)),
         "own bytes": _attempt(lambda: fcntl.ioctl(stream, _FIONREAD, bytes(4))),
+    }
+
+
+def use_sockets_of_cuda(path: str) -> dict[str, str]:
+    """Use Unix sockets with the filter of a machine with GPUs; ``path`` is one that listens."""
+    syscall_filter.install(syscall_filter.Permissions(signals=True, gpus=True))
+    name = f"\0cuda-uvmfd-test-{os.getpid()}"
+
+    def listen() -> None:
+        kind = socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+        with socket.socket(socket.AF_UNIX, kind) as opened:
+            opened.bind(name)
+            opened.listen()
+
+    def open_one(family: int, kind: int) -> str:
+        return _attempt(lambda: socket.socket(family, kind).close())
+
+    def connect_to(address: str) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as opened:
+            opened.connect(address)
+
+    return {
+        "listen": _attempt(listen),
+        "connect": _attempt(lambda: connect_to(path)),
+        "stream": open_one(socket.AF_UNIX, socket.SOCK_STREAM),
+        "datagram": open_one(socket.AF_UNIX, socket.SOCK_DGRAM),
+        "internet": open_one(socket.AF_INET, socket.SOCK_SEQPACKET),
+    }
+
+
+def name_threads(path: str) -> dict[str, str]:
+    """Name a thread as CUDA does, with the rights of a machine with GPUs, and write elsewhere."""
+    landlock.restrict([("/proc/self/task", landlock.REPLACE)], ())
+    task = f"/proc/self/task/{threading.get_native_id()}/comm"
+    return {
+        "own thread": _attempt(lambda: Path(task).write_text("cuda-test")),
+        "process": _attempt(lambda: Path("/proc/self/comm").write_text("cuda-test")),
+        "file": _attempt(lambda: Path(path).write_text("")),
     }
 
 

@@ -255,6 +255,34 @@ def test_signals_are_confined_without_landlock_too(settings: Settings) -> None:
     assert {result for name, result in attempts.items() if name not in own} == {"EPERM"}
 
 
+def test_cuda_listens_and_connects_to_nothing(settings: Settings, tmp_path: Path) -> None:
+    """cuInit fails without a socket of its own (error 304, seen with driver 580)."""
+    path = str(tmp_path / "listener")
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server,
+        fresh_worker(replace(settings, worker_sandbox="off")) as pool,
+    ):
+        server.bind(path)
+        server.listen()
+        pool.call(NAME, "gain_no_privileges")
+        attempts = pool.call(NAME, "use_sockets_of_cuda", path)
+
+    assert attempts.pop("listen") == "ok"
+    assert attempts.pop("connect") == "EPERM"
+    assert set(attempts.values()) == {"EACCES"}
+
+
+def test_cuda_names_its_threads(settings: Settings, tmp_path: Path) -> None:
+    """cuInit fails if it cannot; nothing else can be written for that."""
+    path = tmp_path / "file"
+    path.touch()
+    with fresh_worker(replace(settings, worker_sandbox="off")) as pool:
+        pool.call(NAME, "gain_no_privileges")
+        attempts = pool.call(NAME, "name_threads", str(path))
+
+    assert attempts == {"own thread": "ok", "process": "EACCES", "file": "EACCES"}
+
+
 def test_a_worker_gains_no_privileges(worker: Pool) -> None:
     """Programs that change the user do not, and the filter holds."""
     assert worker.call(NAME, "status", "NoNewPrivs") == "1"
@@ -357,7 +385,7 @@ def test_threads_that_would_stay_free_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_jumps_of_the_filter_stay_inside(machine: str, given: bool) -> None:
     """The kernel refuses others; this machine runs but one of the architectures."""
-    permissions = syscall_filter.Permissions(given, given, given)
+    permissions = syscall_filter.Permissions(given, given, given, gpus=not given)
     code = syscall_filter.program(machine, permissions, os.getpid())
     instructions = list(struct.iter_unpack("=HBBI", code))
 

@@ -114,6 +114,8 @@ def _by_rules(request: SearchRequest) -> list[Candidate] | None:
     the registers; it has no program that keeps the scores of attention in the cache. The first
     schedule is the likeliest; islands draw theirs from the next few.
     """
+    if cuda.is_cuda(make_target(request.target)):
+        return None
     context, programs = programs_by_rule.closed(request.ir, request.target)
     if next(iter(programs), None) is None:
         return None
@@ -154,10 +156,12 @@ def _search(request: SearchRequest, known: set[str]) -> list[Candidate]:
     if is_cpu and search_effort.are_closed(spaces):
         return _of_closed(request, known)
     share = search_effort.share(spaces) if is_cpu else 1.0
-    request = replace(request, population=int(request.population * share))
+    model = _SearchModel(cost_models.load(request.cost_model))
+    # On a GPU, TVM's check takes some 30 ms for each program: too long to evolve random scores.
+    evolves = is_cpu or not model.model.is_random
+    request = replace(request, population=int(request.population * share) if evolves else 0)
     seeds = _seeds(spaces, module, target, request)
     context = _context(module, target, request)
-    model = _SearchModel(cost_models.load(request.cost_model))
     context.pre_tuning(
         max_trials=2**30,
         num_trials_per_iter=request.n_candidates + len(known),

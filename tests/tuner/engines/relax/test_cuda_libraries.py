@@ -118,6 +118,19 @@ def test_equal_requests_give_equal_libraries(tmp_path: Path) -> None:
     assert b"reshape_0" not in contents[0]["lib.so"]
 
 
+def test_a_job_measures_on_the_gpu_of_this_machine(driver: Path, tmp_path: Path) -> None:
+    """It detects it, searches, builds and runs; the stub's kernels compute nothing, so all differ."""
+    words = ["tune", "zoo:mlp", "--target", "cuda", "--trials", "4", "--data-dir", str(tmp_path)]
+    environ = {**os.environ, "LD_LIBRARY_PATH": str(driver)}
+    done = subprocess.run(
+        [sys.executable, "-m", "tuner", *words],
+        capture_output=True, text=True, check=False, cwd=ROOT, env=environ,
+    )  # fmt: skip
+
+    assert done.returncode == 1
+    assert "the last one failed with wrong_result" in done.stderr
+
+
 @pytest.mark.gpu
 def test_gpu_agrees_with_the_processor(tmp_path: Path) -> None:
     """Libraries for the GPU and the CPU of this machine have equal outputs."""

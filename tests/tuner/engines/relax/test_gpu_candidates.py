@@ -8,12 +8,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 import tvm
 from tvm import te
 
 from tests.tuner.engines.relax import networks
 from tuner import cost_models
+from tuner.cost_models import features as feature_blobs
 from tuner.engines.base import (
     BuildRequest,
     BuildResult,
@@ -174,22 +176,40 @@ def test_intrinsics_of_other_dtypes_are_not_loaded() -> None:
 
 
 def test_search_is_a_pure_function(target: TargetInfo) -> None:
-    """Equal requests give equal candidates, and measured ones are not proposed again."""
+    """Equal requests give equal candidates, and measured ones are not proposed again.
+
+    The first are random ones; a trained model chooses among evolved ones too.
+    """
     ir = product("float32", "float32")
-    model = cost_models.create("random", 0).save()
-    request = SearchRequest(ir, target.spec, (), model, 6, 24, 2, 3)
+    untrained = cost_models.create("random", 0).save()
+    request = SearchRequest(ir, target.spec, (), untrained, 16, 24, 2, 3)
 
     first = worker.propose(request)
 
     assert first
+    assert all(candidate.is_random for candidate in first)
     assert worker.propose(request) == first
     measured = tuple(
-        MeasuredTrace(candidate.trace, candidate.module_hash, 1e-3) for candidate in first
+        MeasuredTrace(candidate.trace, candidate.module_hash, 1e-3 * rank)
+        for rank, candidate in enumerate(first, 1)
     )
-    later = worker.propose(replace(request, measured=measured))
-    assert not {candidate.module_hash for candidate in later} & {
+    later = replace(request, measured=measured, cost_model=_trained(first), n_candidates=6)
+    evolved = worker.propose(later)
+    assert worker.propose(later) == evolved
+    assert not all(candidate.is_random for candidate in evolved)
+    assert not {candidate.module_hash for candidate in evolved} & {
         candidate.module_hash for candidate in first
     }
+
+
+def _trained(candidates: list[Candidate]) -> bytes:
+    """Return a model to which the first candidate was the fastest, and the last the slowest."""
+    model = cost_models.create("xgb-ranking", 0)
+    features = [feature_blobs.unpack(candidate.features) for candidate in candidates]
+    tasks = np.zeros(len(features), dtype=np.int64)
+    model.train(cost_models.TrainingSet(features, np.arange(1.0, len(features) + 1), tasks))
+    assert not model.is_random
+    return model.save()
 
 
 def test_drawn_traces_fit_the_device(target: TargetInfo) -> None:
