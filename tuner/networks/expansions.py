@@ -206,6 +206,34 @@ def _max_unpool(b: Replacement) -> None:
     b.reshape(scattered, *total, output=b.node.output[0])
 
 
+def _is_inf(b: Replacement) -> bool | None:
+    """Replace where one sign is left out, which TVM's importer ignores."""
+    signs = b.attribute("detect_positive", 1), b.attribute("detect_negative", 1)
+    if all(signs):
+        return False
+    data = b.input(0)
+    # Opset 10 compares floating-point numbers by order only; no number is less than itself.
+    largest = np.finfo(b.dtype(data)).max
+    op = "Greater" if signs[0] else "Less"
+    limit = b.constant(np.array(largest if signs[0] else -largest)) if any(signs) else data
+    b.add(op, data, limit, output=b.node.output[0])
+    return True
+
+
+def _space_to_depth(b: Replacement) -> bool | None:
+    """Replace the order of channels that TVM's importer ignores: each with all of its places."""
+    if b.attribute("mode", b"DCR") != b"CRD":
+        return False
+    data, size = b.input(0), b.attribute("blocksize")
+    n, channels, height, width = b.shape(data)
+    rows, columns = height // size, width // size
+    split = b.reshape(data, n, channels, rows, size, columns, size)
+    moved = b.add("Transpose", split, perm=[0, 1, 3, 5, 2, 4])
+    total = channels * size * size
+    b.reshape(moved, n, total, rows, columns, output=b.node.output[0])
+    return True
+
+
 def _deform_conv(b: Replacement) -> None:
     """Replace by samples of a grid for each tap, and a 1x1 convolution of the samples."""
     data, weight, offset = b.input(0), b.input(1), b.input(2)
@@ -259,6 +287,7 @@ _STANDARD: dict[str, Callable[[Replacement], bool | None]] = {
     "ConvTranspose": pad_transposed,
     "DFT": replace_dft,
     "DeformConv": _deform_conv,
+    "IsInf": _is_inf,
     "LayerNormalization": replace_layer_norm,
     "LpNormalization": _lp_normalization,
     "LpPool": pad_pool,
@@ -268,6 +297,7 @@ _STANDARD: dict[str, Callable[[Replacement], bool | None]] = {
     "Resize": round_scales,
     "ReverseSequence": _reverse_sequence,
     "STFT": replace_stft,
+    "SpaceToDepth": _space_to_depth,
     "Upsample": round_scales,
 }
 _REPLACEMENTS = {

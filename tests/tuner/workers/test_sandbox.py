@@ -256,7 +256,7 @@ def test_signals_are_confined_without_landlock_too(settings: Settings) -> None:
 
 
 def test_cuda_listens_and_connects_to_nothing(settings: Settings, tmp_path: Path) -> None:
-    """cuInit fails without a socket of its own (error 304, seen with driver 580)."""
+    """CuInit fails without a socket of its own (error 304, seen with driver 580)."""
     path = str(tmp_path / "listener")
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server,
@@ -273,7 +273,7 @@ def test_cuda_listens_and_connects_to_nothing(settings: Settings, tmp_path: Path
 
 
 def test_cuda_names_its_threads(settings: Settings, tmp_path: Path) -> None:
-    """cuInit fails if it cannot; nothing else can be written for that."""
+    """CuInit fails if it cannot; nothing else can be written for that."""
     path = tmp_path / "file"
     path.touch()
     with fresh_worker(replace(settings, worker_sandbox="off")) as pool:

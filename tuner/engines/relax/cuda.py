@@ -19,6 +19,7 @@ from tuner.engines.linker import link_shared
 from tuner.engines.relax import tensor_cores, vector_functions
 from tuner.engines.relax.blobs import Blob, DeviceModule
 from tuner.engines.relax.settings import PASS_CONFIG
+from tuner.engines.relax.single_terms import store_single_terms
 from tuner.errors import RequestError, WorkError, install_command, summary
 
 vector_functions.register_for_cuda()
@@ -57,20 +58,38 @@ def describe_compiler() -> dict[str, Any]:
 
 
 def schedule_by_default(module: tvm.IRModule, target: Target) -> tvm.IRModule:
-    """Give a kernel without a record the first default schedule that TVM can lower.
+    """Give a kernel without a record the first default schedule that a GPU can run.
 
     Raises:
         WorkError: If there is none.
     """
+    ((variable, function),) = module.functions_items()
+    plain = tvm.IRModule({variable: store_single_terms(function)})
     reason = ""
-    for scheduled in _default_schedules(module, target):
+    for scheduled in _default_schedules(plain, target):
         try:
             lower(scheduled, target)
         except Exception as error:  # DLight's rules accept schedules that TVM's passes refuse
             reason = summary(error)
-        else:
+            continue
+        if _fits(scheduled, target):
             return scheduled
+        reason = "a block needs more threads or shared memory than the GPU has"
     raise WorkError(f"it has no default schedule for a GPU: {reason}")
+
+
+def _fits(scheduled: tvm.IRModule, target: Target) -> bool:
+    """Return whether the blocks of a kernel have the threads and memory of the device."""
+    from tvm.s_tir import Schedule
+    from tvm.s_tir.meta_schedule import TuneContext
+    from tvm.s_tir.meta_schedule.postproc import VerifyGPUCode
+    from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
+
+    check = VerifyGPUCode()
+    generator = PostOrderApply(sch_rules=[], postprocs=[check], mutator_probs={})
+    # The context tells the check what the target permits.
+    context = TuneContext(mod=scheduled, target=target, space_generator=generator, num_threads=1)
+    return bool(context.space_generator.postprocs[0].apply(Schedule(scheduled)))
 
 
 def _default_schedules(module: tvm.IRModule, target: Target) -> Iterator[tvm.IRModule]:

@@ -450,6 +450,7 @@ FOURIER = [
 
 _MAPS = draw(1, 4, 5, 6)
 _TIES = np.array([[2.0, 1.0, 2.0, 0.0, 2.0, 1.0], [0.0] * 6], "float32")
+_INFINITE = np.array([-1.7, np.nan, np.inf, 3e38, -np.inf, 0.0], "float32")
 
 
 def _deformed(name: str, *, mask: bool, group: int = 1, offset_group: int = 1) -> Case:
@@ -494,6 +495,9 @@ EXPANDED = [
         kernel_shape=[2, 2],
         strides=[2, 2],
     ),
+    case("infinite", "IsInf", _INFINITE, detect_negative=0),
+    case("negative_infinite", "IsInf", _INFINITE, detect_positive=0),
+    case("not_infinite", "IsInf", _INFINITE, detect_positive=0, detect_negative=0),
     _deformed("deformed", mask=False),
     _deformed("deformed_groups", mask=True, group=2, offset_group=2),
     case("first_of_equal", "TopK", _TIES, weights=[np.array([4])], n_outputs=2),

@@ -119,7 +119,7 @@ def test_equal_requests_give_equal_libraries(tmp_path: Path) -> None:
 
 
 def test_a_job_measures_on_the_gpu_of_this_machine(driver: Path, tmp_path: Path) -> None:
-    """It detects it, searches, builds and runs; the stub's kernels compute nothing, so all differ."""
+    """It searches, builds and runs; the kernels of the stub compute nothing, so all differ."""
     words = ["tune", "zoo:mlp", "--target", "cuda", "--trials", "4", "--data-dir", str(tmp_path)]
     environ = {**os.environ, "LD_LIBRARY_PATH": str(driver)}
     done = subprocess.run(
