@@ -158,3 +158,11 @@ def test_damaged_blob_is_refused(kind: str) -> None:
     for bad in (b"", blob[:5], blob[:-1], altered, blob + b"x", b"garbage " * 20):
         with pytest.raises(ValueError, match="saved cost model"):
             cost_models.load(bad)
+
+
+def test_models_know_whether_they_have_learned(kind: str) -> None:
+    """A search does not rank by scores that are random."""
+    untrained, trained = make_both(kind)
+
+    assert untrained.is_random
+    assert trained.is_random is (kind == "random")

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from math import prod
 
+import ml_dtypes
 import numpy as np
 import onnx
 
@@ -212,8 +213,8 @@ def _is_inf(b: Replacement) -> bool | None:
     if all(signs):
         return False
     data = b.input(0)
-    # Opset 10 compares floating-point numbers by order only; no number is less than itself.
-    largest = np.finfo(b.dtype(data)).max
+    # By order, since Equal has no floating-point numbers before opset 11. None is less than itself.
+    largest = ml_dtypes.finfo(b.dtype(data)).max
     op = "Greater" if signs[0] else "Less"
     limit = b.constant(np.array(largest if signs[0] else -largest)) if any(signs) else data
     b.add(op, data, limit, output=b.node.output[0])
@@ -227,6 +228,8 @@ def _space_to_depth(b: Replacement) -> bool | None:
     data, size = b.input(0), b.attribute("blocksize")
     n, channels, height, width = b.shape(data)
     rows, columns = height // size, width // size
+    if (height % size, width % size) != (0, 0):
+        raise ValueError(f"blocks of {size} do not divide an image of {height} by {width}")
     split = b.reshape(data, n, channels, rows, size, columns, size)
     moved = b.add("Transpose", split, perm=[0, 1, 3, 5, 2, 4])
     total = channels * size * size

@@ -23,12 +23,12 @@ _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
 _BIND_TCP, _CONNECT_TCP = 1, 2
 _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
 
-#: Rights to list folders; to read and execute; to use a device; to replace what is in files that
-#: exist; to write as well as read.
+#: Rights to list folders; to read and execute; to use a device; to overwrite existing files; to
+#: write as well as read.
 LIST = _READ_DIR
 READ = _EXECUTE | _READ_FILE | _READ_DIR
 USE = _READ_FILE | _WRITE_FILE
-REPLACE = USE | _TRUNCATE
+OVERWRITE = USE | _TRUNCATE
 WRITE = (
     READ | _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _MAKE_FIFO | _MAKE_SYM
 ) | (_REFER | _TRUNCATE)

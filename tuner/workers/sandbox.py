@@ -22,7 +22,8 @@ _MIN_LANDLOCK = 3
 _MIN_LANDLOCK_OF_SIGNALS = 6
 # Devices that hold nothing, and those of NVIDIA's driver, which checks each process itself.
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-_GPU_DEVICES = ("nvidia", "dri", "dxg")
+_CUDA_DEVICES = ("nvidia", "dxg")
+_GPU_DEVICES = (*_CUDA_DEVICES, "dri")
 # Parts of /proc that name no process, and this one. Others show what their commands were.
 _PROC = (
     "self", "cpuinfo", "devices", "driver", "filesystems", "loadavg", "meminfo", "modules", "stat",
@@ -103,7 +104,7 @@ def enter(sandbox: Sandbox, scratch: str) -> None:
             network=bool(sandbox.tcp_ports),
             pinning=sandbox.pins_threads,
             signals=landlock.abi_version() >= _MIN_LANDLOCK_OF_SIGNALS,
-            gpus=bool(gpus),
+            cuda=_have_cuda(gpus),
         )
         syscall_filter.install(permissions)
 
@@ -127,8 +128,13 @@ def _rules(sandbox: Sandbox, scratch: str, gpus: list[str]) -> Iterator[tuple[st
         yield path, landlock.WRITE
     for name in (*_DEVICES, *gpus):
         yield f"/dev/{name}", landlock.USE | landlock.LIST
-    if gpus:
+    if _have_cuda(gpus):
         # CUDA shares memory between processes here.
         yield "/dev/shm", landlock.WRITE
-        # And it names its threads; without either, it does not start (error 304).
-        yield "/proc/self/task", landlock.REPLACE
+        # It names its threads, and does not start if it cannot (error 304).
+        yield "/proc/self/task", landlock.OVERWRITE
+
+
+def _have_cuda(gpus: list[str]) -> bool:
+    """Return whether there are devices of CUDA's among those of GPUs."""
+    return any(name.startswith(_CUDA_DEVICES) for name in gpus)

@@ -81,11 +81,13 @@ _OWNERS = {"fcntl": (72, 25, (8, 15)), "ioctl": (16, 29, (0x8901, 0x8902))}
 _CLONE3 = 435
 # Audit architecture, and the numbers of seccomp, socket and clone.
 _MACHINES = {"x86_64": (0xC000003E, 317, 41, 56), "aarch64": (0xC00000B7, 277, 198, 220)}
-# CUDA listens on such a socket (cuInit fails otherwise), with any of the flags SOCK_NONBLOCK and
-# SOCK_CLOEXEC.
-_LISTENING = tuple(socket.SOCK_SEQPACKET | flags for flags in (0, 0x800, 0x80000, 0x80800))
-# Numbers of connect on x86-64 and ARM64.
-_CONNECT = (42, 203)
+# Types of sockets with any of the flags SOCK_NONBLOCK and SOCK_CLOEXEC: the one on which CUDA
+# listens (cuInit fails otherwise), and those of pairs. A datagram of a pair could go anywhere.
+_FLAGS = (0, 0x800, 0x80000, 0x80800)
+_LISTENING = tuple(socket.SOCK_SEQPACKET | flags for flags in _FLAGS)
+_PAIRED = (*_LISTENING, *(socket.SOCK_STREAM | flags for flags in _FLAGS))
+# Numbers of connect and socketpair on x86-64 and ARM64.
+_CONNECT, _SOCKET_PAIR = (42, 203), (53, 199)
 # Name resolution asks the kernel for addresses by netlink.
 _INTERNET = (socket.AF_INET, socket.AF_INET6, getattr(socket, "AF_NETLINK", 16))
 
@@ -107,18 +109,18 @@ class Permissions:
 
     Attributes:
         network: Sockets of the internet; others are denied in any case, but for connected pairs
-            and those of ``gpus``.
+            and those of ``cuda``.
         pinning: The choice of cores for any thread of the user. Libraries with threads of their
             own choose them by the ids of these, which a filter cannot tell from those of others.
         signals: Signals to any process of the user, for kernels that confine them by Landlock.
-        gpus: Unix sockets of sequential packets, as CUDA needs, in a process without network:
+        cuda: Unix sockets of sequential packets, as CUDA needs, in a process without network:
             they may listen, but connect to nothing.
     """
 
     network: bool = False
     pinning: bool = False
     signals: bool = False
-    gpus: bool = False
+    cuda: bool = False
 
 
 def install(permissions: Permissions) -> None:
@@ -175,6 +177,7 @@ def program(machine: str, permissions: Permissions, process_id: int) -> bytes:
         (_RETURN, 0, 0, _ALLOW),
     ]
     code += _checked(socket_call, _sockets(permissions), errno.EACCES)
+    code += _checked(_SOCKET_PAIR[column], [(1, _PAIRED)], errno.EACCES)
     for name, (*numbers, argument) in _ON_PROCESSES.items():
         kinds = [(0, (_KINDS[name],))] if name in _KINDS else []
         code += _checked(numbers[column], [*kinds, (argument, (0, process_id))])
@@ -196,7 +199,7 @@ def _sockets(permissions: Permissions) -> list[tuple[int, tuple[int, ...]]]:
     """Return the families and types of sockets that a process may open."""
     if permissions.network:
         return [(0, _INTERNET)]
-    return [(0, (socket.AF_UNIX,)), (1, _LISTENING)] if permissions.gpus else [(0, ())]
+    return [(0, (socket.AF_UNIX,)), (1, _LISTENING)] if permissions.cuda else [(0, ())]
 
 
 def _checked(

@@ -250,3 +250,47 @@ def test_huge_tables_of_small_models_are_refused(proto: onnx.ModelProto) -> None
     ) as caught:
         clean(proto)
     assert caught.value.code == "too-large"
+
+
+def _blocks(height: int) -> onnx.ModelProto:
+    data = {"data": np.arange(2 * 3 * height * 6, dtype="float32").reshape(2, 3, height, 6)}
+    proto = one_node("SpaceToDepth", data, blocksize=2, mode="CRD")
+    proto.opset_import[0].version = 28  # the first with this mode
+    return proto
+
+
+def test_channels_of_blocks_keep_their_order() -> None:
+    """TVM's importer takes every mode for the other."""
+    proto = _blocks(4)
+    feeds = {"data": np.arange(144, dtype="float32").reshape(2, 3, 4, 6)}
+
+    (expected,) = ReferenceEvaluator(proto).run(None, feeds)
+    (actual,) = ReferenceEvaluator(onnx.load_from_string(clean(proto).model)).run(None, feeds)
+
+    np.testing.assert_array_equal(actual, expected)
+
+
+def test_blocks_that_do_not_divide_an_image_are_refused() -> None:
+    """A reshape would shift its rows."""
+    with pytest.raises(ModelError, match="blocks of 2 do not divide an image of 5 by 6"):
+        clean(_blocks(5))
+
+
+@pytest.mark.parametrize("kind", [onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT16])
+def test_infinite_numbers_of_half_precision(kind: int) -> None:
+    """The largest number of their type is the limit."""
+    node = helper.make_node("IsInf", ["data"], ["y"], detect_negative=0)
+    infos = [
+        helper.make_tensor_value_info(name, each, [4])
+        for name, each in (("data", kind), ("y", onnx.TensorProto.BOOL))
+    ]
+    graph = helper.make_graph([node], "test", infos[:1], infos[1:])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    numbers = np.array([1, np.inf, -np.inf, np.nan]).astype(helper.tensor_dtype_to_np_dtype(kind))
+
+    with np.errstate(invalid="ignore"):  # comparisons of NaN
+        (actual,) = ReferenceEvaluator(onnx.load_from_string(clean(proto).model)).run(
+            None, {"data": numbers}
+        )
+
+    assert actual.tolist() == [False, True, False, False]

@@ -183,7 +183,7 @@ def signal_without_landlock(pid: int) -> dict[str, str]:
 
 def use_sockets_of_cuda(path: str) -> dict[str, str]:
     """Use Unix sockets with the filter of a machine with GPUs; ``path`` is one that listens."""
-    syscall_filter.install(syscall_filter.Permissions(signals=True, gpus=True))
+    syscall_filter.install(syscall_filter.Permissions(signals=True, cuda=True))
     name = f"\0cuda-uvmfd-test-{os.getpid()}"
 
     def listen() -> None:
@@ -195,22 +195,39 @@ def use_sockets_of_cuda(path: str) -> dict[str, str]:
     def open_one(family: int, kind: int) -> str:
         return _attempt(lambda: socket.socket(family, kind).close())
 
-    def connect_to(address: str) -> None:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as opened:
-            opened.connect(address)
-
     return {
         "listen": _attempt(listen),
-        "connect": _attempt(lambda: connect_to(path)),
+        "connect": connect_packets(path),
         "stream": open_one(socket.AF_UNIX, socket.SOCK_STREAM),
         "datagram": open_one(socket.AF_UNIX, socket.SOCK_DGRAM),
         "internet": open_one(socket.AF_INET, socket.SOCK_SEQPACKET),
     }
 
 
+def connect_packets(path: str) -> str:
+    """Connect a Unix socket of sequential packets."""
+
+    def work() -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as opened:
+            opened.connect(path)
+
+    return _attempt(work)
+
+
+def send_by_pair(path: str, kind: int) -> str:
+    """Send a datagram to a path by one of two sockets that are connected to each other."""
+
+    def work() -> None:
+        one, other = socket.socketpair(socket.AF_UNIX, kind)
+        with one, other:
+            one.sendto(b"x", path)
+
+    return _attempt(work)
+
+
 def name_threads(path: str) -> dict[str, str]:
     """Name a thread as CUDA does, with the rights of a machine with GPUs, and write elsewhere."""
-    landlock.restrict([("/proc/self/task", landlock.REPLACE)], ())
+    landlock.restrict([("/proc/self/task", landlock.OVERWRITE)], ())
     task = f"/proc/self/task/{threading.get_native_id()}/comm"
     return {
         "own thread": _attempt(lambda: Path(task).write_text("cuda-test")),

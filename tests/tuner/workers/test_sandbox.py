@@ -1,5 +1,6 @@
 """Workers reach what their calls need, and neither the database nor the network nor other files."""
 
+import json
 import logging
 import os
 import signal
@@ -30,6 +31,36 @@ from tuner.workers.sandbox_paths import Access, model_access, scratch_folder
 pytestmark = pytest.mark.skipif(
     bool(sandbox.shortcoming()), reason=f"the kernel: {sandbox.shortcoming()}"
 )
+# What cuInit does, in a sandbox with a temporary folder on a machine with devices.
+_START_OF_CUDA = """
+import errno, json, os, socket, sys, threading
+from tuner.workers.sandbox import Sandbox, enter
+
+def attempt(work):
+    try:
+        work()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "ok"
+
+def packets():
+    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+def listen():
+    opened = packets()
+    opened.bind(f"\\0tuner-test-{os.getpid()}")
+    opened.listen()
+
+listed = os.listdir
+os.listdir = lambda path: sys.argv[2:] if path == "/dev" else listed(path)
+enter(Sandbox(reads=("/usr",)), sys.argv[1])
+name = f"/proc/self/task/{threading.get_native_id()}/comm"
+print(json.dumps({
+    "name": attempt(lambda: open(name, "w").close()),
+    "listen": attempt(listen),
+    "connect": attempt(lambda: packets().connect("/nothing")),
+}))
+"""
 SECRET = "database = 'postgresql://me:secret@db/tuner'"
 
 
@@ -272,6 +303,33 @@ def test_cuda_listens_and_connects_to_nothing(settings: Settings, tmp_path: Path
     assert set(attempts.values()) == {"EACCES"}
 
 
+def test_pairs_of_sockets_reach_nothing_else(worker: Pool, tmp_path: Path) -> None:
+    """A datagram of a pair could be sent to the log or the service manager of the machine."""
+    path = str(tmp_path / "log")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
+        server.bind(path)
+
+        assert worker.call(NAME, "send_by_pair", path, int(socket.SOCK_DGRAM)) == "EACCES"
+        assert worker.call(NAME, "send_by_pair", path, int(socket.SOCK_STREAM)) == "EISCONN"
+
+
+@pytest.mark.parametrize(
+    ("devices", "attempts"),
+    [
+        (["null", "nvidia0"], {"name": "ok", "listen": "ok", "connect": "EPERM"}),
+        (["null", "dri"], {"name": "EACCES", "listen": "EACCES", "connect": "EACCES"}),
+    ],
+)
+def test_machines_with_nvidia_gpus_let_cuda_start(
+    devices: list[str], attempts: dict[str, str], tmp_path: Path
+) -> None:
+    """Their workers name threads and listen; others do not, whatever else draws on them."""
+    words = [sys.executable, "-c", _START_OF_CUDA, str(tmp_path), *devices]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
+
+    assert json.loads(done.stdout or "{}") == attempts, done.stderr
+
+
 def test_cuda_names_its_threads(settings: Settings, tmp_path: Path) -> None:
     """CuInit fails if it cannot; nothing else can be written for that."""
     path = tmp_path / "file"
@@ -381,11 +439,12 @@ def test_threads_that_would_stay_free_are_refused(tmp_path: Path) -> None:
     assert "threads are running already" in done.stderr
 
 
+@pytest.mark.parametrize("cuda", [False, True])
 @pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_jumps_of_the_filter_stay_inside(machine: str, given: bool) -> None:
+def test_jumps_of_the_filter_stay_inside(machine: str, given: bool, cuda: bool) -> None:
     """The kernel refuses others; this machine runs but one of the architectures."""
-    permissions = syscall_filter.Permissions(given, given, given, gpus=not given)
+    permissions = syscall_filter.Permissions(given, given, given, cuda)
     code = syscall_filter.program(machine, permissions, os.getpid())
     instructions = list(struct.iter_unpack("=HBBI", code))
 

@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import metadata, util
 from pathlib import Path
@@ -16,7 +16,7 @@ from tvm.support import nvcc
 from tvm.target import Target
 
 from tuner.engines.linker import link_shared
-from tuner.engines.relax import tensor_cores, vector_functions
+from tuner.engines.relax import block_limits, tensor_cores, vector_functions
 from tuner.engines.relax.blobs import Blob, DeviceModule
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.engines.relax.single_terms import store_single_terms
@@ -72,24 +72,10 @@ def schedule_by_default(module: tvm.IRModule, target: Target) -> tvm.IRModule:
         except Exception as error:  # DLight's rules accept schedules that TVM's passes refuse
             reason = summary(error)
             continue
-        if _fits(scheduled, target):
+        if block_limits.are_kept(scheduled, target):
             return scheduled
         reason = "a block needs more threads or shared memory than the GPU has"
     raise WorkError(f"it has no default schedule for a GPU: {reason}")
-
-
-def _fits(scheduled: tvm.IRModule, target: Target) -> bool:
-    """Return whether the blocks of a kernel have the threads and memory of the device."""
-    from tvm.s_tir import Schedule
-    from tvm.s_tir.meta_schedule import TuneContext
-    from tvm.s_tir.meta_schedule.postproc import VerifyGPUCode
-    from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
-
-    check = VerifyGPUCode()
-    generator = PostOrderApply(sch_rules=[], postprocs=[check], mutator_probs={})
-    # The context tells the check what the target permits.
-    context = TuneContext(mod=scheduled, target=target, space_generator=generator, num_threads=1)
-    return bool(context.space_generator.postprocs[0].apply(Schedule(scheduled)))
 
 
 def _default_schedules(module: tvm.IRModule, target: Target) -> Iterator[tvm.IRModule]:
@@ -108,7 +94,7 @@ def _default_schedules(module: tvm.IRModule, target: Target) -> Iterator[tvm.IRM
             continue
         for schedule in [result] if isinstance(result, Schedule) else result or []:
             yield tvm.IRModule({variable: schedule.mod["main"]})
-    with target:
+    with suppress(Exception), target:  # as a rule, for kernels of more than one block
         yield DefaultGPUSchedule()(module)
 
 

@@ -40,7 +40,7 @@ def detect() -> dict[str, Any]:
         "kind": "cuda",
         "arch": gpu.arch,
         "max_threads_per_block": limits.n_threads,
-        # A block gets more only if its kernel requests it, which generated kernels do not.
+        # Without request; TVM requests more for dynamic memory only.
         "max_shared_memory_per_block": limits.shared_bytes,
         "thread_warp_size": limits.warp_size,
         "max_num_threads": limits.n_threads,

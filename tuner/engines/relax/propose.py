@@ -157,8 +157,9 @@ def _search(request: SearchRequest, known: set[str]) -> list[Candidate]:
         return _of_closed(request, known)
     share = search_effort.share(spaces) if is_cpu else 1.0
     model = _SearchModel(cost_models.load(request.cost_model))
-    # On a GPU, TVM's check takes some 30 ms for each program: too long to evolve random scores.
-    evolves = is_cpu or not model.model.is_random
+    # On a GPU, TVM's check takes some 30 ms for each program: too long to evolve without records
+    # by random scores.
+    evolves = is_cpu or bool(request.measured) or not model.model.is_random
     request = replace(request, population=int(request.population * share) if evolves else 0)
     seeds = _seeds(spaces, module, target, request)
     context = _context(module, target, request)

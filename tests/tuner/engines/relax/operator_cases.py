@@ -498,6 +498,8 @@ EXPANDED = [
     case("infinite", "IsInf", _INFINITE, detect_negative=0),
     case("negative_infinite", "IsInf", _INFINITE, detect_positive=0),
     case("not_infinite", "IsInf", _INFINITE, detect_positive=0, detect_negative=0),
+    case("infinite_half", "IsInf", _INFINITE.astype("float16"), detect_negative=0),
+    case("infinite_double", "IsInf", _INFINITE.astype("float64"), detect_positive=0),
     _deformed("deformed", mask=False),
     _deformed("deformed_groups", mask=True, group=2, offset_group=2),
     case("first_of_equal", "TopK", _TIES, weights=[np.array([4])], n_outputs=2),

@@ -9,7 +9,7 @@ from tvm import te, topi
 
 from tests.tuner.engines.relax.conftest import draw
 from tests.tuner.engines.relax.networks import UNOPTIMISED
-from tuner.engines.relax import cuda
+from tuner.engines.relax import block_limits, cuda
 from tuner.engines.relax.single_terms import store_single_terms
 from tuner.engines.relax.targets import describe_target, make_target
 from tuner.errors import WorkError
@@ -25,11 +25,11 @@ def target() -> tvm.target.Target:
     return make_target(describe_target("cuda:sm_90").spec)
 
 
-def product(n_rows: int, n_terms: int, n_columns: int) -> tvm.IRModule:
+def product(n_rows: int, n_terms: int, n_columns: int, dtype: str = "float32") -> tvm.IRModule:
     """Return a product with a residual as one kernel."""
-    a = te.placeholder((3, n_rows, n_terms), "float32", name="a")
-    b = te.placeholder((3, n_terms, n_columns), "float32", name="b")
-    c = te.placeholder((3, n_rows, n_columns), "float32", name="c")
+    a = te.placeholder((3, n_rows, n_terms), dtype, name="a")
+    b = te.placeholder((3, n_terms, n_columns), dtype, name="b")
+    c = te.placeholder((3, n_rows, n_columns), dtype, name="c")
     return _kernel(a, b, c, topi.add(topi.nn.batch_matmul(a, b, transpose_b=False), c))
 
 
@@ -98,13 +98,23 @@ def test_other_reductions_stay_as_they_are() -> None:
     assert "T.init()" not in store_single_terms(one).script()
 
 
+def test_products_on_tensor_cores_request_their_shared_memory(target: tvm.target.Target) -> None:
+    """They have 72 KB of dynamic memory: more than the static limit, less than an H100 has."""
+    scheduled = cuda.schedule_by_default(product(128, 768, 768, "float16"), target)
+    old = tvm.target.Target({**target.export(), "arch": "sm_75"})
+
+    assert "wmma" in scheduled.script()
+    assert block_limits.are_kept(scheduled, target)
+    assert not block_limits.are_kept(scheduled, old)
+
+
 def test_blocks_fit_the_device(target: tvm.target.Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """A schedule with too many threads is left for the next; without one, the kernel is refused."""
     kernel = softmax(3, 5, 2048)
     wide = cuda.schedule_by_default(kernel, target)
     small = tvm.target.Target({**target.export(), "max_threads_per_block": 64})
-    assert cuda._fits(wide, target)
-    assert not cuda._fits(wide, small)
+    assert block_limits.are_kept(wide, target)
+    assert not block_limits.are_kept(wide, small)
 
     monkeypatch.setattr(cuda, "_default_schedules", lambda *_: iter([wide]))
     with pytest.raises(WorkError, match="more threads or shared memory than the GPU has"):
