@@ -450,7 +450,7 @@ FOURIER = [
 
 _MAPS = draw(1, 4, 5, 6)
 _TIES = np.array([[2.0, 1.0, 2.0, 0.0, 2.0, 1.0], [0.0] * 6], "float32")
-_INFINITE = np.array([-1.7, np.nan, np.inf, 3e38, -np.inf, 0.0], "float32")
+_INFINITE = np.array([-1.7, np.nan, np.inf, 6e4, -np.inf, 0.0], "float32")
 
 
 def _deformed(name: str, *, mask: bool, group: int = 1, offset_group: int = 1) -> Case:
