@@ -214,7 +214,7 @@ def _is_inf(b: Replacement) -> bool | None:
         return False
     data = b.input(0)
     # By order, since Equal has no floating-point numbers before opset 11. None is less than itself.
-    largest = ml_dtypes.finfo(b.dtype(data)).max
+    largest = ml_dtypes.finfo(b.dtype(data)).max  # type: ignore[no-untyped-call]
     op = "Greater" if signs[0] else "Less"
     limit = b.constant(np.array(largest if signs[0] else -largest)) if any(signs) else data
     b.add(op, data, limit, output=b.node.output[0])
