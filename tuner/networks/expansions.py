@@ -207,7 +207,7 @@ def _max_unpool(b: Replacement) -> None:
     b.reshape(scattered, *total, output=b.node.output[0])
 
 
-def _is_inf(b: Replacement) -> bool | None:
+def _is_inf(b: Replacement) -> bool:
     """Replace where one sign is left out, which TVM's importer ignores."""
     signs = b.attribute("detect_positive", 1), b.attribute("detect_negative", 1)
     if all(signs):
@@ -221,7 +221,7 @@ def _is_inf(b: Replacement) -> bool | None:
     return True
 
 
-def _space_to_depth(b: Replacement) -> bool | None:
+def _space_to_depth(b: Replacement) -> bool:
     """Replace the order of channels that TVM's importer ignores: each with all of its places."""
     if b.attribute("mode", b"DCR") != b"CRD":
         return False

@@ -74,11 +74,11 @@ def remove(path: str) -> str:
     return _attempt(lambda: Path(path).unlink())
 
 
-def connect(family: int, address: str | tuple[str, int]) -> str:
+def connect(family: int, address: str | tuple[str, int], kind: int = socket.SOCK_STREAM) -> str:
     """Connect a socket."""
 
     def work() -> None:
-        with socket.socket(family) as opened:
+        with socket.socket(family, kind) as opened:
             opened.settimeout(2.0)
             opened.connect(address)
 
@@ -197,21 +197,11 @@ def use_sockets_of_cuda(path: str) -> dict[str, str]:
 
     return {
         "listen": _attempt(listen),
-        "connect": connect_packets(path),
+        "connect": connect(socket.AF_UNIX, path, socket.SOCK_SEQPACKET),
         "stream": open_one(socket.AF_UNIX, socket.SOCK_STREAM),
         "datagram": open_one(socket.AF_UNIX, socket.SOCK_DGRAM),
         "internet": open_one(socket.AF_INET, socket.SOCK_SEQPACKET),
     }
-
-
-def connect_packets(path: str) -> str:
-    """Connect a Unix socket of sequential packets."""
-
-    def work() -> None:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as opened:
-            opened.connect(path)
-
-    return _attempt(work)
 
 
 def send_by_pair(path: str, kind: int) -> str:

@@ -5,7 +5,7 @@
 PASS_CONFIG = {"tirx.disable_assert": True}
 # Bump "objects" when a change of objects.py, cuda.py, cpu_codegen.py, vector_math.py,
 # vector_functions.py, nested_calls.py, block_limits.py, single_terms.py, spread_loads.py,
-# traces.py, packed_layouts.py, prefetch.py,
-# build.py, dot_intrinsic.py, a variant or the schedules by rule changes what is compiled from the
-# same trace, or without one: it is part of the key of cached objects.
+# traces.py, packed_layouts.py, prefetch.py, build.py, dot_intrinsic.py, a variant or the schedules
+# by rule changes what is compiled from the same trace, or without one: it is part of the key of
+# cached objects.
 COMPILER = {"objects": 25, "pass_config": PASS_CONFIG}
