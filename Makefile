@@ -30,8 +30,9 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 demo: .venv/.runtime ## Tune SqueezeNet on this CPU, build it, check it, time it: under eight minutes.
 	@$(BIN)/python -m benchmarks.demo --seconds $(DEMO_SECONDS)
 
+# A test that hangs fails after ten minutes; the longest takes two.
 test: .venv/.dev .venv/.relay ## Run the tests in JOBS processes: twelve minutes; ARGS go to pytest.
-	$(PYTEST) $(ARGS)
+	$(PYTEST) --timeout=600 $(ARGS)
 
 test-guards: .venv/.dev .venv/.relay ## Run the slow tests that guard data: kills, PostgreSQL, the real engine.
 	$(PYTEST) -m "guards_data and not gpu" $(ARGS)

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from records import database
+from records import database, suspects
+from records.measure_records import trace_hash
 from records.models import MeasureRecord
+from records.suspects import Blame
 from tests.engines import faulty_toy, toy
 from tests.engines.faults import Control
 from tests.faults.conftest import FaultyExecutor, Hall
@@ -19,9 +21,11 @@ from tuner.devices.runners.local import LocalRunner
 from tuner.engines.base import RunRequest
 from tuner.errors import DeviceLost
 from tuner.settings import Settings
+from tuner.tuning.session import TuningSession
 from tuner.workers.base import Call
 
 _TRIALS = 40
+_POISON = '{"task": "one_0", "program": 7}'
 
 
 @dataclass(frozen=True)
@@ -190,13 +194,25 @@ def test_device_that_breaks_under_whatever_it_runs_costs_few_trials(bench: Bench
     assert len(lost_traces(bench)) <= 3
 
 
+def poisoned_job(bench: Bench, n_losses: int = 0) -> TuningSession:
+    """Open a job whose only task is small enough that all its programs are tried.
+
+    Args:
+        bench: Where it runs.
+        n_losses: Devices that earlier coordinators lost under one of the programs.
+    """
+    bench.a.strikes = bench.b.strikes = on(_POISON)
+    tasks = [toy.make_task("one_0", weight=1, base_secs=1e-3, n_programs=16)]
+    prepared = bench.prepare("one", extracted=tasks)
+    blame = Blame(prepared.tasks[0].task_id, trace_hash(_POISON), 1.0)
+    with bench.sessions.begin() as session:
+        suspects.add_blames(session, [blame] * n_losses)
+    return bench.session(prepared, _TRIALS, trials_per_round=4)
+
+
 def test_candidate_that_takes_every_device_down_is_given_up_after_two(bench: Bench) -> None:
     """The candidate is quarantined: one record, and no device runs it again."""
-    poison = '{"task": "one_0", "program": 7}'
-    # All programs of a small task are tried, the poison included.
-    bench.a.strikes = bench.b.strikes = on(poison)
-    tasks = [toy.make_task("one_0", weight=1, base_secs=1e-3, n_programs=16)]
-    job = bench.session(bench.prepare("one", extracted=tasks), _TRIALS, trials_per_round=4)
+    job = poisoned_job(bench)
 
     bench.run(job)
 
@@ -204,7 +220,19 @@ def test_candidate_that_takes_every_device_down_is_given_up_after_two(bench: Ben
     assert len(bench.trials()) == 16
     # A device that was lost under another candidate is not blamed on this one.
     assert 2 <= bench.a.n_lost + bench.b.n_lost <= 4
-    assert lost_traces(bench) == [poison]
+    assert lost_traces(bench) == [_POISON]
+
+
+def test_candidate_that_is_quarantined_already_is_not_run(bench: Bench) -> None:
+    """Other rounds lost two devices under it; a round that proposes it loses no other."""
+    job = poisoned_job(bench, n_losses=2)
+
+    bench.run(job)
+
+    assert bench.job(job.job_id).state == "done"
+    assert len(bench.trials()) == 16
+    assert bench.a.n_lost + bench.b.n_lost == 0
+    assert lost_traces(bench) == [_POISON]
 
 
 def test_final_that_takes_every_device_down_ends(bench: Bench) -> None:

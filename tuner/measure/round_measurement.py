@@ -237,6 +237,11 @@ class RoundMeasurement:
             raise RoundStopped(_STOPPED)
 
     async def _time(self, builds: RoundBuilds, candidate: Candidate, artifact: str) -> None:
+        """Time an artifact, unless its candidate was quarantined since it was proposed."""
+        if self._is_quarantined(candidate):
+            builds.discard(artifact)
+            self._callbacks.on_result(candidate, QUARANTINED)
+            return
         self._requested.append(candidate)
         try:
             result = await run_artifact(
@@ -260,9 +265,13 @@ class RoundMeasurement:
         if self._is_loss_blamed:
             return
         self._is_loss_blamed = self._requested[0] is candidate
-        crash_counts, task_id = self._setup.context.crash_counts, self._task.task_id
-        crash_counts.blame(
-            task_id, candidate.trace, 1.0 if self._is_loss_blamed else _BYSTANDER_SHARE
+        self._setup.context.crash_counts.blame(
+            self._task.task_id,
+            candidate.trace,
+            1.0 if self._is_loss_blamed else _BYSTANDER_SHARE,
         )
-        if crash_counts.is_quarantined(task_id, candidate.trace):
+        if self._is_quarantined(candidate):
             self._callbacks.on_result(candidate, QUARANTINED)
+
+    def _is_quarantined(self, candidate: Candidate) -> bool:
+        return self._setup.context.crash_counts.is_quarantined(self._task.task_id, candidate.trace)
