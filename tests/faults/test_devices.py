@@ -198,7 +198,7 @@ def poisoned_job(bench: Bench, n_losses: int = 0) -> TuningSession:
     """Open a job whose only task is small enough that all its programs are tried.
 
     Args:
-        bench: Where it runs.
+        bench: Bench with the devices.
         n_losses: Devices that earlier coordinators lost under one of the programs.
     """
     bench.a.strikes = bench.b.strikes = on(_POISON)
