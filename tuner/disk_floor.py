@@ -132,10 +132,15 @@ class DiskWatch:
             self._set(_shortage(self._folders, self._floor, {}))
         return self._is_short
 
-    def note_full(self) -> None:
+    @property
+    def has_room(self) -> bool:
+        """True if the disks have as much space as the default floor keeps free."""
+        return not _shortage(self._folders, None, {})
+
+    def note_full(self, reason: str = "the disk is full") -> None:
         """Note that a write failed, whatever the floor is."""
         self._due = self._clock() + _FULL_SECS
-        self._set("the disk is full")
+        self._set(reason)
 
     def _set(self, reason: str) -> None:
         if reason and not self._is_short:

@@ -314,7 +314,7 @@ def test_wrong_result_is_no_best_record_however_fast(
 def test_job_whose_workers_are_killed_from_outside_finishes(tmp_path: Path) -> None:
     """Every worker is killed at once, busy or idle; nothing is lost, nothing repeated."""
     cli = Cli(tmp_path)
-    arguments = ("--trials", "16", "--trials-per-round", "6", "--cost-model", "random", "--json")
+    arguments = ("--trials", "10", "--trials-per-round", "4", "--cost-model", "random", "--json")
     process = cli.start("tune", "zoo:mlp", *arguments)
     deadline = time.monotonic() + 60
     while cli.count_records() < 4 and process.poll() is None:
@@ -327,8 +327,8 @@ def test_job_whose_workers_are_killed_from_outside_finishes(tmp_path: Path) -> N
 
     assert answer.status == 0, answer.err
     assert workers
-    assert cli.count_records() == 16
-    assert answer.json["measured_now"] == 16
+    assert cli.count_records() == 10
+    assert answer.json["measured_now"] == 10
 
 
 def _tune(

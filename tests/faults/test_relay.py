@@ -68,21 +68,21 @@ def test_killed_and_hung_workers_cost_their_own_trials(cli: Cli, control: Contro
 @pytest.mark.slow("30 s of real tuning")
 def test_a_killed_run_goes_on_where_it_was(cli: Cli) -> None:
     """Kill -9 takes the workers along, and no trial is lost or spent twice."""
-    first = cli.start(*_TUNE, "--trials", "16")
+    first = cli.start(*_TUNE, "--trials", "8")
     deadline = time.monotonic() + 240
-    while cli.count_records() < 4 and time.monotonic() < deadline:
+    while cli.count_records() < 2 and time.monotonic() < deadline:
         time.sleep(0.1)
     workers = cli.workers_of(first)
     os.killpg(first.pid, signal.SIGKILL)
     finish(first)
     before = trials(cli)
 
-    answer = cli(*_TUNE, "--trials", "16")
+    answer = cli(*_TUNE, "--trials", "8")
 
     assert workers
     assert not [worker for worker in workers if worker.is_running()]
     assert answer.status == 0, answer.err
     after = trials(cli)
     assert after[: len(before)] == before
-    assert len(after) == len({(task, trace) for task, trace, _ in after}) == 16
-    assert json.loads(answer.out)["trials"] == 16
+    assert len(after) == len({(task, trace) for task, trace, _ in after}) == 8
+    assert json.loads(answer.out)["trials"] == 8

@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:::tvm"),
 ]
 
-_TRIALS = 16
+_TRIALS = 8
 _SHAPE = (1, 3, 16, 16)
 
 

@@ -79,7 +79,8 @@ class InterleavedTiming:
             DeviceLost: If the device was lost.
         """
         crash_counts = self._setup.context.crash_counts
-        raced = (self._task.task_id, " ".join(self._traces[index] for index in indices))
+        # Whatever their order, which the heat before decides.
+        raced = (self._task.task_id, " ".join(sorted(self._traces[index] for index in indices)))
         built = [self._built[index] for index in indices]
         artifacts = [artifact for artifact in built if isinstance(artifact, str)]
         if crash_counts.is_quarantined(*raced):

@@ -20,6 +20,7 @@ class ActiveJob:
         n_rounds: Rounds of the job that are running or about to start.
         is_idle: True if the job had no pick when it was last asked, until one of its rounds ends.
         is_finishing: True while the winners of the job are being confirmed.
+        n_full_disks: Rounds in a row that a full disk ended.
     """
 
     session: TuningSession
@@ -27,6 +28,7 @@ class ActiveJob:
     n_rounds: int = 0
     is_idle: bool = False
     is_finishing: bool = False
+    n_full_disks: int = 0
 
     def __post_init__(self) -> None:
         # Plain attributes: they are read for every job whenever a round is assigned.

@@ -37,6 +37,9 @@ _MAX_ROUNDS_PER_DISPATCH = 16
 # Estimated seconds of a round before one has ended: of jobs that are level, the one with the fewest
 # rounds goes next.
 _FIRST_ROUND_SECS = 1.0
+# Rounds in a row that a full disk ended, after which a job fails unless the service lacks space
+# itself: the disk is one that it does not watch, as that of a node.
+_MAX_FULL_DISKS = 3
 # Weight of the latest round in the moving average of the seconds that a round takes.
 _ROUND_SECS_WEIGHT = 0.2
 
@@ -83,6 +86,7 @@ class Coordinator:
         self._wake = asyncio.Event()
         self._devices = DeviceManager(context, calibration, self._wake.set)
         self._typical_secs = _FIRST_ROUND_SECS
+        self._next_look = 0.0
         self._unsaved_virtual_secs: dict[int, float] = {}
         self.failures: dict[int, TunerError] = {}
         self.unfinished: set[int] = set()
@@ -174,11 +178,16 @@ class Coordinator:
             job.is_finishing = False
         except DiskFull as error:
             job.is_finishing = False
-            if self._context.disk is None:
+            job.n_full_disks += 1
+            disk = self._context.disk
+            if disk is None or (job.n_full_disks >= _MAX_FULL_DISKS and disk.has_room):
                 self._fail_with(job, error)
             else:
-                self._context.disk.note_full()
+                disk.note_full(str(error))
         except asyncio.CancelledError:  # another round of its job failed
+            if running.pick is not None and job.job_id not in self._active_jobs:
+                # A round that was cancelled before its first step did not note that itself.
+                self._context.task_states.round_finished(running.pick, completed=False)
             return
         except FATAL_DB_ERRORS:
             raise
@@ -186,6 +195,7 @@ class Coordinator:
             self._fail_with(job, error)
         else:
             job.is_finishing = False
+            job.n_full_disks = 0
             running.device.n_losses = 0
             if is_done and running.pick is None:
                 self._finish(job)
@@ -335,13 +345,19 @@ class Coordinator:
 
     def _report_waiting(self) -> None:
         """Publish that jobs wait for a device or disk space, and end those that were stopped."""
-        lacks_disk = self._context.lacks_disk
+        lacks_disk, now = self._context.lacks_disk, self._context.now()
+        reason: str | None = disk_floor.WAITING if lacks_disk else WAITING
         if self._devices.queries:
-            return
+            if now < self._next_look:
+                return
+            # A device that is asked may be about to measure. Some device always is in large fleets,
+            # and jobs that were stopped must end all the same.
+            reason = None
+        self._next_look = now + _REFRESH_INTERVAL_SECS
         for job in list(self._active_jobs.values()):
             if job.n_rounds or (not lacks_disk and self._devices.measures(job.session.target)):
                 continue
-            if not job.session.report_waiting(disk_floor.WAITING if lacks_disk else WAITING):
+            if not job.session.report_waiting(reason):
                 self._finish(job)
 
     def _targets(self) -> dict[int, TargetInfo]:

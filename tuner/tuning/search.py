@@ -97,6 +97,8 @@ async def _search_islands(
         *(_search_island(executor, request, settings.timeout_secs) for request in requests),
         return_exceptions=True,
     )
+    # An engine knows programs that were measured by their hashes, of which older ones may differ.
+    spent = {trial.trace for trial in inputs.measured}
     islands, errors = [], []
     for result in results:
         if isinstance(result, (CallTimeout, WorkError, OSError)):
@@ -104,7 +106,7 @@ async def _search_islands(
         elif isinstance(result, BaseException):
             raise result
         else:
-            islands.append(result)
+            islands.append([each for each in result if each.trace not in spent])
     if not islands:
         raise WorkError(f"the search failed: {errors[0]}")
     return merge(islands, inputs.n_candidates, n_random)

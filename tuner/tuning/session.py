@@ -104,6 +104,7 @@ class TuningSession:
             startable = ("queued", "running")
         with self._context.sessions.begin() as session:
             jobs.set_state(session, self.job_id, "running", only_from=startable)
+        self._context.task_states.forget_standing(self.job_id)
         with self._context.sessions() as session:
             # The rounds that ran when an earlier run ended come first.
             self._open_picks.extend(picks.open_picks(session, self.job_id))
@@ -221,15 +222,18 @@ class TuningSession:
         if self.first_record_at is None:
             self.first_record_at = self._context.now()
 
-    def report_waiting(self, reason: str = WAITING) -> bool:
+    def report_waiting(self, reason: str | None = WAITING) -> bool:
         """Publish that no device measures for this job now, or another reason to wait.
+
+        Args:
+            reason: Why it waits; None to publish nothing.
 
         Returns:
             False if the job was stopped, and waits no longer.
         """
         if not self._refresh_limits(_LIMITS_INTERVAL_SECS):
             return False
-        if self._publisher.phase != reason:
+        if reason is not None and self._publisher.phase != reason:
             self._publish_if_due(reason)
         return True
 

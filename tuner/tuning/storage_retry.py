@@ -36,6 +36,9 @@ _PROBE_INTERVAL_SECS = 1.0
 # A database that fails this many times in a row, each time within seconds, is not away.
 _MAX_FAILURES = 3
 _QUICK_FAILURE_SECS = 30.0
+# SQLSTATE of failures that are no outage, however long they took: a lock or a statement took too
+# long, or the disk of the server is full.
+_NO_OUTAGE = ("55P03", "57014", "53100")
 
 _LOG = logging.getLogger(__name__)
 
@@ -84,7 +87,8 @@ def run_with_reconnect(engine: Engine, work: Callable[[], Result]) -> Result:
         except (exc.OperationalError, exc.InterfaceError, exc.InternalError) as error:
             interrupts.raise_if_interrupted()
             is_quick = time.monotonic() - began <= _QUICK_FAILURE_SECS
-            n_failures = n_failures + 1 if is_quick else 1
+            is_outage = getattr(error.orig, "sqlstate", None) not in _NO_OUTAGE
+            n_failures = 1 if is_outage and not is_quick else n_failures + 1
             if "locked" in str(error.orig) or n_failures > _MAX_FAILURES:
                 raise
             _LOG.warning("the database failed, resuming when it is back: %s", summary(error))

@@ -159,6 +159,10 @@ class TaskStateCache:
             raise NoSuchRow(f"no job {job_id}")
         return self._standings[job_id]
 
+    def forget_standing(self, job_id: int) -> None:
+        """Read the row of a job again before its state counts, as this process has changed it."""
+        self._standings.pop(job_id, None)
+
     def reload(self, job_ids: Iterable[int] | None = None) -> None:
         """Read the states of some jobs from the database, of all by default."""
         chosen = list(self._jobs if job_ids is None else job_ids)

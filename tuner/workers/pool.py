@@ -148,12 +148,15 @@ class Pool:
             self._group.wait_until_running()
         returns = result_type(function) if returns is ... else returns
         call = make_call(module, function, args, returns, timeout_secs)
+        problem = "its pool is closed"
         with self._lock:
-            if self._is_closed:
-                call.future.set_exception(WorkerLost("its pool is closed", crashed=False))
-                return FutureCall(call.future)
-            self._waiting.append(call)
-            self._wake()
+            if not self._is_closed:
+                self._waiting.append(call)
+                problem = self._wake()
+                if problem:
+                    self._waiting.remove(call)
+        if problem:
+            call.future.set_exception(WorkerLost(problem, crashed=False))
         return FutureCall(call.future)
 
     def call(
@@ -213,15 +216,27 @@ class Pool:
             paused, self._paused = self._paused, []
             process_trees.resume(paused)
 
-    def _wake(self) -> None:
-        """Have the thread look for calls; the first starts it. The caller holds the lock."""
-        if self._thread is None:
-            self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            self._thread = threading.Thread(target=self._run, name="worker-pool", daemon=True)
-            self._thread.start()
-            _open_pools.add(self)
-        elif self._event >= 0:
-            os.eventfd_write(self._event, 1)
+    def _wake(self) -> str:
+        """Have the thread look for calls; the first starts it. The caller holds the lock.
+
+        Returns:
+            Why it cannot be started; empty if it lives.
+        """
+        if self._thread is not None:
+            if self._event >= 0:
+                os.eventfd_write(self._event, 1)
+            return ""
+        self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        thread = threading.Thread(target=self._run, name="worker-pool", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            os.close(self._event)
+            self._event = -1
+            return f"no thread can be started: {error}"
+        self._thread = thread
+        _open_pools.add(self)
+        return ""
 
     def _run(self) -> None:
         """Serve calls until the pool is closed; workers live as long as this thread."""
@@ -231,6 +246,8 @@ class Pool:
                 self._wait()
                 self._check()
         finally:
+            with self._lock:
+                self._is_closed = True
             for worker in list(self._workers):
                 self._remove(worker, WorkerLost("its pool was closed", crashed=False))
             while self._waiting:

@@ -1,5 +1,6 @@
 """A worker process as its pool sees it: the call that it serves, and its end of the connection."""
 
+import logging
 import pickle
 import shutil
 import socket
@@ -20,6 +21,10 @@ from tuner.workers.sandbox import Sandbox
 _CHUNK_BYTES = 1 << 20
 # A process that closed its connection ends within this time, or its pool kills it.
 _EXIT_TIMEOUT_SECS = 2.0
+# A process that was killed ends within this time, unless it is stuck in the kernel.
+_KILL_TIMEOUT_SECS = 20.0
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -148,10 +153,16 @@ class WorkerHandle:
         return None
 
     def end(self) -> None:
-        """Kill the process, whose temporary files go with it."""
+        """Kill the process, whose temporary files go with it.
+
+        One that the kernel cannot end, as it waits for a device or a disk, is left behind.
+        """
         self.process.kill()
         self.stream.close()
-        self.process.wait()
+        try:
+            self.process.wait(_KILL_TIMEOUT_SECS)
+        except subprocess.TimeoutExpired:
+            _LOG.warning("worker %d does not end, although it was killed", self.process.pid)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

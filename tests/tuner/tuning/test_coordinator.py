@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +15,20 @@ from sqlalchemy.exc import OperationalError
 from records import database, jobs, submissions
 from records.errors import LeaseLost, SchemaTooNew
 from records.models import Job, MeasureRecord, Pick
+from records.picks import NewPick
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
+from tuner import disk_floor
 from tuner.devices.device import Device
 from tuner.devices.runners.local import LocalRunner
-from tuner.engines.base import TargetInfo
-from tuner.errors import WorkError
+from tuner.disk_floor import DiskWatch
+from tuner.engines.base import Candidate, TargetInfo
+from tuner.errors import DiskFull, WorkError
 from tuner.executors.local import LocalExecutor
 from tuner.measure import round_measurement
+from tuner.measure.round_measurement import RoundMeasurement
 from tuner.settings import Settings
+from tuner.settings.retention import RetentionSettings
 from tuner.tuning import session as sessions_of_jobs
 from tuner.tuning.coordinator import Coordinator
 from tuner.tuning.session import TuningSession
@@ -456,6 +462,81 @@ def test_a_job_that_is_stopped_while_it_waits_for_a_device_ends(
 
     assert phases == ["waiting for a device"]
     assert shop.job(job.job_id).state == "cancelled"
+
+
+def test_a_job_that_is_stopped_ends_while_devices_of_others_are_asked(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device whose answer does not come keeps no job alive."""
+    asked: list[str] = []
+
+    async def silent(device: Device, target: TargetInfo) -> None:
+        asked.append(f"{device.name} {target.spec}")
+        with workshop.sessions.begin() as session:
+            jobs.set_state(session, 1, "cancelled")
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(Device, "query", silent)
+    job = private(workshop, "a", 8)
+    workshop.run(job)
+
+    assert len(asked) == 1
+    assert workshop.job(job.job_id).state == "cancelled"
+
+
+def test_a_round_that_is_cancelled_before_it_begins_reserves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its job fails in the same dispatch, and another job measures their common task."""
+    with on_two_devices(tmp_path) as workshop:
+        task = toy.make_task("common", weight=1, base_secs=1e-3)
+        bad, good = (
+            workshop.session(workshop.prepare(name, extracted=[task]), 8, trials_per_round=4)
+            for name in ("a", "b")
+        )
+        choose, asked = bad.next_pick, count()
+
+        def break_second() -> Pick | NewPick | None:
+            if next(asked):
+                raise WorkError("it is broken")
+            return choose()
+
+        monkeypatch.setattr(bad, "next_pick", break_second)
+        failed, others = Coordinator(workshop.context), Coordinator(workshop.context)
+        failed.run([bad])
+        others.run([good])
+
+        assert str(failed.failures[bad.job_id]) == "it is broken"
+        assert own_trials(workshop, good.job_id) == 8
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_a_full_disk_that_the_service_does_not_watch_fails_the_job(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_watched: bool
+) -> None:
+    """The job waits for a disk of the service without limit, and fails for that of a node."""
+    monkeypatch.setattr(disk_floor, "_FULL_SECS", 0.01)
+    monkeypatch.setattr(disk_floor, "_CHECK_INTERVAL_SECS", 0.01)
+    monkeypatch.setattr(DiskWatch, "has_room", not is_watched)
+    measure, n_rounds = RoundMeasurement.measure, count(1)
+
+    async def full(round_: RoundMeasurement, candidates: Sequence[Candidate]) -> None:
+        if next(n_rounds) <= 6:
+            raise DiskFull("cannot measure: No space left on device")
+        await measure(round_, candidates)
+
+    monkeypatch.setattr(RoundMeasurement, "measure", full)
+    settings = Settings("", tmp_path, toy.NAME, 1, retention=RetentionSettings(min_free_disk=0))
+    workshop.context.disk = DiskWatch(settings)
+    job = private(workshop, "a", 8)
+
+    failures = workshop.run(job).failures
+
+    if is_watched:
+        assert (failures, own_trials(workshop, job.job_id)) == ({}, 8)
+    else:
+        assert str(failures[job.job_id]) == "cannot measure: No space left on device"
+        assert next(n_rounds) == 4
 
 
 def test_a_device_without_a_round_comes_before_a_second_round(tmp_path: Path) -> None:

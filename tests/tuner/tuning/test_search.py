@@ -8,7 +8,7 @@ import pytest
 
 from tests.engines import toy
 from tuner import cost_models
-from tuner.engines.base import Candidate, SearchRequest
+from tuner.engines.base import Candidate, MeasuredTrace, SearchRequest
 from tuner.tuning.search import SearchInputs, SearchSettings, draw_n_random, merge, search
 
 if TYPE_CHECKING:
@@ -64,11 +64,11 @@ class Islands:
         return [] if next(self._numbers) < self._n_empty else toy.propose(request)
 
 
-def search_with(executor: Islands) -> list[Candidate]:
+def search_with(executor: Islands, measured: tuple[MeasuredTrace, ...] = ()) -> list[Candidate]:
     """Search for six candidates of a toy task."""
     task = toy.make_task("heavy", weight=1, base_secs=1e-3)
     model = cost_models.create("random", 0).save()
-    inputs = SearchInputs(task.ir, toy.SPEC, (), model, 6, (1, 2))
+    inputs = SearchInputs(task.ir, toy.SPEC, measured, model, 6, (1, 2))
     return asyncio.run(search(cast("Executor", executor), SearchSettings(), inputs))
 
 
@@ -87,6 +87,17 @@ def test_a_space_is_exhausted_after_empty_answers_of_six_seeds() -> None:
 
     assert search_with(executor) == []
     assert len({request.seed for request in executor.requests}) == 6
+
+
+def test_a_trace_that_was_measured_is_no_candidate() -> None:
+    """The engine proposes it, as its record has another hash of the program."""
+    proposed = search_with(Islands(n_empty=0))
+    measured = tuple(MeasuredTrace(each.trace, "older", 1e-3) for each in proposed)
+
+    again = search_with(Islands(n_empty=0), measured)
+
+    assert again
+    assert {each.trace for each in again}.isdisjoint(each.trace for each in proposed)
 
 
 def test_a_first_look_is_one_search_and_not_random() -> None:

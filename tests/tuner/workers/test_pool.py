@@ -8,6 +8,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -75,6 +76,46 @@ def test_environment_is_set_in_workers_only(pool: Pool) -> None:
     """The variables of a pool do not leak into the coordinator."""
     assert pool.call(HELPERS, "environ", "FROM_POOL") == "yes"
     assert "FROM_POOL" not in os.environ
+
+
+def test_a_pool_whose_thread_cannot_start_refuses_the_call_and_not_the_next(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit on threads may be reached for a moment."""
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", _no_thread)
+        with pytest.raises(WorkerLost, match="no thread can be started: can't start new thread"):
+            pool.call(HELPERS, "add", 2, 3)
+
+    assert pool.call(HELPERS, "add", 2, 3) == 5
+
+
+def _no_thread(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_worker_that_the_kernel_does_not_end_holds_up_no_call(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its call times out, as that of a GPU that hangs may, and another worker takes the next."""
+    stuck = pool.call(HELPERS, "whoami")
+    wait, left = subprocess.Popen.wait, []
+
+    def never(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        if process.pid == stuck:
+            assert timeout is not None
+            left.append(process)
+            raise subprocess.TimeoutExpired(process.args, timeout)
+        return wait(process, timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", never)
+    with pytest.raises(CallTimeout):
+        pool.call(HELPERS, "hang", timeout_secs=0.2)
+
+    assert pool.call(HELPERS, "whoami") != stuck
+    assert f"worker {stuck} does not end" in caplog.text
+    for process in left:
+        wait(process)
 
 
 def test_the_kernel_would_kill_a_worker_before_its_coordinator(pool: Pool) -> None:

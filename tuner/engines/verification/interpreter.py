@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,22 @@ _MIN_ROWS = 64
 _MAX_STEPS = 300_000
 
 _COMBINE = {"Max": np.maximum.reduce, "Min": np.minimum.reduce}
+
+
+class _Reduction(NamedTuple):
+    """What a block reduces over its reduction axes.
+
+    Attributes:
+        operation: "Add", "Max" or "Min".
+        term: Value that is reduced.
+        factors: Both factors of the term and their type, if it is a product; None otherwise.
+        dtype: Type of the result.
+    """
+
+    operation: str
+    term: Expression
+    factors: tuple[Expression, Expression, str] | None
+    dtype: str
 
 
 def run(
@@ -249,9 +265,10 @@ class _BlockRun:
         start = self._block.init[0]
         assert isinstance(start, Store)
         factors = _factors(term) if operation == "Add" else None
+        reduction = _Reduction(operation, term, factors, store.buffer.dtype)
         limit = _CHUNK if factors is None else _FACTOR_CHUNK
         for ranges in _chunks(self._ranges(self._spatial), limit):
-            total = self._total(ranges, operation, term, factors, store.buffer.dtype)
+            total = self._total(ranges, reduction)
             grid = self._grid(self._spatial, ranges)
             first = grid.evaluate(start.value)
             value = numbers.apply(operation, (first, total), store.buffer.dtype)
@@ -265,17 +282,12 @@ class _BlockRun:
             for factor in factors[:2]
         ]
 
-    def _total(
-        self,
-        ranges: tuple[range, ...],
-        operation: str,
-        term: Expression,
-        factors: tuple[Expression, Expression, str] | None,
-        dtype: str,
-    ) -> Number:
+    def _total(self, ranges: tuple[range, ...], reduction: _Reduction) -> Number:
+        """Reduce a term over all reduction axes, with the errors of its dtype."""
+        factors, dtype = reduction.factors, reduction.dtype
         n_terms = math.prod(axis.extent for axis in self._reduced)
-        value, error, magnitude = self._sums(ranges, operation, term, factors, dtype)
-        if operation != "Add":
+        value, error, magnitude = self._sums(ranges, reduction)
+        if reduction.operation != "Add":
             return Number(value, error if error.any() else None, dtype)
         if not numbers.is_float(dtype):
             return numbers.wrapped(value, dtype, error if error.any() else None)
@@ -291,17 +303,10 @@ class _BlockRun:
                 self._grid([*self._spatial, *self._reduced], part)
                 for part in self._parts(ranges, None)
             ]
-            rounding = np.minimum(rounding, self._losses(term, grids, magnitude, dtype))
+            rounding = np.minimum(rounding, self._losses(reduction, grids, magnitude))
         return _with_rounding(value, error, magnitude, rounding, dtype)
 
-    def _sums(
-        self,
-        ranges: tuple[range, ...],
-        operation: str,
-        term: Expression,
-        factors: tuple[Expression, Expression, str] | None,
-        dtype: str,
-    ) -> tuple[Array, Array, Array]:
+    def _sums(self, ranges: tuple[range, ...], reduction: _Reduction) -> tuple[Array, Array, Array]:
         """Reduce a term over all reduction axes: values, errors and sums of magnitudes.
 
         Factors have all of their terms at a time unless those are many: sums of parts of the terms
@@ -310,13 +315,15 @@ class _BlockRun:
         n_spatial = len(self._spatial)
         axes = [*self._spatial, *self._reduced]
         totals: dict[tuple[range, ...], tuple[Array, ...]] = {}
-        for part in self._parts(ranges, factors):
-            reduced = self._part(self._grid(axes, part), operation, term, factors, part, dtype)
+        for part in self._parts(ranges, reduction.factors):
+            reduced = self._part(self._grid(axes, part), part, reduction)
             within = part[:n_spatial]
             shape = tuple(map(len, within))
             full = tuple(np.broadcast_to(_squeeze(each, n_spatial), shape) for each in reduced)
             before = totals.get(within)
-            totals[within] = full if before is None else _combined(operation, before, full)
+            totals[within] = (
+                full if before is None else _combined(reduction.operation, before, full)
+            )
         if len(totals) == 1:
             value, error, magnitude = totals.popitem()[1]
             return value, error, magnitude
@@ -346,35 +353,28 @@ class _BlockRun:
         for part in _chunks(whole, limit, n_split=n_spatial, used=used):
             yield from _chunks(part, _FACTOR_CHUNK, keep=n_spatial, used=used)
 
-    def _losses(
-        self, term: Expression, grids: Sequence[Grid], magnitude: Array, dtype: str
-    ) -> Array:
+    def _losses(self, reduction: _Reduction, grids: Sequence[Grid], magnitude: Array) -> Array:
         """Bound the rounding errors of a sum by its terms.
 
         An addition errs by no more than the smaller of what it adds, and than u times its result.
         Twice the bound for one term after the other covers sums of partial sums.
         """
         n_spatial = len(self._spatial)
-        most = numbers.format_of(dtype).unit_roundoff * magnitude
+        most = numbers.format_of(reduction.dtype).unit_roundoff * magnitude
         most = most.reshape(*magnitude.shape, *[1] * len(self._reduced))
         losses = np.zeros(magnitude.shape)
         for grid in grids:
             extents = grid.extents
-            terms = np.broadcast_to(grid.evaluate(term).value, extents)
+            terms = np.broadcast_to(grid.evaluate(reduction.term).value, extents)
             lost = np.minimum(np.abs(terms), most)
             losses = losses + lost.sum(axis=tuple(range(n_spatial, len(extents))))
         return 2.0 * losses
 
     def _part(
-        self,
-        grid: Grid,
-        operation: str,
-        term: Expression,
-        factors: tuple[Expression, Expression, str] | None,
-        part: tuple[range, ...],
-        dtype: str,
+        self, grid: Grid, part: tuple[range, ...], reduction: _Reduction
     ) -> tuple[Array, Array, Array]:
         """Reduce a term on one part of the grid: values, errors and sums of magnitudes."""
+        operation, term, factors, dtype = reduction
         n_spatial = len(self._spatial)
         extents = tuple(len(each) for each in part)
         behind = tuple(range(n_spatial, len(part)))
@@ -383,7 +383,7 @@ class _BlockRun:
             if _can_multiply(a, b, dtype):
                 number, magnitude = sum_of_products(a, b, n_spatial, extents, (factors[2], dtype))
                 return number.value, number.errors, magnitude
-            return self._in_small_parts(operation, term, part, dtype)
+            return self._in_small_parts(part, reduction)
         number = grid.evaluate(term)
         value = np.broadcast_to(number.value, extents)
         if number.error is not None:
@@ -402,14 +402,14 @@ class _BlockRun:
             return total, _reduced(np.sum, error, behind), magnitude
 
     def _in_small_parts(
-        self, operation: str, term: Expression, part: tuple[range, ...], dtype: str
+        self, part: tuple[range, ...], reduction: _Reduction
     ) -> tuple[Array, Array, Array]:
         """Reduce products that are not sums of finite numbers as any other term."""
         total: tuple[Array, Array, Array] | None = None
         for small in _chunks(part, _CHUNK, keep=len(self._spatial)):
             grid = self._grid([*self._spatial, *self._reduced], small)
-            reduced = self._part(grid, operation, term, None, small, dtype)
-            total = reduced if total is None else _combined(operation, total, reduced)
+            reduced = self._part(grid, small, reduction._replace(factors=None))
+            total = reduced if total is None else _combined(reduction.operation, total, reduced)
         assert total is not None
         return total
 
