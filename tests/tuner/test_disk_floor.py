@@ -85,6 +85,17 @@ def test_an_import_counts_once(tmp_path: Path) -> None:
     assert shortage(settings, n_upload_bytes=int(0.3 * free), n_import_bytes=int(0.6 * free)) != ""
 
 
+@pytest.mark.parametrize(("n_free", "has_room"), [(2**30 - 1, False), (2**30, True)])
+def test_a_disk_has_room_whatever_floor_was_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_free: int, has_room: bool
+) -> None:
+    """What the default floor keeps free is enough for any round."""
+    usage = shutil.disk_usage(tmp_path)._replace(total=2**40, free=n_free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: usage)
+
+    assert DiskWatch(settings_of(tmp_path, 0)).has_room == has_room
+
+
 def test_watch_reads_the_disk_once_a_second(tmp_path: Path) -> None:
     """A write that failed counts as a full disk for a few seconds, whatever the floor is."""
     now = [0.0]

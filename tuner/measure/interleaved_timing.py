@@ -79,7 +79,7 @@ class InterleavedTiming:
             DeviceLost: If the device was lost.
         """
         crash_counts = self._setup.context.crash_counts
-        # Whatever their order, which the heat before decides.
+        # Sorted, because their order depends on the heat before.
         raced = (self._task.task_id, " ".join(sorted(self._traces[index] for index in indices)))
         built = [self._built[index] for index in indices]
         artifacts = [artifact for artifact in built if isinstance(artifact, str)]

@@ -1,5 +1,6 @@
 """Jobs that a coordinator tunes, and what devices do for them."""
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -7,6 +8,10 @@ from records.models import Pick
 from scheduler.fairness import JobShare
 from tuner.devices.device import Device
 from tuner.tuning.session import TuningSession
+
+# Rounds, one after the other, that a full disk ended, each within this time after the one before.
+_MAX_FULL_DISKS = 3
+_FULL_DISK_SECS = 600.0
 
 
 @dataclass(eq=False)
@@ -20,7 +25,6 @@ class ActiveJob:
         n_rounds: Rounds of the job that are running or about to start.
         is_idle: True if the job had no pick when it was last asked, until one of its rounds ends.
         is_finishing: True while the winners of the job are being confirmed.
-        n_full_disks: Rounds in a row that a full disk ended.
     """
 
     session: TuningSession
@@ -28,17 +32,32 @@ class ActiveJob:
     n_rounds: int = 0
     is_idle: bool = False
     is_finishing: bool = False
-    n_full_disks: int = 0
 
     def __post_init__(self) -> None:
         # Plain attributes: they are read for every job whenever a round is assigned.
         self.job_id, self.target_id = self.session.job_id, self.session.target_id
         self.owner = self.session.owner
+        self._n_full_disks = 0
+        self._full_disk_at = -math.inf
 
     @property
     def accepts_rounds(self) -> bool:
         """True if the job may have a pick."""
         return not (self.is_idle or self.is_finishing)
+
+    def is_stuck(self, started: float, now: float) -> bool:
+        """Note that a full disk ended a round; returns whether waiting has not helped so far.
+
+        Args:
+            started: Start of the round; those that were under way at an earlier end count once.
+            now: Time of its end, by the same clock.
+        """
+        if now - self._full_disk_at > _FULL_DISK_SECS:
+            self._n_full_disks = 0
+        if started >= self._full_disk_at:
+            self._n_full_disks += 1
+            self._full_disk_at = now
+        return self._n_full_disks >= _MAX_FULL_DISKS
 
     @property
     def share(self) -> JobShare:

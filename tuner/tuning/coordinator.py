@@ -37,9 +37,6 @@ _MAX_ROUNDS_PER_DISPATCH = 16
 # Estimated seconds of a round before one has ended: of jobs that are level, the one with the fewest
 # rounds goes next.
 _FIRST_ROUND_SECS = 1.0
-# Rounds in a row that a full disk ended, after which a job fails unless the service lacks space
-# itself: the disk is one that it does not watch, as that of a node.
-_MAX_FULL_DISKS = 3
 # Weight of the latest round in the moving average of the seconds that a round takes.
 _ROUND_SECS_WEIGHT = 0.2
 
@@ -178,12 +175,7 @@ class Coordinator:
             job.is_finishing = False
         except DiskFull as error:
             job.is_finishing = False
-            job.n_full_disks += 1
-            disk = self._context.disk
-            if disk is None or (job.n_full_disks >= _MAX_FULL_DISKS and disk.has_room):
-                self._fail_with(job, error)
-            else:
-                disk.note_full(str(error))
+            self._handle_full_disk(running, error)
         except asyncio.CancelledError:  # another round of its job failed
             if running.pick is not None and job.job_id not in self._active_jobs:
                 # A round that was cancelled before its first step did not note that itself.
@@ -195,11 +187,22 @@ class Coordinator:
             self._fail_with(job, error)
         else:
             job.is_finishing = False
-            job.n_full_disks = 0
             running.device.n_losses = 0
             if is_done and running.pick is None:
                 self._finish(job)
         job.is_idle = False
+
+    def _handle_full_disk(self, running: RunningRound, error: DiskFull) -> None:
+        """Have a service wait for disk space, unless it has enough: another disk is full then."""
+        job, disk = running.job, self._context.disk
+        if disk is None:
+            self._fail_with(job, error)
+        elif not disk.has_room or not job.is_stuck(running.started, self._context.now()):
+            disk.note_full(str(error))
+        else:
+            reason = "a builder or a device has no disk space, or a quota is reached"
+            advice = "free space where they keep temporary files, then resume the job"
+            self._fail_with(job, DiskFull(f"cannot measure: {reason}; {advice}"))
 
     def _charge(self, running: RunningRound) -> None:
         """Free the device of a round, and charge the job for the seconds that it was used."""
@@ -352,7 +355,7 @@ class Coordinator:
                 return
             # A device that is asked may be about to measure. Some device always is in large fleets,
             # and jobs that were stopped must end all the same.
-            reason = None
+            reason = reason if lacks_disk else None
         self._next_look = now + _REFRESH_INTERVAL_SECS
         for job in list(self._active_jobs.values()):
             if job.n_rounds or (not lacks_disk and self._devices.measures(job.session.target)):

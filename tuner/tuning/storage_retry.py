@@ -36,9 +36,10 @@ _PROBE_INTERVAL_SECS = 1.0
 # A database that fails this many times in a row, each time within seconds, is not away.
 _MAX_FAILURES = 3
 _QUICK_FAILURE_SECS = 30.0
-# SQLSTATE of failures that are no outage, however long they took: a lock or a statement took too
-# long, or the disk of the server is full.
-_NO_OUTAGE = ("55P03", "57014", "53100")
+# SQLSTATE of refusals by a server that is there, and the time within which these count, which is
+# longer than they take: a lock or a statement took too long, or its disk is full.
+_REFUSALS = ("55P03", "57014", "53100")
+_REFUSAL_SECS = 3600.0
 
 _LOG = logging.getLogger(__name__)
 
@@ -86,9 +87,9 @@ def run_with_reconnect(engine: Engine, work: Callable[[], Result]) -> Result:
             return work()
         except (exc.OperationalError, exc.InterfaceError, exc.InternalError) as error:
             interrupts.raise_if_interrupted()
-            is_quick = time.monotonic() - began <= _QUICK_FAILURE_SECS
-            is_outage = getattr(error.orig, "sqlstate", None) not in _NO_OUTAGE
-            n_failures = 1 if is_outage and not is_quick else n_failures + 1
+            is_refusal = getattr(error.orig, "sqlstate", None) in _REFUSALS
+            limit = _REFUSAL_SECS if is_refusal else _QUICK_FAILURE_SECS
+            n_failures = n_failures + 1 if time.monotonic() - began <= limit else 1
             if "locked" in str(error.orig) or n_failures > _MAX_FAILURES:
                 raise
             _LOG.warning("the database failed, resuming when it is back: %s", summary(error))

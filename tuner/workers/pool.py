@@ -226,12 +226,13 @@ class Pool:
             if self._event >= 0:
                 os.eventfd_write(self._event, 1)
             return ""
-        self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         thread = threading.Thread(target=self._run, name="worker-pool", daemon=True)
         try:
+            self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             thread.start()
-        except RuntimeError as error:
-            os.close(self._event)
+        except (OSError, RuntimeError) as error:
+            if self._event >= 0:
+                os.close(self._event)
             self._event = -1
             return f"no thread can be started: {error}"
         self._thread = thread
@@ -261,10 +262,13 @@ class Pool:
         for worker in self._workers:
             if worker.is_idle and (call := self._next_call()) is not None:
                 worker.take(call)
-        n_starting = sum(not worker.is_ready for worker in self._workers)
-        n_free = self._settings.n_workers - len(self._workers)
-        for _ in range(min(len(self._waiting) - n_starting, n_free)):
+        # A worker that cannot be started costs the call that waits longest.
+        while len(self._workers) < self._settings.n_workers and self._lacks_workers():
             self._start_worker()
+
+    def _lacks_workers(self) -> bool:
+        """Return whether more calls wait than workers are starting."""
+        return len(self._waiting) > sum(not worker.is_ready for worker in self._workers)
 
     def _start_worker(self) -> None:
         settings = self._settings
@@ -341,9 +345,14 @@ class Pool:
         """Remove the workers whose calls took too long, and those that ended unnoticed."""
         for worker in list(self._workers):
             if worker.call is not None and self._is_late(worker):
+                # It may have answered while another worker was ended.
+                self._receive(worker)
+            if worker.call is None or worker not in self._workers:
+                continue
+            if self._is_late(worker):
                 text = f"the call took longer than {worker.call.timeout_secs:g} s"
                 self._remove(worker, CallTimeout(text))
-            elif worker.call is not None and worker.process.poll() is not None:
+            elif worker.process.poll() is not None:
                 self._receive(worker)
                 if worker.call is not None and worker in self._workers:
                     self._remove_ended(worker)

@@ -22,7 +22,7 @@ _CHUNK_BYTES = 1 << 20
 # A process that closed its connection ends within this time, or its pool kills it.
 _EXIT_TIMEOUT_SECS = 2.0
 # A process that was killed ends within this time, unless it is stuck in the kernel.
-_KILL_TIMEOUT_SECS = 20.0
+_KILL_TIMEOUT_SECS = 5.0
 
 _LOG = logging.getLogger(__name__)
 

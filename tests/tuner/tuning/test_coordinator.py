@@ -29,6 +29,7 @@ from tuner.measure import round_measurement
 from tuner.measure.round_measurement import RoundMeasurement
 from tuner.settings import Settings
 from tuner.settings.retention import RetentionSettings
+from tuner.tuning import event_loop
 from tuner.tuning import session as sessions_of_jobs
 from tuner.tuning.coordinator import Coordinator
 from tuner.tuning.session import TuningSession
@@ -464,7 +465,7 @@ def test_a_job_that_is_stopped_while_it_waits_for_a_device_ends(
     assert shop.job(job.job_id).state == "cancelled"
 
 
-def test_a_job_that_is_stopped_ends_while_devices_of_others_are_asked(
+def test_a_job_that_is_stopped_ends_while_a_device_does_not_answer(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A device whose answer does not come keeps no job alive."""
@@ -482,6 +483,23 @@ def test_a_job_that_is_stopped_ends_while_devices_of_others_are_asked(
 
     assert len(asked) == 1
     assert workshop.job(job.job_id).state == "cancelled"
+
+
+def test_a_job_that_starts_is_running_whatever_was_read_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row was read a moment ago, when it was queued."""
+    monkeypatch.setattr(sessions_of_jobs, "_LIMITS_INTERVAL_SECS", 60.0)
+    with on_two_devices(tmp_path) as workshop:
+        job = private(workshop, "a", 8)
+
+        async def work() -> None:
+            workshop.context.task_states.job_standing(job.job_id, 60.0)
+            await Coordinator(workshop.context).serve([job])
+
+        event_loop.run(work())
+
+        assert own_trials(workshop, job.job_id) == 8
 
 
 def test_a_round_that_is_cancelled_before_it_begins_reserves_nothing(
@@ -535,7 +553,7 @@ def test_a_full_disk_that_the_service_does_not_watch_fails_the_job(
     if is_watched:
         assert (failures, own_trials(workshop, job.job_id)) == ({}, 8)
     else:
-        assert str(failures[job.job_id]) == "cannot measure: No space left on device"
+        assert "a builder or a device has no disk space" in str(failures[job.job_id])
         assert next(n_rounds) == 4
 
 

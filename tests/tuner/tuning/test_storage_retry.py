@@ -46,6 +46,15 @@ def _no_failure_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_retry, "_PROBE_INTERVAL_SECS", 0.0)
 
 
+def test_a_refusal_now_and_then_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hours of work lie between two backups that lock a table."""
+    monkeypatch.setattr(storage_retry, "_REFUSAL_SECS", -1.0)
+
+    assert n_attempts(tmp_path, "55P03", 10) == 11
+
+
 def test_work_goes_on_after_any_number_of_outages(tmp_path: Path) -> None:
     """A connection that breaks every few minutes ends no run."""
     assert n_attempts(tmp_path, "57P01", 10) == 11

@@ -94,6 +94,24 @@ def _no_thread(_thread: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
+def test_every_call_fails_while_no_worker_can_be_started(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls outnumber workers; none is left to wait for a start that nobody tries."""
+
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise BlockingIOError("too many processes")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", refuse)
+        calls = [pool.submit(HELPERS, "add", 2, 3) for _ in range(3)]
+        for call in calls:
+            with pytest.raises(WorkerLost, match="no worker can be started: too many processes"):
+                call.future.result(10.0)
+
+    assert pool.call(HELPERS, "add", 2, 3) == 5
+
+
 def test_a_worker_that_the_kernel_does_not_end_holds_up_no_call(
     pool: Pool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -50,7 +50,7 @@ _COMBINE = {"Max": np.maximum.reduce, "Min": np.minimum.reduce}
 
 
 class _Reduction(NamedTuple):
-    """What a block reduces over its reduction axes.
+    """Reduction of a block over its reduction axes.
 
     Attributes:
         operation: "Add", "Max" or "Min".
