@@ -89,7 +89,7 @@ def test_an_import_counts_once(tmp_path: Path) -> None:
 def test_a_disk_has_room_whatever_floor_was_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_free: int, has_room: bool
 ) -> None:
-    """What the default floor keeps free is enough for any round."""
+    """A round needs no more than the default floor keeps free."""
     usage = shutil.disk_usage(tmp_path)._replace(total=2**40, free=n_free)
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: usage)
 

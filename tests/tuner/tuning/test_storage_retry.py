@@ -19,7 +19,7 @@ class Refusal(Exception):  # noqa: N818  it is what a driver raises
 
 
 def n_attempts(folder: Path, sqlstate: str | None, n_failures: int) -> int:
-    """Return the attempts at work that fails so often, each after a long time.
+    """Return the attempts at work that fails as many times, each after a long time.
 
     Raises:
         OperationalError: If it was given up.

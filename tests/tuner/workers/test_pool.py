@@ -97,7 +97,7 @@ def _no_thread(_thread: threading.Thread) -> None:
 def test_every_call_fails_while_no_worker_can_be_started(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Calls outnumber workers; none is left to wait for a start that nobody tries."""
+    """Calls outnumber workers; none is left behind to wait for ever."""
 
     def refuse(*_arguments: object, **_options: object) -> None:
         raise BlockingIOError("too many processes")
