@@ -355,7 +355,8 @@ class Coordinator:
                 return
             # A device that is asked may be about to measure. Some device always is in large fleets,
             # and jobs that were stopped must end all the same.
-            reason = reason if lacks_disk else None
+            if not lacks_disk:
+                reason = None
         self._next_look = now + _REFRESH_INTERVAL_SECS
         for job in list(self._active_jobs.values()):
             if job.n_rounds or (not lacks_disk and self._devices.measures(job.session.target)):

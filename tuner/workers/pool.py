@@ -344,18 +344,20 @@ class Pool:
     def _check(self) -> None:
         """Remove the workers whose calls took too long, and those that ended unnoticed."""
         for worker in list(self._workers):
-            if worker.call is not None and self._is_late(worker):
-                # It may have answered while another worker was ended.
-                self._receive(worker)
+            if worker.call is None:
+                continue
+            is_late = self._is_late(worker)
+            if not is_late and worker.process.poll() is None:
+                continue
+            # It may have answered before, while another worker was ended.
+            self._receive(worker)
             if worker.call is None or worker not in self._workers:
                 continue
-            if self._is_late(worker):
+            if is_late:
                 text = f"the call took longer than {worker.call.timeout_secs:g} s"
                 self._remove(worker, CallTimeout(text))
-            elif worker.process.poll() is not None:
-                self._receive(worker)
-                if worker.call is not None and worker in self._workers:
-                    self._remove_ended(worker)
+            else:
+                self._remove_ended(worker)
 
     def _is_late(self, worker: WorkerHandle) -> bool:
         with self._lock:
