@@ -6,31 +6,20 @@ from types import MappingProxyType
 
 from scheduler.allocator import Allocator, Estimator, GreedyAllocator, GreedySettings
 from scheduler.errors import SchedulerError
-from scheduler.forecast import ForecastEstimator
 from scheduler.gradient import GradientEstimator, TvmEstimator
 from scheduler.objectives import Objective
 from scheduler.round_robin import RoundRobinAllocator
 
 ESTIMATORS: Mapping[str, Estimator] = MappingProxyType(
-    {
-        "gradient": GradientEstimator(),
-        "forecast": ForecastEstimator(),
-        "tvm": TvmEstimator(),
-    }
+    {"gradient": GradientEstimator(), "tvm": TvmEstimator()}
 )
 ALLOCATORS = (*ESTIMATORS, "round-robin")
 DEFAULT = "gradient"
 
 
 def default_settings(name: str) -> GreedySettings:
-    """Return the default settings of an allocator.
-
-    A forecast needs no random picks: the expected gain of a waiting task stays, while that of
-    picked tasks falls. TVM's rule has neither random picks nor cost.
-    """
-    if name == "tvm":
-        return GreedySettings(epsilon=0.0, cost_aware=False)
-    return GreedySettings(epsilon=0.0) if name == "forecast" else GreedySettings()
+    """Return the default settings of an allocator; TVM's rule has neither random picks nor cost."""
+    return GreedySettings(epsilon=0.0, cost_aware=False) if name == "tvm" else GreedySettings()
 
 
 def make_allocator(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-Reason = Literal["warm_up", "gradient", "forecast", "tvm", "epsilon", "retry", "round_robin"]
+Reason = Literal["warm_up", "gradient", "tvm", "epsilon", "retry", "round_robin"]
 
 
 @dataclass(frozen=True)
@@ -17,10 +17,9 @@ class Decision:
         terms: Every number that the rule used, finite and JSON-able. ``warm_up``: priority
             (weight x flop). ``retry``: n_failed_rounds, rounds_since_pick, backoff.
             ``round_robin``: n_rounds. ``gradient`` and ``tvm``: backward, optimistic and
-            similarity (seconds per round), roof (seconds of one call). ``forecast``: expected and
-            spread (seconds of one call), exponent. ``epsilon``: those of the estimator. All four:
-            objective_weight, gain, cost (of a trial, relative to the average task's),
-            epsilon_draw, and, if another task could be picked, runner_up (its row) and
+            similarity (seconds per round), roof (seconds of one call). ``epsilon``: those of the
+            estimator. All three: objective_weight, gain, cost (of a trial, relative to the average
+            task's), epsilon_draw, and, if another task could be picked, runner_up (its row) and
             runner_up_gain (gain / cost).
     """
 

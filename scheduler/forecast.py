@@ -6,15 +6,13 @@ task. A task's exponent has a Gamma prior that all curves share; its own steps, 
 ones most, update it in closed form.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from scheduler.arrays import Floats, Ints
 from scheduler.curves import Curves
-from scheduler.decision import Reason
 from scheduler.errors import SchedulerError
-from scheduler.state import TaskTable
 
 # Prior mean of the improvement per e-fold of trials; it weighs as much as one e-fold of one task.
 _PRIOR_RATE = 0.3
@@ -30,7 +28,6 @@ class ForecastSettings:
         strength: Weight of the shared prior in e-folds of a task's own trials, above 0.
         lag_trials: Trials added to those of each task, so that the first few do not count as
             several e-folds, at least 0.
-        optimism: Standard deviations added to the expected saving, at least 0.
 
     Raises:
         SchedulerError: If a value lies outside its range.
@@ -39,18 +36,14 @@ class ForecastSettings:
     memory: float = 1.0
     strength: float = 2.0
     lag_trials: float = 0.0
-    optimism: float = 0.5
 
     def __post_init__(self) -> None:
         if not 0.0 < self.memory <= 1.0:
             raise SchedulerError(f"memory must lie in (0, 1], got {self.memory}")
         if not 0.0 < self.strength < float("inf"):
             raise SchedulerError(f"strength must be finite and above 0, got {self.strength}")
-        for name in ("lag_trials", "optimism"):
-            if not 0.0 <= getattr(self, name) < float("inf"):
-                raise SchedulerError(
-                    f"{name} must be finite and at least 0, got {getattr(self, name)}"
-                )
+        if not 0.0 <= self.lag_trials < float("inf"):
+            raise SchedulerError(f"lag_trials must be finite and at least 0, got {self.lag_trials}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,59 +147,3 @@ def _prior_rates(fallen: Floats, exposed: Floats, groups: Ints | None) -> Floats
     rates = (overall * _PRIOR_EXPOSURE + in_group[0]) / (_PRIOR_EXPOSURE + in_group[1])
     pooled: Floats = rates[groups]
     return pooled
-
-
-@dataclass(frozen=True, eq=False)
-class ForecastTerms:
-    """Forecast gains of a round, arrays of shape (n_tasks,).
-
-    Attributes:
-        expected: Expected saving per call, seconds.
-        spread: Its standard deviation, seconds.
-        exponent: Expected fall of log latency per e-fold of trials.
-        objective_weight: df/dg, objective units per second.
-        gain: objective_weight * (expected + optimism * spread).
-    """
-
-    expected: Floats
-    spread: Floats
-    exponent: Floats
-    objective_weight: Floats
-    gain: Floats
-
-    def row(self, task: int) -> dict[str, float]:
-        """Return the terms of one task by name."""
-        return {name: float(array[task]) for name, array in vars(self).items()}
-
-
-@dataclass(frozen=True)
-class ForecastEstimator:
-    """Gains by the forecast of every task's curve."""
-
-    settings: ForecastSettings = ForecastSettings()
-    reason: Reason = "forecast"
-
-    def estimate(self, table: TaskTable, objective_weight: Floats, n_trials: int) -> ForecastTerms:
-        """Forecast the next round, assuming that rounds in flight end as forecast.
-
-        Raises:
-            SchedulerError: If the table holds no curves.
-        """
-        if table.curves is None:
-            raise SchedulerError("the forecast estimator needs a table with curves")
-        fitted = forecast(table.curves, self.settings, table.similarity_groups, table.above_roof)
-        if table.n_in_flight is not None:
-            fitted = replace(fitted, n_trials=fitted.n_trials + table.n_in_flight * n_trials)
-        expected, spread = fitted.savings(n_trials)
-        measured = table.measured
-        weight = np.where(measured, objective_weight, 0.0)
-        expected = np.where(measured, expected, 0.0)
-        spread = np.where(measured, spread, 0.0)
-        limit = np.where(measured, fitted.limit_secs, 0.0)
-        return ForecastTerms(
-            expected=expected,
-            spread=spread,
-            exponent=fitted.shape / fitted.exposure,
-            objective_weight=weight,
-            gain=weight * np.minimum(expected + self.settings.optimism * spread, limit),
-        )

@@ -252,6 +252,28 @@ def test_downgrade_forgets_the_clock(
         assert targets.clock_reference(session, make.target(session), 0.2) == 0.2
 
 
+def test_upgrade_gives_jobs_of_a_removed_allocator_the_gradient(engine: Engine) -> None:
+    """Their other options stay, and so do other jobs and the times of all."""
+    with database.sessions(engine).begin() as session:
+        make.job(session, settings={"allocator": "forecast", "goal": {}})
+        for submission, allocator in (("a", "forecast"), ("b", "tvm")):
+            request = {"allocator": allocator, "seed": 3, "models": ["zoo:mlp"]}
+            submissions.submit(session, submission_of(submission, request=request))
+        updated = session.scalars(select(Job.updated).order_by(Job.id)).all()
+    migrations.downgrade(engine, "0012")
+    migrations.migrate(engine, "again")
+
+    with database.sessions(engine)() as session:
+        upgraded = session.scalars(select(Job).order_by(Job.id)).all()
+        assert [job.settings for job in upgraded] == [{"allocator": "gradient", "goal": {}}, {}, {}]
+        assert [job.request for job in upgraded] == [
+            None,
+            {"allocator": "gradient", "seed": 3, "models": ["zoo:mlp"]},
+            {"allocator": "tvm", "seed": 3, "models": ["zoo:mlp"]},
+        ]
+        assert [job.updated for job in upgraded] == updated
+
+
 def test_downgrade_drops_conditions_and_devices(engine: Engine) -> None:
     """Revision 0003 has neither conditions nor devices; records and picks stay."""
     with database.sessions(engine).begin() as session:

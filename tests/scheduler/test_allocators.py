@@ -47,7 +47,6 @@ def equal_tasks(make_table: MakeTable, n_tasks: int = 2, **columns: Any) -> Task
         best_secs=[2.0] * n_tasks,
         window_secs=[4.0] * n_tasks,
         n_rounds=[2] * n_tasks,
-        curves=Curves.of([[4.0, 2.0]] * n_tasks, [[16, 16]] * n_tasks),
         **columns,
     )
 
@@ -157,10 +156,9 @@ def test_equal_tasks_go_by_row(name: str, make_table: MakeTable) -> None:
 @every
 def test_an_unseen_task_in_flight_is_not_warmed_up_again(name: str, make_table: MakeTable) -> None:
     """Its first round counts before it ends."""
-    empty = Curves.of([[]] * 3, [[]] * 3)
-    columns: dict[str, Any] = {"best_secs": [INF] * 3, "n_rounds": [0] * 3, "curves": empty}
+    table = make_table(3, best_secs=[INF] * 3, n_rounds=[0] * 3, n_in_flight=[1, 0, 1])
 
-    assert pick(name, make_table(3, **columns, n_in_flight=[1, 0, 1])) == 1
+    assert pick(name, table) == 1
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -168,8 +166,7 @@ def test_there_is_a_wait_while_every_first_round_is_in_flight(
     name: str, make_table: MakeTable
 ) -> None:
     """With nothing measured and nothing left to warm up, there is no pick."""
-    empty = Curves.of([[]] * 2, [[]] * 2)
-    table = make_table(2, best_secs=[INF] * 2, n_rounds=[0, 0], curves=empty, n_in_flight=[1, 2])
+    table = make_table(2, best_secs=[INF] * 2, n_rounds=[0, 0], n_in_flight=[1, 2])
 
     assert of_weights(name)(table.weights).choose(table, sequence=2, n_trials=8) is None
 
@@ -182,21 +179,19 @@ def test_a_task_in_flight_is_less_attractive(name: str, make_table: MakeTable) -
     assert pick(name, equal_tasks(make_table, n_in_flight=[1, 1])) == 0
 
 
-@pytest.mark.parametrize("name", ["gradient", "forecast"])
-def test_the_cheaper_of_equal_tasks_goes_first(name: str, make_table: MakeTable) -> None:
+def test_the_cheaper_of_equal_tasks_goes_first(make_table: MakeTable) -> None:
     """Gains count per second of device time by default."""
     table = equal_tasks(make_table, secs_per_trial=[10.0, 1.0])
 
-    assert pick(name, table) == 1
-    assert pick(name, table, GreedySettings(epsilon=0.0, cost_aware=False)) == 0
+    assert pick("gradient", table) == 1
+    assert pick("gradient", table, GreedySettings(epsilon=0.0, cost_aware=False)) == 0
 
 
-@pytest.mark.parametrize("name", ["gradient", "forecast"])
-def test_an_unknown_cost_is_the_average(name: str, make_table: MakeTable) -> None:
+def test_an_unknown_cost_is_the_average(make_table: MakeTable) -> None:
     """Zero and inf mean unknown: more than a cheap task, less than an expensive one."""
-    assert pick(name, equal_tasks(make_table, 3, secs_per_trial=[3.0, 0.0, 1.0])) == 2
-    assert pick(name, equal_tasks(make_table, 3, secs_per_trial=[9.0, 8.0, INF])) == 1
-    assert pick(name, equal_tasks(make_table, 2, secs_per_trial=[0.0, INF])) == 0
+    assert pick("gradient", equal_tasks(make_table, 3, secs_per_trial=[3.0, 0.0, 1.0])) == 2
+    assert pick("gradient", equal_tasks(make_table, 3, secs_per_trial=[9.0, 8.0, INF])) == 1
+    assert pick("gradient", equal_tasks(make_table, 2, secs_per_trial=[0.0, INF])) == 0
 
 
 @every
@@ -235,7 +230,7 @@ def test_no_task_with_a_gain_starves(name: str) -> None:
 
 def test_unknown_names_list_the_known_ones() -> None:
     """The error lists the valid names."""
-    with pytest.raises(SchedulerError, match="no allocator is named 'best'; known: gradient, fore"):
+    with pytest.raises(SchedulerError, match="no allocator is named 'best'; known: gradient, tvm"):
         of_weights("best")(np.ones(1, np.int64))
 
 
@@ -263,7 +258,6 @@ def test_a_task_without_weight_loses_ties(name: str, make_table: MakeTable) -> N
         weights=[0, 1],
         best_secs=[0.0, 0.0],
         window_secs=[0.0, 0.0],
-        curves=Curves.of([[0.0], [0.0]], [[16], [16]]),
     )
 
     assert pick(name, table) == 1

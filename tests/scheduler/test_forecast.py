@@ -1,7 +1,7 @@
 """Forecasts: their inputs, invariances, and agreement with outcomes."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from scheduler.arrays import Ints
 from scheduler.curves import Curves
 from scheduler.errors import SchedulerError
-from scheduler.forecast import Forecast, ForecastEstimator, ForecastSettings, forecast
-from scheduler.state import TaskTable
+from scheduler.forecast import Forecast, ForecastSettings, forecast
 from tests.scheduler.make import REPEATABLE, curves, permuted_curves, power_laws
 
 INF = float("inf")
 SETTINGS = ForecastSettings()
-MakeTable = Callable[..., TaskTable]
 
 
 def fit(*histories: Sequence[float], groups: Ints | None = None, **changes: float) -> Forecast:
@@ -181,54 +179,6 @@ def test_a_rising_curve_counts_as_no_progress() -> None:
     assert np.isfinite(fitted.savings(16)[0]).all()
 
 
-def test_terms_of_a_task(make_table: MakeTable) -> None:
-    """The gain is the weight times the expected saving plus half its spread."""
-    points = Curves.of([[4.0, 2.0], [8.0]], [[16, 16], [16]])
-    table = make_table(2, best_secs=[2.0, 8.0], curves=points)
-
-    terms = ForecastEstimator().estimate(table, np.array([3.0, 0.0]), 16).row(0)
-
-    expected, spread = forecast(points, SETTINGS).savings(16)
-    assert terms["expected"] == expected[0] > 0.0
-    assert terms["spread"] == spread[0] > 0.0
-    assert terms["objective_weight"] == 3.0
-    assert terms["gain"] == pytest.approx(3.0 * (expected[0] + 0.5 * spread[0]))
-
-
-def test_tasks_without_a_latency_have_no_gain(make_table: MakeTable) -> None:
-    """Unseen, failed and dead rows are zeros."""
-    points = Curves.of([[], [INF, INF], [4.0, 2.0], [4.0, 2.0]], [[], [8, 8], [8, 8], [8, 8]])
-    table = make_table(
-        4,
-        best_secs=[INF, INF, 2.0, 2.0],
-        n_rounds=[0, 2, 2, 2],
-        alive=[True, True, False, True],
-        curves=points,
-    )
-
-    terms = ForecastEstimator().estimate(table, np.ones(4), 16)
-
-    assert terms.gain[:3].tolist() == [0.0] * 3
-    assert terms.gain[3] > 0.0
-    assert all(np.isfinite(array).all() for array in vars(terms).values())
-
-
-def test_each_round_in_flight_leaves_less(make_table: MakeTable) -> None:
-    """Rounds in flight are assumed to end as forecast."""
-    points = Curves.of([[4.0, 2.0]] * 3, [[16, 16]] * 3)
-    table = make_table(3, best_secs=[2.0] * 3, curves=points, n_in_flight=[0, 1, 2])
-
-    gain = ForecastEstimator().estimate(table, np.ones(3), 16).gain
-
-    assert gain[0] > gain[1] > gain[2] > 0.0
-
-
-def test_a_forecast_needs_curves(make_table: MakeTable) -> None:
-    """A single latency is not sufficient."""
-    with pytest.raises(SchedulerError, match="needs a table with curves"):
-        ForecastEstimator().estimate(make_table(), np.ones(3), 16)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -238,7 +188,6 @@ def test_a_forecast_needs_curves(make_table: MakeTable) -> None:
         ({"strength": 0.0}, "strength must be finite and above 0, got 0.0"),
         ({"strength": INF}, "strength .* got inf"),
         ({"lag_trials": -1.0}, "lag_trials must be finite and at least 0, got -1.0"),
-        ({"optimism": float("nan")}, "optimism must be finite and at least 0, got nan"),
     ],
 )
 def test_invalid_settings_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -247,7 +196,7 @@ def test_invalid_settings_are_refused(changes: dict[str, Any], message: str) -> 
         ForecastSettings(**changes)
 
 
-def test_forecasting_many_tasks_is_fast(make_table: MakeTable) -> None:
+def test_forecasting_many_tasks_is_fast() -> None:
     """100,000 tasks with four rounds on average: well under half a second."""
     n_tasks = 100_000
     draws = np.random.default_rng(0)
@@ -256,16 +205,11 @@ def test_forecasting_many_tasks_is_fast(make_table: MakeTable) -> None:
     ages = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths) + 1
     best = np.repeat(draws.uniform(1e-4, 1e-2, n_tasks), lengths) / ages
     points = Curves(best, 16 * ages, offsets)
-    table = make_table(
-        n_tasks,
-        best_secs=points.last(best, INF),
-        similarity_groups=draws.integers(0, 1000, n_tasks),
-        curves=points,
-    )
+    groups = draws.integers(0, 1000, n_tasks)
     elapsed = []
     for _ in range(5):
         start = time.perf_counter()
-        ForecastEstimator().estimate(table, np.ones(n_tasks), 16)
+        forecast(points, SETTINGS, groups).savings(16)
         elapsed.append(time.perf_counter() - start)
 
     assert min(elapsed) < 0.5

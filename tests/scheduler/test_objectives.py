@@ -272,15 +272,15 @@ def test_a_failing_task_does_not_stall(make_table: MakeTable) -> None:
     assert objective.at(table).gradient(table.best_secs).tolist() == [1.0, 0.0]
 
 
-@pytest.mark.parametrize("name", ["gradient", "forecast"])
-def test_a_network_that_meets_its_requirement_gets_no_trials(name: str) -> None:
+def test_a_network_that_meets_its_requirement_gets_no_trials() -> None:
     """Its own tasks get no more rounds; when all networks are fast enough the job ends."""
     falling = [10.0 / (1 + n) for n in range(40)]
     tasks = [recorded(falling, name=str(index)) for index in range(4)]
     networks = Networks(("easy", "hard"), np.array([[2, 1, 0, 0], [0, 1, 2, 1]]))
     objective = make_objective("requirements", networks, required_secs={"easy": 6.0, "hard": 2.0})
+    recording = Recording("two", tuple(tasks))
 
-    done = replay(Recording("two", tuple(tasks)), lambda _: make_allocator(name, objective, 3))
+    done = replay(recording, lambda _: make_allocator("gradient", objective, 3))
 
     given, after = np.zeros(4, np.int64), []
     latencies = np.full(4, INF)
@@ -294,26 +294,24 @@ def test_a_network_that_meets_its_requirement_gets_no_trials(name: str) -> None:
     assert (given < 40).all()
 
 
-@pytest.mark.parametrize("name", ["gradient", "forecast"])
-def test_nothing_is_picked_when_every_requirement_is_met(name: str, make_table: MakeTable) -> None:
+def test_nothing_is_picked_when_every_requirement_is_met(make_table: MakeTable) -> None:
     """The job has nothing left to do."""
-    curves = Curves.of([[1.0]] * 3, [[16]] * 3)
-    table = make_table(3, best_secs=[1.0] * 3, curves=curves)
+    table = make_table(3, best_secs=[1.0] * 3)
     objective = make_objective(
         "requirements", Networks.single(table.weights), required_secs={"network": 3.0}
     )
 
-    assert make_allocator(name, objective, 0).choose(table, sequence=0, n_trials=8) is None
+    assert make_allocator("gradient", objective, 0).choose(table, sequence=0, n_trials=8) is None
 
 
-@pytest.mark.parametrize("name", ["gradient", "forecast"])
-def test_a_stalled_task_gets_no_trial_after_its_patience(name: str) -> None:
+def test_a_stalled_task_gets_no_trial_after_its_patience() -> None:
     """A task ends after three rounds without improvement; the job ends when all tasks stall."""
     heavy = recorded([9.0] * 30, weight=100, name="stalled")
     falling = recorded([9.0 / (1 + n) for n in range(10)] + [0.9] * 20, name="falling")
     networks = Networks.single(np.array([100, 1]))
     objective = make_objective("early_stop", networks, patience=3)
+    recording = Recording("two", (heavy, falling))
 
-    done = replay(Recording("two", (heavy, falling)), lambda _: make_allocator(name, objective, 3))
+    done = replay(recording, lambda _: make_allocator("gradient", objective, 3))
 
     assert np.bincount(done.picks).tolist() == [4, 13]

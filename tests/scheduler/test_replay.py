@@ -72,7 +72,7 @@ def test_max_trials_is_respected(name: str, max_trials: int, spent: int) -> None
         assert done.trials[-1] == spent
 
 
-@pytest.mark.parametrize("name", ["gradient", "forecast", "tvm"])
+@pytest.mark.parametrize("name", ["gradient", "tvm"])
 def test_rounds_that_fail_at_first_are_retried(name: str) -> None:
     """A task that first runs in its fourth round is retried at growing distances."""
     slow_start = recorded([INF] * 3 + [4.0, 2.0, 1.0], name="late")
@@ -125,15 +125,14 @@ def test_a_replay_repeats_itself(name: str) -> None:
     assert first.total_latency_secs.tolist() == second.total_latency_secs.tolist()
 
 
-@pytest.mark.parametrize("name", ["gradient", "forecast"])
-def test_learning_beats_round_robin(name: str) -> None:
+def test_learning_beats_round_robin() -> None:
     """Over ten synthetic networks, fewer trials suffice to come within 2 % of the final total."""
     ratios = []
     for seed in range(10):
         recording = power_laws(12, 20, seed)
         goal = 1.02 * recording.final_secs
         turns, _ = replay(recording, of_weights("round-robin")).reach(goal)
-        trials, _ = replay(recording, of_weights(name)).reach(goal)
+        trials, _ = replay(recording, of_weights("gradient")).reach(goal)
         ratios.append(turns / trials)
 
     assert np.exp(np.log(ratios).mean()) > 1.0

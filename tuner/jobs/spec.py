@@ -131,10 +131,7 @@ class TuneSpec(BaseModel):
         ),
     ] = None
     allocator: Annotated[
-        str,
-        Field(
-            description="Allocator that spends the budget: gradient, forecast, tvm or round-robin.",
-        ),
+        str, Field(description="Allocator that spends the budget: gradient, tvm or round-robin.")
     ] = "gradient"
     cost_model: Annotated[
         str, Field(description="Cost model: xgb-ranking, xgb-throughput or random.")

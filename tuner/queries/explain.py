@@ -6,10 +6,10 @@ from typing import Any
 from tuner.formatting import short_milliseconds
 
 _REASONS = {
+    "": "no reason was stored",
     "warm_up": "every task gets a first round, those with most operations in an inference first",
     "retry": "all its trials failed so far, and it is due for another try",
     "gradient": "a round here is expected to lower the objective most",
-    "forecast": "a round here is forecast to lower the objective most",
     "tvm": "TVM's rule expects most of a round here",
     "epsilon": "drawn at random among the tasks with something to gain",
     "round_robin": "it has had the fewest rounds",
@@ -23,8 +23,8 @@ def explain(terms: Mapping[str, Any]) -> str:
         terms: Terms of a :class:`scheduler.decision.Decision`, as stored with the pick:
             latencies in seconds, None where a number was not finite.
     """
-    reason = str(terms.get("reason", ""))
-    sentence = _REASONS.get(reason, "no reason was stored")
+    reason = str(terms.get("reason") or "")
+    sentence = _REASONS.get(reason, "picked by a rule that this version no longer has")
     numbers = _numbers(reason, terms)
     return sentence + (f": {', '.join(numbers)}" if numbers else "")
 
@@ -38,7 +38,7 @@ def _numbers(reason: str, terms: Mapping[str, Any]) -> list[str]:
         ]
     if reason == "round_robin":
         return [f"{_count(terms, 'n_rounds')} rounds"]
-    if reason not in ("gradient", "forecast", "tvm", "epsilon"):
+    if reason not in ("gradient", "tvm", "epsilon"):
         return []
     # Tasks are ranked by gain over cost, and so is the runner-up.
     ranked = {"gain": (terms.get("gain") or 0.0) / (terms.get("cost") or 1.0)}
@@ -53,8 +53,6 @@ def _numbers(reason: str, terms: Mapping[str, Any]) -> list[str]:
 
 def _parts(terms: Mapping[str, Any]) -> list[str]:
     weight = [f"weight {terms['objective_weight']:.4g}"] if terms.get("objective_weight") else []
-    if "expected" in terms:
-        return [f"saves {_ms(terms, 'expected')} ± {_ms(terms, 'spread')} a call", *weight]
     roof = [f"roof {_ms(terms, 'roof')} a call"] if terms.get("roof") else []
     return [
         f"recent slope {_ms(terms, 'backward')} a round",

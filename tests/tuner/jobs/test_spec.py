@@ -60,7 +60,7 @@ def test_every_field_has_a_description(name: str) -> None:
         ({"trials_per_round": 0}, "trials_per_round", "must be at least 1, got 0"),
         ({"priority": 101}, "priority", "must be at most 100, got 101"),
         ({"objective": "fame"}, "objective", "'fame' is unknown; choose one of early_stop, "),
-        ({"allocator": "best"}, "allocator", "choose one of gradient, forecast, tvm, round-robin"),
+        ({"allocator": "best"}, "allocator", "choose one of gradient, tvm, round-robin"),
         ({"cost_model": "oracle"}, "cost_model", "choose one of"),
         ({"seed": -1}, "seed", "must be at least 0"),
         ({"seed": 2**63}, "seed", f"must be below {2**63}"),

@@ -29,17 +29,8 @@ from tuner.queries.explain import explain
             "hope -0.02 ms, step to what similar tasks reach unknown, weight 2, "
             "a trial costs 1.5 of the average",
         ),
-        (
-            {
-                "reason": "forecast",
-                "gain": 1e-5,
-                "expected": 1e-5,
-                "spread": 2e-6,
-                "objective_weight": 1.0,
-            },
-            "gain 0.01 ms a round, saves 0.01 ms ± 0.002 ms a call, weight 1",
-        ),
         ({"reason": "epsilon", "gain": 1e-5, "backward": 0.0}, "drawn at random"),
+        ({"reason": "removed", "gain": 1e-5}, "picked by a rule that this version no longer has"),
         ({}, "no reason was stored"),
     ],
 )

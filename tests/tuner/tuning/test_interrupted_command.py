@@ -36,27 +36,25 @@ def tune(trials: str = TRIALS, model: str = "zoo:mlp", seed: str = "0") -> tuple
 
 
 @pytest.mark.parametrize(
-    ("n_kills", "trials", "allocator"),
+    ("n_kills", "trials"),
     [
         pytest.param(
             3,
             TRIALS,
-            "gradient",
             marks=[pytest.mark.slow("30 s: 3 kills"), pytest.mark.guards_data],
         ),
-        pytest.param(50, "640", "gradient", marks=pytest.mark.slow("minutes: 50 kills")),
-        pytest.param(50, "640", "forecast", marks=pytest.mark.slow("minutes: 50 kills")),
+        pytest.param(50, "640", marks=pytest.mark.slow("minutes: 50 kills")),
     ],
 )
 def test_a_killed_command_continues_as_an_undisturbed_one(
-    tmp_path: Path, n_kills: int, trials: str, allocator: str
+    tmp_path: Path, n_kills: int, trials: str
 ) -> None:
     """SIGKILL at random moments changes neither the picks nor the records."""
     settings = {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "2", "TOY_RUN_SECS": "0.02"}
     calm, rough = (Cli(tmp_path / name, settings) for name in ("calm", "rough"))
     for cli in (calm, rough):
         cli.folder.mkdir()
-    command = (*tune(trials), "--allocator", allocator)
+    command = tune(trials)
     assert calm(*command, TOY_RUN_SECS="0").status == 0
     rng = random.Random(2)
     n_killed = 0
