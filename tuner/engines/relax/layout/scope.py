@@ -74,7 +74,7 @@ class Scope:
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self._builder = builder
-        self._converted: dict[tuple[Any, Layout], relax.Expr] = {}
+        self._converted: dict[tuple[Any, Layout, Layout], relax.Expr] = {}
 
     def emit(self, expr: relax.Expr) -> relax.Var:
         """Bind an expression to a new variable."""
@@ -93,7 +93,8 @@ class Scope:
 
         The layout may have more axes than the value, as in a broadcast: the first are of extent 1.
         """
-        key = (value.expr, layout)
+        # A square tensor and its transpose are the same variable in two layouts.
+        key = (value.expr, value.layout, layout)
         if key not in self._converted:
             source = value.layout.with_rank(len(layout.factors))
             if value.array is not None:

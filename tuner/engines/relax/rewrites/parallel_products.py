@@ -132,6 +132,8 @@ class _Merger(CallVisitor):
         """Return the constant over the outputs that a call adds to a product."""
         if not isinstance(call, relax.Call) or name_of(call) != "add":
             return None
+        if shape_of(call) != shape_of(product):
+            return None
         for operand, other in (call.args, call.args[::-1]):
             value = self._value(other)
             is_bias = (

@@ -45,7 +45,7 @@ class _Sinker(CallVisitor):
 
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
-        self._rows: dict[relax.Var, relax.Var] = {}
+        self._rows: dict[tuple[relax.Var, Shape], relax.Var] = {}
 
     def rewrite(self, _original: relax.Call, call: relax.Call) -> relax.Expr:
         """Rewrite one call."""
@@ -118,14 +118,14 @@ class _Sinker(CallVisitor):
         return relax.op.reshape(self.emit(product), shape_of(call))
 
     def _rows_of(self, data: relax.Expr, shape: Shape) -> relax.Expr:
-        """Return data as a matrix; the products of the same data share it."""
+        """Return data as a matrix; the products of the same rows share it."""
         if shape_of(data) == shape:
             return data
         if not isinstance(data, relax.Var):
             return self.emit(relax.op.reshape(data, shape))
-        if data not in self._rows:
-            self._rows[data] = self.emit(relax.op.reshape(data, shape))
-        return self._rows[data]
+        if (data, shape) not in self._rows:
+            self._rows[data, shape] = self.emit(relax.op.reshape(data, shape))
+        return self._rows[data, shape]
 
     def _again(self, call: relax.Call, args: list[relax.Expr]) -> relax.Expr:
         moved = self.emit(relax.Call(call.op, args, call.attrs, call.ty_args))

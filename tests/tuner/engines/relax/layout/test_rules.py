@@ -52,6 +52,16 @@ def of_split(builder: relax.BlockBuilder, x: relax.Var, _: relax.Var) -> relax.E
     return _OPS.multiply(left, right)
 
 
+def square(operation: Callable[[Any, Any], relax.Expr]) -> Case:
+    """Return the operation on square images and their transposes."""
+
+    def build(builder: relax.BlockBuilder, x: relax.Var, _: relax.Var) -> relax.Expr:
+        images = builder.emit(_OPS.strided_slice(x, [3], [1], [5]))
+        return operation(images, builder.emit(_OPS.permute_dims(images, (0, 1, 3, 2))))
+
+    return build
+
+
 CASES: dict[str, Case] = {
     "relu": chain(_OPS.nn.relu),
     "clip": chain(lambda x: _OPS.clip(x, -0.5, 0.5)),
@@ -70,6 +80,11 @@ CASES: dict[str, Case] = {
     "where": chain(lambda x: _OPS.where(_OPS.greater(x, constant()), x, constant(8, 1, 1))),
     "broadcast_to": lambda builder, x, _: _OPS.broadcast_to(
         builder.emit(_OPS.mean(x, [2], True)), (2, 8, 5, 6)
+    ),
+    "sum with the transpose": square(_OPS.add),
+    "product with the transpose of an input": lambda builder, _, data: _OPS.multiply(
+        cut := builder.emit(_OPS.strided_slice(data, [2, 3], [0, 0], [4, 4])),
+        builder.emit(_OPS.permute_dims(cut, (0, 1, 3, 2))),
     ),
     "input": lambda builder, x, data: _OPS.add(
         x, builder.emit(_OPS.strided_slice(data, [1, 2, 3], [0, 0, 0], [1, 4, 6]))
@@ -195,6 +210,8 @@ _COPIES = {
     "cumsum of all": 1,
     "layer_norm of images": 1,
     "product of variables": 2,
+    "sum with the transpose": 1,
+    "product with the transpose of an input": 1,
     "rms_norm": 1,
     "dense of rows": 1,
     "flatten": 1,
@@ -235,6 +252,18 @@ def evaluate(module: tvm.IRModule) -> list[Array]:
     machine = relax.VirtualMachine(tvm.compile(module, target=target), tvm.cpu())
     data = tvm.runtime.tensor(draw(2, 3, 6, 8))
     return [output.numpy() for output in machine["main"](data)]
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "transpose" in name])
+def test_a_square_tensor_is_not_its_transpose(name: str) -> None:
+    """They are the same variable in two layouts, of equal shapes."""
+    case = CASES[name]
+
+    (actual,), (expected,) = (
+        evaluate(module) for module in (assign_layouts(network([case])), network([case]))
+    )
+
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow("compiles kernels for many seconds")

@@ -55,6 +55,23 @@ def test_query_key_and_value_are_one_product(
     assert difference(actual, expected) < 1e-5
 
 
+def test_biases_that_add_an_axis_stay(save: Save, target: TargetInfo, tmp_path: Path) -> None:
+    """Their sum has three axes, and its second are not the columns."""
+    nodes = [node for name in "qkv" for node in _head(name, bias=True)]
+    nodes += [
+        helper.make_node("MatMul", ["q", "k"], ["s"]),
+        helper.make_node("MatMul", ["s", "v"], ["y"]),
+    ]
+    weights = {f"w{name}": draw(16, 24, seed=i) for i, name in enumerate("qkv")}
+    weights |= {f"b{name}": draw(1, 1, 24, seed=i + 3) for i, name in enumerate("qkv")}
+    weights["heads"] = np.array([1, 5, 2, 12])
+
+    model = save(nodes, (5, 16), weights)
+    actual, expected = outputs_of(model, target, tmp_path / "out")
+
+    assert difference(actual, expected) < 1e-5
+
+
 def test_products_with_tails_of_their_own_stay(
     save: Save, target: TargetInfo, tmp_path: Path
 ) -> None:

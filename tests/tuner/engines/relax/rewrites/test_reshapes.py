@@ -76,6 +76,30 @@ def test_an_operand_that_would_be_repeated_keeps_the_reshape(
     assert difference(actual, expected) < 1e-5
 
 
+def test_products_of_different_rows_of_the_same_data_stay_apart(
+    save: Save, target: TargetInfo, tmp_path: Path
+) -> None:
+    """A product of each head beside one of all heads."""
+    nodes = [
+        helper.make_node("Reshape", ["data", "heads"], ["h"]),
+        helper.make_node("MatMul", ["h", "w"], ["p"]),
+        helper.make_node("MatMul", ["data", "v"], ["q"]),
+        helper.make_node("ReduceSum", ["p", "inner"], ["s"], keepdims=0),
+        helper.make_node("Add", ["q", "s"], ["y"]),
+    ]
+    weights = {
+        "heads": np.array([2, 6, 4, 8]),
+        "inner": np.array([3]),
+        "w": draw(8, 8),
+        "v": draw(32, 4, seed=1),
+    }
+    model = save(nodes, (2, 6, 32), weights)
+
+    actual, expected = outputs_of(model, target, tmp_path / "out")
+
+    assert difference(actual, expected) < 1e-5
+
+
 @pytest.mark.parametrize(
     ("shape", "old", "new", "expected"),
     [
