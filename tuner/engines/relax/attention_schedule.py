@@ -38,8 +38,8 @@ _ELEMENT_BYTES = 4
 _MIN_ROWS = 16
 # Bytes that the private cache of a core is taken to keep.
 _PRIVATE_BYTES = 2**20
-# Scores that the reference of verification may hold, with those of every step: 1 GB.
-_MAX_SCORES = 2**23
+# Scores whose reference takes seconds: those of a head of 8,192 rows and keys.
+_MAX_SCORES = 2**26
 # Rows and vectors of a tile, and tiles that a search may measure.
 _MAX_TILE_ROWS, _MAX_VECTORS, _MAX_TILES = 12, 4, 24
 

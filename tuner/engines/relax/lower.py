@@ -28,9 +28,10 @@ from tuner.engines.relax.padding import pad_channels
 from tuner.engines.relax.prefix_sums import legalise_cumsum
 from tuner.engines.relax.register_tiles import registers_of
 from tuner.engines.relax.rewrites.attention import outline_attention, seal_regions
+from tuner.engines.relax.rewrites.cached_products import read_caches_as_stored
 from tuner.engines.relax.rewrites.definitions import LEGALIZATIONS
 from tuner.engines.relax.rewrites.flat_windows import flatten_windows
-from tuner.engines.relax.rewrites.half_precision import sum_in_float32
+from tuner.engines.relax.rewrites.half_precision import compute_in_float32
 from tuner.engines.relax.rewrites.integer_products import find_integer_products
 from tuner.engines.relax.rewrites.normalisations import find_normalisations
 from tuner.engines.relax.rewrites.parallel_products import merge_products
@@ -39,6 +40,7 @@ from tuner.engines.relax.rewrites.reshapes import sink_reshapes
 from tuner.engines.relax.rewrites.scaled_products import fold_factors
 from tuner.engines.relax.rewrites.sparse_windows import split_sparse_windows
 from tuner.engines.relax.rewrites.unreached_taps import drop_unreached_taps
+from tuner.engines.relax.scatters import split_scatters
 from tuner.engines.relax.slices import legalise_pad, legalise_slice
 from tuner.engines.relax.transposed_convolutions import replace_transposed_convolutions
 from tuner.engines.relax.weight_products import pack_weights
@@ -92,15 +94,17 @@ def lowering_failure(kind: str) -> ModelError:
 
 def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
     transform = relax.transform
+    is_cpu = str(target.kind.name) == "llvm"
     with nullcontext() if is_whole else target:
         imported = import_model(model)
+    if is_cpu:
+        imported = compute_in_float32(transform.CanonicalizeBindings()(imported))
     module = _sequence(
         imported,
         transform.FoldBatchnormToConv2D(),
         transform.DecomposeOpsForInference(),
         transform.CanonicalizeBindings(),
     )
-    is_cpu = str(target.kind.name) == "llvm"
     module = fold_constants(module)
     if has_dot_products(target):
         module = find_integer_products(module)
@@ -109,10 +113,12 @@ def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
     module = fold_affine(module)
     module = split_sparse_windows(flatten_windows(module))
     module = fold_constants(assign_layouts(module))
-    module = merge_products(fold_factors(sink_reshapes(module)))
+    if is_cpu:
+        module = read_caches_as_stored(module)
+    module = merge_products(fold_factors(sink_reshapes(split_scatters(module))))
     if is_cpu:
         module = pad_channels(split_concatenations(module), registers_of(target))
-        module = sum_in_float32(pack_weights(pack_integer_products(module)))
+        module = pack_weights(pack_integer_products(module))
         module = _fuse_attention(module, target)
         # The search chooses how weights are packed; the build packs them the same way.
         with target:

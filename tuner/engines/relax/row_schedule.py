@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from tuner.engines.relax import movement
 from tuner.engines.relax.blocks import (
     REDUCTION,
     SPATIAL,
@@ -150,13 +151,60 @@ def _n_iterations(schedule: Schedule, block: SBlockRV) -> int:
 
 def _inline(schedule: Schedule, block: SBlockRV) -> bool:
     """Inline a block into what follows where that repeats no work and hides no vectors."""
-    if not is_free_to_inline(schedule, block):
+    if not (is_free_to_inline(schedule, block) or _is_free_in_reductions(schedule, block)):
         return False
     try:
         schedule.compute_inline(block)
     except ScheduleError:
         return False
     return True
+
+
+def _is_free_in_reductions(schedule: Schedule, block: SBlockRV) -> bool:
+    """Return whether reductions that follow can compute a block as vectors of its last axis.
+
+    The border of a pooling is a condition on rows and columns then, and no copy of the image.
+    """
+    consumers = schedule.get_consumers(block)
+    if is_reduction(schedule, block) or not consumers:
+        return False
+    if any(not is_reduction(schedule, each) or _reduces_last(schedule, each) for each in consumers):
+        return False
+    if not _has_plain_last_axis(schedule, block):
+        return False
+    if movement.is_movement(schedule.get(block)):
+        return True
+    n_computed = _n_iterations(schedule, block)
+    return sum(_n_iterations(schedule, each) for each in consumers) <= n_computed
+
+
+def _has_plain_last_axis(schedule: Schedule, block: SBlockRV) -> bool:
+    """Return whether neighbours of a result depend on neighbours, under the same conditions."""
+    statement = schedule.get(block)
+    axes = axes_of(schedule, block, SPATIAL)
+    if not axes:
+        return False
+    last = axes[-1].var
+
+    def uses_last(expr: Any) -> bool:
+        return any(last.same_as(used) for used in tvm.tirx.analysis.undefined_vars(expr))
+
+    is_plain = True
+
+    def visit(node: Any) -> None:
+        nonlocal is_plain
+        name = getattr(getattr(node, "op", None), "name", "").rpartition(".")[-1]
+        if name == "if_then_else":
+            is_plain &= not uses_last(node.args[0])
+        elif type(node).__name__ == "Select":
+            is_plain &= not uses_last(node.condition)
+
+    tvm_ffi.structural_walk(statement.body, (tvm_ffi.Object, visit))
+    for region in statement.reads:
+        *others, inner = [each.min for each in region.region] or [tvm.tirx.const(0)]
+        is_plain &= not any(map(uses_last, others))
+        is_plain &= last.same_as(inner) or not uses_last(inner)
+    return is_plain
 
 
 def _rows(

@@ -8,4 +8,4 @@ PASS_CONFIG = {"tirx.disable_assert": True}
 # traces.py, packed_layouts.py, prefetch.py, build.py, dot_intrinsic.py, a variant or the schedules
 # by rule changes what is compiled from the same trace, or without one: it is part of the key of
 # cached objects.
-COMPILER = {"objects": 25, "pass_config": PASS_CONFIG}
+COMPILER = {"objects": 26, "pass_config": PASS_CONFIG}

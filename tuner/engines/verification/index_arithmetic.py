@@ -1,5 +1,7 @@
 """Ranges of indices, and the terms of those that are sums."""
 
+from collections.abc import Mapping
+from copy import copy
 from typing import NamedTuple
 
 from tuner.engines.verification.program import (
@@ -52,6 +54,12 @@ class Ranges:
                 start, extent = self.of(statement.start), self.of(statement.extent)
                 if start is not None and extent is not None:
                     self._of_variables[statement.variable] = (start[0], start[1] + extent[1] - 1)
+
+    def within(self, ranges: Mapping[Variable, Range]) -> "Ranges":
+        """Return the ranges if some variables have smaller ones."""
+        narrowed = copy(self)
+        narrowed._of_variables = {**self._of_variables, **ranges}
+        return narrowed
 
     def of(self, expression: Expression) -> Range | None:
         """Return the range of an expression, None if it depends on more than loops."""

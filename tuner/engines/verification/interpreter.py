@@ -34,6 +34,7 @@ from tuner.engines.verification.program import (
     variables,
 )
 from tuner.engines.verification.reductions import are_whole, sum_of_products
+from tuner.engines.verification.slabs import Box, slabs
 from tuner.errors import WorkError
 
 Array = np.ndarray[Any, Any]
@@ -87,11 +88,26 @@ def run(
     memory: Memory = {
         buffer: Number(inputs[buffer], None, buffer.dtype) for buffer in program.inputs
     }
-    _Run(memory, independent, growth).execute(program.body, {})
+    kept = {*program.inputs, *program.outputs}
+    for boxes in _slabs(program, growth):
+        _Run(memory, independent, growth, boxes).execute(program.body, {})
+        for buffer in set(memory) - kept:
+            del memory[buffer]
     missing = [buffer.name for buffer in program.outputs if buffer not in memory]
     if missing:
         raise WorkError(f"its definition does not write {missing[0]}")
     return [memory[buffer] for buffer in program.outputs]
+
+
+def _slabs(program: Program, growth: float) -> list[dict[Block, Box]]:
+    """Return the slabs that the program is computed in; one of everything if there are no parts."""
+    body = program.body
+    while len(body) == 1 and isinstance(root := body[0], Block) and not root.axes:
+        body = root.body
+    blocks = [_block_over_plain_loops(statement) for statement in body]
+    if growth or None in blocks:
+        return [{}]
+    return slabs(program, [block for block in blocks if block is not None])
 
 
 @dataclass
@@ -102,12 +118,14 @@ class _Run:
         memory: Values of buffers.
         independent: See :func:`run`.
         growth: See :func:`run`.
+        boxes: Elements of blocks to compute; all of those without an entry.
         n_steps: Statements that ran one after the other.
     """
 
     memory: Memory
     independent: bool
     growth: float
+    boxes: dict[Block, Box]
     n_steps: int = 0
 
     def execute(self, body: Sequence[Statement], bound: dict[Variable, Number]) -> None:
@@ -195,10 +213,13 @@ class _BlockRun:
         self._growth = run.growth
         self._block = block
         self._bound = bound
+        self._box = run.boxes.get(block, {})
         self._spatial = [axis for axis in block.axes if not axis.is_reduction]
         self._reduced = [axis for axis in block.axes if axis.is_reduction]
 
     def execute(self) -> None:
+        if not all(map(len, self._box.values())):
+            return  # the slab needs nothing of it
         reduction = self._as_reduction()
         if not self._reduced:
             for ranges in _chunks(self._ranges(self._spatial), _CHUNK):
@@ -209,7 +230,7 @@ class _BlockRun:
             self._step_through()
 
     def _ranges(self, axes: Sequence[Axis]) -> tuple[range, ...]:
-        return tuple(range(axis.extent) for axis in axes)
+        return tuple(self._box.get(axis.variable, range(axis.extent)) for axis in axes)
 
     def _grid(self, axes: Sequence[Axis], ranges: Sequence[range]) -> Grid:
         spans = {
@@ -519,7 +540,8 @@ def _store(memory: Memory, grid: Grid, store: Store, number: Number) -> None:
     """Assign to the elements of a buffer at all points of a grid."""
     buffer = store.buffer
     if buffer not in memory:
-        blank = numbers.held(np.zeros(buffer.shape, np.int8), buffer.dtype).copy()
+        # Memory that no slab writes is never touched.
+        blank = np.zeros(buffer.shape, numbers.held(np.zeros(()), buffer.dtype).dtype)
         memory[buffer] = Number(blank, None, buffer.dtype)
     kept = memory[buffer]
     if number.error is not None and kept.error is None:

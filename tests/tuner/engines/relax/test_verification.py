@@ -13,7 +13,7 @@ from benchmarks.verification import Judge, mutants
 from tests.tuner.engines.relax import conftest
 from tuner.engines.base import BuildRequest, RunRequest, RunResult, TargetInfo
 from tuner.engines.relax import run, worker, workloads
-from tuner.engines.verification import input_sets, interpreter, references
+from tuner.engines.verification import input_sets, interpreter, references, slabs
 from tuner.engines.verification.limits import Highs, Limits
 from tuner.engines.verification.translation import translate
 
@@ -112,6 +112,36 @@ def test_parts_of_a_product_are_the_product(
             assert part.bounds is expected.bounds
         else:
             np.testing.assert_allclose(part.bounds, expected.bounds, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["conv2d_relu float32", "softmax float32", "layer_norm float32"])
+def test_slabs_of_a_program_are_the_program(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Values and bounds do not depend on how much of the output is computed at a time."""
+    program = translate(workloads.as_workload(KERNELS[name]())["main"])
+    (whole,) = references.make(program, "real", 1).outputs
+    cut = spy_on_slabs(monkeypatch)
+    monkeypatch.setattr(slabs, "_MAX_ELEMENTS", 64)
+
+    (parts,) = references.make(program, "real", 1).outputs
+
+    assert max(cut) > 1
+    assert parts.bounds is not None
+    assert whole.bounds is not None
+    np.testing.assert_allclose(parts.values, whole.values, rtol=1e-6)
+    np.testing.assert_allclose(parts.bounds, whole.bounds, rtol=1e-4)
+
+
+def spy_on_slabs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the list to which each run appends the number of its slabs."""
+    counts: list[int] = []
+
+    def counted(*args: Any) -> list[Any]:
+        result = slabs.slabs(*args)
+        counts.append(len(result))
+        return result
+
+    monkeypatch.setattr(interpreter, "slabs", counted)
+    return counts
 
 
 def test_a_maximum_of_inexact_terms_has_the_error_of_the_worst(judge_of: JudgeOf) -> None:

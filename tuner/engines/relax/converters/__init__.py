@@ -8,6 +8,7 @@ from tvm import relax
 from tuner.engines.relax.converters.einsum import convert_einsum
 from tuner.engines.relax.converters.elementary import convert_clip, convert_pad
 from tuner.engines.relax.converters.elementwise import (
+    convert_log_sum_exp,
     convert_mean,
     convert_one_hot,
     convert_pow,
@@ -34,6 +35,7 @@ CONVERTERS: dict[str, Callable[[Any, Any, dict[str, Any], int], Any]] = {
     "Pad": convert_pad,
     "Pow": convert_pow,
     "RNN": converter_of("RNN"),
+    "ReduceLogSumExp": convert_log_sum_exp,
     "Resize": convert_resize,
     "RoiAlign": convert_roi_align,
     "TopK": convert_topk,

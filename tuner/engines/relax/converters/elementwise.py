@@ -14,6 +14,8 @@ from tuner.engines.relax.converters.operands import constant_array
 _MAX_PRODUCTS = 4
 # Version from which the slope of PRelu broadcasts.
 _PRELU_BROADCASTS = 7
+# Version from which the axes of ReduceLogSumExp are an input.
+_AXES_ARE_AN_INPUT = 18
 # Axes of a tensor whose last axis are the channels: batch and channels.
 _N_AXES = 2
 
@@ -29,6 +31,22 @@ def fold_with(operator: Callable[[Any, Any], Any]) -> Callable[..., relax.Expr]:
         return reduce(lambda a, b: builder.emit(operator(a, b)), inputs)
 
     return convert
+
+
+def convert_log_sum_exp(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Convert ReduceLogSumExp; TVM subtracts infinite numbers from themselves, which gives NaN."""
+    x, emit = inputs[0], builder.emit
+    axes = attrs.get("axes") if opset < _AXES_ARE_AN_INPUT else constant_array([*inputs, None][1])
+    axes = None if axes is None or len(axes) == 0 else [int(axis) for axis in axes]
+    if axes is None and attrs.get("noop_with_empty_axes", 0):
+        return x
+    largest = emit(relax.op.max(x, axes, keepdims=True))
+    is_finite = emit(relax.op.isfinite(largest))
+    shift = emit(relax.op.where(is_finite, largest, relax.const(0, str(x.ty.dtype))))
+    powers = emit(relax.op.exp(emit(relax.op.subtract(x, shift))))
+    total = emit(relax.op.sum(powers, axes, keepdims=True))
+    result = relax.op.add(emit(relax.op.log(total)), shift)
+    return result if attrs.get("keepdims", 1) else relax.op.squeeze(emit(result), axes)
 
 
 def convert_mean(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:

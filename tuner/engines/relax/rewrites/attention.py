@@ -124,8 +124,8 @@ class _Outliner(CallVisitor):
     def _region(self, product: relax.Var) -> _Region | None:
         """Return the region whose second product a variable holds; None if it is not attention."""
         weights, values = self._bound[product].args
-        inside: set[relax.Var] = set()
-        if not self._collect(weights, inside):
+        inside = self._collect(weights)
+        if not inside:
             return None
         names = [name_of(self._bound[each]) for each in inside]
         (scores,) = [each for each in inside if name_of(self._bound[each]) == "matmul"]
@@ -162,22 +162,33 @@ class _Outliner(CallVisitor):
             return False
         return self._fits([n_heads, *shape[-_MATRIX:]], shape_of(queries)[-1])
 
-    def _collect(self, expr: relax.Expr, inside: set[relax.Var]) -> bool:
-        """Add what follows from one product up to a variable; return whether anything does."""
-        if not isinstance(expr, relax.Var) or expr not in self._bound:
-            return False
-        if expr in inside:
-            return True
-        call = self._bound[expr]
-        if name_of(call) == "matmul":
-            is_first = all(name_of(self._bound[each]) != "matmul" for each in inside)
-        else:
-            # All operands are looked at.
-            follows = [self._collect(each, inside) for each in _operands(call)]
-            is_first = any(follows)
-        if is_first:
-            inside.add(expr)
-        return is_first
+    def _collect(self, expr: relax.Expr) -> set[relax.Var]:
+        """Return what follows from the first product before an expression, that and this included.
+
+        Chains of elementwise operators may be as long as a network: each is looked at once, and no
+        function calls itself.
+        """
+        follows: dict[relax.Var, bool] = {}
+        stack, has_product = self._bound_among([expr]), False
+        while stack:
+            variable = stack[-1]
+            call = self._bound[variable]
+            is_product = name_of(call) == "matmul"
+            operands = [] if is_product else self._bound_among(_operands(call))
+            unknown = [each for each in operands if each not in follows]
+            if variable not in follows and unknown:
+                stack += reversed(unknown)
+                continue
+            stack.pop()
+            if variable in follows:
+                continue
+            is_first = is_product and not has_product
+            has_product = has_product or is_product
+            follows[variable] = is_first or any(follows[each] for each in operands)
+        return {variable for variable, does in follows.items() if does}
+
+    def _bound_among(self, exprs: Sequence[relax.Expr]) -> list[relax.Var]:
+        return [each for each in exprs if isinstance(each, relax.Var) and each in self._bound]
 
     def _views(self, expr: relax.Expr) -> Iterator[relax.Var]:
         """Yield the variables that move an operand, up to the last one that is not only a view."""

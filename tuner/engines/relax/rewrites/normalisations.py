@@ -243,8 +243,10 @@ def _express(norm: _Norm) -> relax.Expr | None:
     is_image = expressed is not None and len(axes) > 1
     is_trailing = axes == list(range(len(shape) - len(axes), len(shape)))
     if is_trailing and not norm.n_groups and not is_image:
-        trailing = _express_trailing(norm, shape, axes)
+        trailing = _express_trailing(norm, shape)
         return expressed if trailing is None else trailing
+    if axes == [1] and not norm.n_groups:
+        return _express_positions(norm, shape)
     return expressed
 
 
@@ -258,15 +260,39 @@ def _express_channels(norm: _Norm, shape: tuple[int, ...], axes: list[int]) -> r
     return relax.op.nn.instance_norm(norm.data, scale, shift, 1, axes, norm.epsilon)
 
 
-def _express_trailing(norm: _Norm, shape: tuple[int, ...], axes: list[int]) -> relax.Expr | None:
-    """Return a layer norm or, without subtraction of the mean, the norm of a root mean square."""
+def _express_positions(norm: _Norm, shape: tuple[int, ...]) -> relax.Expr | None:
+    """Return the norm of each position over its channels, which it moves to the end and back.
+
+    Neither transpose remains where the layout has the channels last anyway.
+    """
+    rank = len(shape)
+    moved = relax.op.permute_dims(norm.data, [0, *range(2, rank), 1])
+    normalised = _express_trailing(norm, shape, moved)
+    if normalised is None:
+        return None
+    return relax.op.permute_dims(normalised, [0, rank - 1, *range(1, rank - 1)])
+
+
+def _express_trailing(
+    norm: _Norm, shape: tuple[int, ...], data: relax.Expr | None = None
+) -> relax.Expr | None:
+    """Return a layer norm or, without subtraction of the mean, the norm of a root mean square.
+
+    Args:
+        norm: Norm over some axes.
+        shape: Shape of its data.
+        data: The data with these axes last; None if they are last already.
+    """
+    axes = list(norm.axes)
     scale, shift = (_along(value, shape, axes, fill) for value, fill in _constants(norm))
     if scale is None or shift is None:
         return None
+    data = norm.data if data is None else data
+    behind = list(range(len(shape) - len(axes), len(shape)))
     if norm.is_centred:
-        return relax.op.nn.layer_norm(norm.data, scale, shift, axes, norm.epsilon)
+        return relax.op.nn.layer_norm(data, scale, shift, behind, norm.epsilon)
     if norm.shift is None:
-        return relax.op.nn.rms_norm(norm.data, scale, axes, norm.epsilon)
+        return relax.op.nn.rms_norm(data, scale, behind, norm.epsilon)
     return None
 
 

@@ -7,6 +7,7 @@ import onnx
 import pytest
 import tvm
 from onnx import TensorProto, helper
+from tvm import relax
 from tvm.s_tir import Schedule
 
 from benchmarks import _kernels
@@ -23,6 +24,7 @@ from tuner.engines.relax.attention_schedule import (
     schedule_attention,
 )
 from tuner.engines.relax.extract import extract
+from tuner.engines.relax.rewrites.attention import outline_attention
 from tuner.engines.relax.targets import make_target
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
@@ -183,7 +185,8 @@ def test_a_few_rows_and_large_keys_stay_apart() -> None:
     assert is_worthwhile([12, 197, 197], 64)
     assert not is_worthwhile([12, 1, 197], 64)
     assert not is_worthwhile([1, 1024, 4096], 64)
-    assert not is_worthwhile([12, 1024, 1024], 64)
+    assert is_worthwhile([12, 1024, 1024], 64)
+    assert not is_worthwhile([64, 1500, 1500], 64)
 
 
 def test_a_lost_key_and_a_lost_row_are_found(
@@ -256,3 +259,23 @@ def _run(module: tvm.IRModule) -> Array:
     tvm.compile(module, target="llvm")["main"](*inputs, output)
     result: Array = output.numpy()
     return result
+
+
+def test_a_chain_before_a_product_may_be_long() -> None:
+    """Each of its operators is looked at once, however often its value is used."""
+    builder = relax.BlockBuilder()
+    data = relax.Var("data", relax.TensorType((4, 8), "float32"))
+    with builder.function("main", [data]):
+        with builder.dataflow():
+            value = data
+            for _ in range(600):
+                value = builder.emit(relax.op.multiply(value, value))
+            weight = relax.const(np.ones((8, 3), "float32"))
+            output = builder.emit_output(relax.op.matmul(value, weight))
+        builder.emit_func_output(output)
+    module = builder.get()
+
+    outlined, results = outline_attention(module, is_worthwhile)
+
+    assert not results
+    tvm.ir.assert_structural_equal(outlined, module)

@@ -6,11 +6,14 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tvm import relax
 
 from tests.tuner.engines.relax.conftest import draw
 from tests.tuner.engines.relax.networks import build_untuned
 from tests.tuner.networks.models import run
 from tuner.engines.base import ModelFile, TargetInfo
+from tuner.engines.relax.lower import lower
+from tuner.engines.relax.targets import make_target
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -69,6 +72,9 @@ def test_a_sum_of_thousands_is_rounded_once(
 def _widened(path: Path) -> bytes:
     """Return the model in float32."""
     model = onnx.load(path)
+    for node in model.graph.node:
+        if node.op_type == "Cast":
+            node.attribute[0].i = TensorProto.FLOAT
     for tensor in model.graph.initializer:
         wide = numpy_helper.to_array(tensor).astype("float32")
         tensor.CopyFrom(numpy_helper.from_array(wide, tensor.name))
@@ -77,3 +83,35 @@ def _widened(path: Path) -> bytes:
         value.type.tensor_type.elem_type = TensorProto.FLOAT
     serialised: bytes = model.SerializeToString()
     return serialised
+
+
+def test_kernels_between_input_and_output_are_those_of_float32(
+    target: TargetInfo, tmp_path: Path
+) -> None:
+    """Parts, numbers and casts of half precision included."""
+    nodes = [
+        helper.make_node("Split", ["data"], ["left", "right"], axis=1),
+        helper.make_node("MatMul", ["left", "w"], ["product"]),
+        helper.make_node("Cast", ["product"], ["wide"], to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["wide"], ["narrow"], to=TensorProto.FLOAT16),
+        helper.make_node("Mul", ["narrow", "scale"], ["scaled"]),
+        helper.make_node("MatMul", ["scaled", "w"], ["again"]),
+        helper.make_node("Concat", ["again", "right"], ["y"], axis=1),
+    ]
+    weights: dict[str, object] = {
+        "w": draw(16, 16).astype("float16"),
+        "scale": np.array(0.5, "float16"),
+    }
+    model = _save(nodes, (4, 32), weights, tmp_path / "model.onnx")
+    data = draw(4, 32, seed=9).astype("float16")
+
+    module = lower(model, make_target(target.spec)).module
+    (actual,) = build_untuned([model], target, tmp_path / "out")(data=data).values()
+
+    *kinds, result = (each.var.ty for each in module["main"].body.blocks[0].bindings)
+    tensors = [kind for kind in kinds if isinstance(kind, relax.TensorType)]
+    assert {str(kind.dtype) for kind in tensors} == {"float32"}
+    assert str(result.dtype) == "float16"
+    expected = run(_widened(Path(model.path)), {"data": data.astype("float32")})[0]
+    assert actual.dtype == np.float16
+    np.testing.assert_allclose(actual.astype("float32"), expected, rtol=_ERROR, atol=2.0**-9)

@@ -88,6 +88,35 @@ def test_a_root_mean_square_norm_is_one_kernel(
     assert difference(actual, expected) < 1e-5
 
 
+@pytest.mark.parametrize("is_centred", [True, False], ids=["layer-norm", "rms-norm"])
+def test_a_norm_over_the_channels_between_convolutions_needs_no_transpose(
+    save: Save, target: TargetInfo, tmp_path: Path, *, is_centred: bool
+) -> None:
+    """It is one kernel, in the layout of the convolutions."""
+    data, moment = "c" if is_centred else "x", _node("ReduceMean", "s", "v", axes=[1])
+    nodes = [
+        _node("Conv", "data w", "x"),
+        _node("ReduceMean", "x", "m", axes=[1]),
+        _node("Sub", "x m", "c"),
+        *(_node("Pow", f"{data} two", "s"), moment, _SUM, _ROOT, _node("Div", f"{data} r", "n")),
+        *(
+            _node("Mul", "scale n", "g"),
+            _node("Add", "g shift", "a") if is_centred else None,
+            _node("Conv", "a v1" if is_centred else "g v1", "y"),
+        ),
+    ]
+    weights = {"w": draw(8, 3, 3, 3), "v1": draw(4, 8, 1, 1, seed=1)}
+    weights |= {"scale": draw(8, 1, 1, seed=2), "shift": draw(8, 1, 1, seed=3)}
+    model = _model(save, [node for node in nodes if node is not None], (1, 3, 9, 11), **weights)
+
+    actual, expected = outputs_of(model, target, tmp_path / "out")
+
+    names = [name.partition("[")[0] for name in names_of(model, target)]
+    assert len([name for name in names if "norm" in name]) == 1
+    assert len(names) == 5, names  # only the input and the output are transposed
+    assert difference(actual, expected) < 1e-5
+
+
 def test_another_mean_is_not_taken_for_a_norm(
     save: Save, target: TargetInfo, tmp_path: Path
 ) -> None:

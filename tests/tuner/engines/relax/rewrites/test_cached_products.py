@@ -1,0 +1,76 @@
+"""Steps of a decoder read keys and values as the cache stores them."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.tuner.engines.relax.conftest import draw
+from tests.tuner.engines.relax.networks import build_untuned
+from tests.tuner.engines.relax.test_lowering import names_of
+from tests.tuner.networks.models import difference, run
+from tuner.engines.base import ModelFile, TargetInfo
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+_N_KEYS, _SIZE = 24, 16
+
+
+def _step(path: Path, n_shared: int, n_repeats: int, n_rows: int = 1) -> ModelFile:
+    """Save attention of heads that share keys and values, each for some of them."""
+    n_heads = n_shared * n_repeats
+    cache = (1, n_shared, _N_KEYS, _SIZE)
+    inputs = {"q": (1, n_heads, n_rows, _SIZE), "keys": cache, "values": cache}
+    nodes = []
+    for name in ("keys", "values"):
+        nodes += [
+            helper.make_node("Unsqueeze", [name, "two"], [f"{name}_one"]),
+            helper.make_node("Expand", [f"{name}_one", "repeated"], [f"{name}_all"]),
+            helper.make_node("Reshape", [f"{name}_all", "heads"], [f"{name}_heads"]),
+        ]
+    nodes += [
+        helper.make_node("Transpose", ["keys_heads"], ["columns"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["q", "columns"], ["products"]),
+        helper.make_node("Mul", ["products", "scale"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["weights"], axis=-1),
+        helper.make_node("MatMul", ["weights", "values_heads"], ["y"]),
+    ]
+    constants = {
+        "two": np.array([2]),
+        "repeated": np.array([1, n_shared, n_repeats, _N_KEYS, _SIZE]),
+        "heads": np.array([1, n_heads, _N_KEYS, _SIZE]),
+        "scale": np.array(_SIZE**-0.5, "float32"),
+    }
+    graph = helper.make_graph(
+        nodes,
+        "step",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(onnx.shape_inference.infer_shapes(model).SerializeToString())
+    return ModelFile(str(path), "onnx", {n: (s, "float32") for n, s in inputs.items()})
+
+
+@pytest.mark.parametrize(
+    ("n_shared", "n_repeats", "n_rows"), [(4, 1, 1), (2, 4, 1), (1, 3, 5), (3, 9, 2), (2, 2, 15)]
+)
+def test_no_step_copies_the_cache(
+    target: TargetInfo, tmp_path: Path, n_shared: int, n_repeats: int, n_rows: int
+) -> None:
+    """One matrix for each head, shared ones, and several rows of each head."""
+    model = _step(tmp_path / "model.onnx", n_shared, n_repeats, n_rows)
+    inputs = {
+        name: draw(*shape, seed=i) for i, (name, (shape, _)) in enumerate(model.inputs.items())
+    }
+
+    (actual,) = build_untuned([model], target, tmp_path / "out")(inputs).values()
+
+    (expected,) = run(Path(model.path).read_bytes(), inputs)
+    assert difference(actual, expected) < 1e-5
+    if n_repeats * n_rows < 16:
+        names = [name.partition("[")[0] for name in names_of(model, target)]
+        assert not any("broadcast" in name or "transpose" in name for name in names), names
