@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from tuner.errors import ModelError, summary
 from tuner.jit.torch_changes import Dependencies
 from tuner.jit.torch_signatures import Signature
+from tuner.networks.torch_random import is_mutable, is_random
 
 # Modules that compute another function in training mode.
 _TRAINING_MODULES = (
@@ -191,7 +192,7 @@ def _check_effects(program: Any) -> None:
     """
     calls = [node for node in program.graph.nodes if node.op == "call_function"]
     for node in calls:
-        if _is_random(node):
+        if is_random(node):
             raise ModelError(
                 f"{node.target} draws random numbers, and a library cannot: "
                 "call .eval() on the module, or draw outside of the function",
@@ -202,7 +203,7 @@ def _check_effects(program: Any) -> None:
                 "a batch norm in training mode changes its statistics: call .eval() on the module",
                 code="training-mode",
             )
-    if any(_is_mutable(node.target) for node in calls):
+    if any(is_mutable(node.target) for node in calls):
         with _no_warnings():
             signature = program.run_decompositions({}).graph_signature
         changed = [
@@ -215,23 +216,6 @@ def _check_effects(program: Any) -> None:
                 f"the function changes {changed[0]!r} in place; a library cannot",
                 code="torch-export",
             )
-
-
-def _is_random(node: Any) -> bool:
-    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
-        return False
-    given = dict(node.kwargs)
-    for number, argument in enumerate(node.target._schema.arguments):
-        default = argument.default_value if argument.has_default_value() else None
-        given.setdefault(argument.name, node.args[number] if number < len(node.args) else default)
-    # Programs of modules in evaluation mode contain dropouts with rate 0.
-    rates = [given[name] for name in ("dropout_p", "dropout", "p") if name in given]
-    return given.get("train") is not False and not (rates and rates[0] == 0)
-
-
-def _is_mutable(target: Any) -> bool:
-    schema = getattr(target, "_schema", None)
-    return bool(schema is not None and schema.is_mutable)
 
 
 @contextmanager

@@ -36,7 +36,8 @@ def refuse_random(model: onnx.ModelProto, *, with_branches: bool = True) -> None
     """
     draw = next(_draws(model, with_branches=with_branches), None)
     if draw is not None:
-        raise _refusal(*draw)
+        node, output = draw
+        raise refusal(output, node.op_type, node.output[0])
 
 
 def guard_random(model: onnx.ModelProto) -> None:
@@ -89,10 +90,11 @@ def _is_random(node: onnx.NodeProto, constants: Mapping[str, Callable[[], Array]
     return node.op_type in _OPERATORS
 
 
-def _refusal(node: onnx.NodeProto, output: str) -> ModelError:
+def refusal(output: str, operator: str, value: str) -> ModelError:
+    """Return the refusal of an output that depends on a value that an operator draws."""
     return ModelError(
-        f"output {output!r} depends on random numbers, which {node.op_type} draws for "
-        f"{node.output[0]!r}: export the model in evaluation mode, or draw the numbers outside of "
+        f"output {output!r} depends on random numbers, which {operator} draws for "
+        f"{value!r}: export the model in evaluation mode, or draw the numbers outside of "
         "it and make them an input",
         code="random-operator",
     )

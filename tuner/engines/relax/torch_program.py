@@ -1,6 +1,6 @@
 """Import of exported programs of torch as Relax modules, directly or by way of ONNX."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import onnx
@@ -17,15 +17,18 @@ from tuner.errors import ModelError, summary
 from tuner.networks.onnx import clean
 from tuner.networks.torch import fix_program, is_dynamic
 from tuner.networks.torch_onnx import as_onnx
+from tuner.networks.torch_random import refuse_random
 
 
 def import_program(model: ModelFile) -> tvm.IRModule:
     """Import a program of torch, by way of ONNX where TVM's importer of programs fails on it.
 
     Raises:
-        ModelError: If neither supports it; the message has both reasons.
+        ModelError: If an output depends on random numbers, or neither supports it; then the message
+            has both reasons.
     """
     program = torch.export.load(model.path)
+    refuse_random(program)
     if is_dynamic(program):
         program = fix_program(program, {name: shape for name, (shape, _) in model.inputs.items()})
     try:
@@ -43,12 +46,16 @@ def _import_by_tvm(program: Any) -> tvm.IRModule:
     try:
         program = _decomposed(program, converters)
         importer = ExportedProgramImporter()
+        # In branches, TVM calls the converters of a custom map without the importer.
+        importer.update_convert_map(
+            {name: _bound(convert, importer) for name, convert in converters.items()}
+        )
         module = importer.from_exported_program(
             program,
             keep_params_as_input=True,
             unwrap_unit_return_tuple=False,
             no_bind_return_tuple=False,
-            custom_convert_map=converters,
+            custom_convert_map=None,
         )
     # TVM documents no exceptions for operators that it does not support.
     except Exception as error:
@@ -60,6 +67,10 @@ def _import_by_tvm(program: Any) -> tvm.IRModule:
     names = module["main"].params[len(module["main"].params) - len(params["main"]) :]
     bound = dict(zip(names, params["main"], strict=True))
     return relax.transform.BindParams("main", bound)(module)
+
+
+def _bound(convert: Callable[[Any, Any], relax.Expr], importer: Any) -> Callable[[Any], relax.Expr]:
+    return lambda node: convert(node, importer)
 
 
 def _import_as_onnx(program: Any, model: ModelFile, error: ModelError) -> tvm.IRModule:

@@ -59,6 +59,10 @@ def _assert_equal(function: Callable[..., torch.Tensor], x: torch.Tensor, folder
             lambda x: x[torch.tensor([0, 2, 1]), :, torch.tensor([0, 2, 1])],
             id="axis between indices, which TVM misreads",
         ),
+        pytest.param(
+            lambda x: torch.cond(x.sum() > 0, lambda x: x[:, -1] + 2, lambda x: x[:, 0] * 2, (x,)),
+            id="own converters in a branch",
+        ),
     ],
 )
 def test_operators_that_tvm_fails_on_are_imported(
@@ -83,6 +87,33 @@ def test_whole_numbers_keep_the_dtype_of_torch(
 ) -> None:
     """Quotients of whole numbers were whole numbers."""
     _assert_equal(function, torch.arange(-4, 8).reshape(3, 4), tmp_path)
+
+
+_PLACES = torch.tensor([3, 1]).expand(3, 5, 2).clone()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda x: x.scatter(2, _PLACES, -x[:, :5, :2]), id="elements"),
+        pytest.param(lambda x: x.scatter(2, _PLACES, 7.0), id="number"),
+        pytest.param(lambda x: x.scatter_add(2, _PLACES, x[:, :5, :2]), id="sum"),
+        pytest.param(
+            lambda x: x.scatter_reduce(2, _PLACES, -x[:, :5, :2], "amax"), id="largest element"
+        ),
+        pytest.param(
+            lambda x: x + torch.zeros(3, 7, 4).scatter(2, _PLACES, torch.ones(3, 5, 2)),
+            id="constants, which TVM folds",
+        ),
+    ],
+)
+def test_scatters_to_a_part_write_where_torch_does(
+    function: Callable[..., torch.Tensor], tmp_path: Path
+) -> None:
+    """TVM counts rows by the indices, which have fewer of them than the tensor."""
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((3, 7, 4), "float32"))
+
+    _assert_equal(function, x, tmp_path)
 
 
 def _ones(x: torch.Tensor) -> torch.Tensor:
@@ -130,3 +161,13 @@ def test_a_program_that_neither_importer_supports_is_refused(tmp_path: Path) -> 
         ModelError, match=r"Unsupported function .*bessel_j0.*; as ONNX: .*bessel_j0"
     ):
         import_model(file)
+
+
+def test_a_program_that_draws_random_numbers_is_refused(tmp_path: Path) -> None:
+    """They became constants that were drawn at the import."""
+    file = _saved(lambda x: x + torch.randn(4), torch.ones(3, 4), tmp_path)
+
+    with pytest.raises(ModelError, match="depends on random numbers") as caught:
+        import_model(file)
+
+    assert caught.value.code == "random-operator"

@@ -1,12 +1,24 @@
 """Converters for functions of torch that lose digits, or operands, in TVM's importer."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch import fx
 from tvm import relax
 
 # The series of log(1 + x) is more accurate than a sum with 1 below it.
 _MAX_LOG1P_SERIES = 0.5
+
+_COMPARISONS = {
+    "eq": relax.op.equal,
+    "ge": relax.op.greater_equal,
+    "gt": relax.op.greater,
+    "le": relax.op.less_equal,
+    "lt": relax.op.less,
+    "ne": relax.op.not_equal,
+}
 
 
 def _convert_log1p(node: Any, importer: Any) -> relax.Expr:
@@ -31,7 +43,7 @@ def _expm1(x: relax.Expr) -> relax.Expr:
 def _convert_elu(node: Any, importer: Any) -> relax.Expr:
     """Convert an exponential unit; TVM drops the scales of selu and celu, and digits near 0."""
     names = ("alpha", "scale", "input_scale")
-    given = {**dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
+    given = _given(node, *names)
     alpha, scale, input_scale = (float(given.get(name, 1.0)) for name in names)
     x = importer.env[node.args[0]]
     emit = importer.block_builder.emit
@@ -40,13 +52,129 @@ def _convert_elu(node: Any, importer: Any) -> relax.Expr:
     return emit(unit * _like(x, scale))
 
 
+def _convert_clamp(node: Any, importer: Any) -> relax.Expr:
+    """Convert a clamp; TVM casts infinity, its bound where none is given, to whole numbers."""
+    given = _given(node, "min", "max")
+    data = _operand(node.args[0], node, importer)
+    for op, bound in ((relax.op.maximum, given.get("min")), (relax.op.minimum, given.get("max"))):
+        if bound is not None:
+            # A comparison with NaN is false, and chooses the second operand: NaN stays.
+            data = importer.block_builder.emit(op(_operand(bound, node, importer), data))
+    return data
+
+
+def _convert_sum(op: Callable[[Any, Any], Any]) -> Callable[[Any, Any], relax.Expr]:
+    """Return the converter of a sum or difference; TVM drops the factor of the second operand."""
+
+    def convert(node: Any, importer: Any) -> relax.Expr:
+        factor = node.kwargs.get("alpha", 1)
+        if factor == 1:
+            return importer._binary_op(op, op)(node)
+        if node.meta["val"].dtype == torch.bool:
+            raise NotImplementedError("a factor in a sum of truth values")
+        left, right = (_operand(value, node, importer) for value in node.args)
+        scaled = importer.block_builder.emit(right * _operand(factor, node, importer))
+        return importer.block_builder.emit(op(left, scaled))
+
+    return convert
+
+
+def _convert_comparison(name: str) -> Callable[[Any, Any], relax.Expr]:
+    """Return the converter of a comparison with a number; TVM truncates it to a whole number."""
+    op = _COMPARISONS[name]
+
+    def convert(node: Any, importer: Any) -> relax.Expr:
+        source, number = node.args
+        x, dtype = importer.env[source], source.meta["val"].dtype
+        # LLVM has no order of truth values.
+        is_ordered = dtype != torch.bool or name in ("eq", "ne")
+        if not (is_ordered and _holds(dtype, number)):
+            dtype = torch.result_type(torch.empty(1, dtype=dtype), number)
+            x = importer.block_builder.emit(relax.op.astype(x, _name(dtype)))
+        return importer.block_builder.emit(op(x, relax.const(number, _name(dtype))))
+
+    return convert
+
+
+def _holds(dtype: torch.dtype, number: float) -> bool:
+    """Return whether a dtype has a number; those of floating-point numbers have all."""
+    if dtype.is_floating_point:
+        return True
+    low, high = (0, 1) if dtype == torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    return low <= number <= high and number == math.floor(number)
+
+
+def _convert_average_pool(n_axes: int) -> Callable[[Any, Any], relax.Expr]:
+    """Return the converter of an average over windows; TVM drops the divisor, as ONNX does."""
+
+    def convert(node: Any, importer: Any) -> relax.Expr:
+        given = _given(
+            node,
+            *("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"),
+            "divisor_override",
+        )
+        divisor = given.get("divisor_override")
+        if divisor is None:
+            return getattr(importer, f"_avg_pool{n_axes}d")(node)
+        x, shape = importer.env[node.args[0]], node.args[0].meta["val"].shape
+        if not node.meta["val"].dtype.is_floating_point:
+            raise NotImplementedError("a divisor of sums of whole numbers")
+        window = _each_axis(given["kernel_size"], n_axes)
+        step = _each_axis(given.get("stride") or window, n_axes)
+        before = _each_axis(given.get("padding", 0), n_axes)
+        widths = [0, 0] * (len(shape) - n_axes)
+        for axis in range(n_axes):
+            n_in, n_out = shape[axis - n_axes], node.meta["val"].shape[axis - n_axes]
+            end = (n_out - 1) * step[axis] + window[axis]
+            widths += [before[axis], max(end - before[axis] - n_in, 0)]
+        padded = importer.block_builder.emit(relax.op.nn.pad(x, widths, "constant", 0.0))
+        pool = getattr(importer, f"_avg_pool{n_axes}d_impl")
+        average = pool(padded, window, step, 0, False, True)
+        return importer.block_builder.emit(average * _like(x, math.prod(window) / divisor))
+
+    return convert
+
+
+def _each_axis(value: Any, n_axes: int) -> list[int]:
+    """Return a value of each axis; one stands for all."""
+    values = [*value] if isinstance(value, list | tuple) else [value]
+    return values * n_axes if len(values) == 1 else values
+
+
+def _given(node: Any, *names: str) -> dict[str, Any]:
+    """Return the operands of a node behind the first one, by name."""
+    return {**dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
+
+
+def _operand(value: Any, node: Any, importer: Any) -> relax.Expr:
+    """Return an operand of a node, or a number, in the dtype of the node's result."""
+    dtype = _name(node.meta["val"].dtype)
+    if not isinstance(value, fx.Node):
+        return relax.const(value, dtype)
+    operand = importer.env[value]
+    if value.meta["val"].dtype == node.meta["val"].dtype:
+        return operand
+    return importer.block_builder.emit(relax.op.astype(operand, dtype))
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def _like(x: Any, value: float) -> relax.Expr:
     return relax.const(value, str(x.ty.dtype))
 
 
 #: Converters by name of the operator.
 CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
+    "add.Tensor": _convert_sum(relax.op.add),
+    "avg_pool2d.default": _convert_average_pool(2),
+    "avg_pool3d.default": _convert_average_pool(3),
+    "clamp.Tensor": _convert_clamp,
+    "clamp.default": _convert_clamp,
     "elu.default": _convert_elu,
     "expm1.default": _convert_expm1,
     "log1p.default": _convert_log1p,
+    "sub.Tensor": _convert_sum(relax.op.subtract),
+    **{f"{name}.Scalar": _convert_comparison(name) for name in _COMPARISONS},
 }

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import torch
 from tvm import relax
 
 
@@ -22,7 +24,34 @@ def _convert_index(node: Any, importer: Any) -> relax.Expr:
 
 
 def _convert_index_put(node: Any, importer: Any) -> relax.Expr:
-    return importer._index_put(_counted_from_start(node, importer))
+    """Convert a write at indices; TVM expects values of the shape of all that is written.
+
+    The axes of the indices lie where these are, or in front if an axis without one is between them.
+    """
+    source, indices, values, *accumulate = node.args
+    emit, shape = importer.block_builder.emit, [*source.meta["val"].shape]
+    given = {axis: index for axis, index in enumerate(indices) if index is not None}
+    if any(index.meta["val"].dtype in (torch.bool, torch.uint8) for index in given.values()):
+        raise NotImplementedError("values written under a mask")
+    block = torch.broadcast_shapes(*(index.meta["val"].shape for index in given.values()))
+    free = [axis for axis in range(len(shape)) if axis not in given]
+    are_adjacent = max(given) - min(given) == len(given) - 1
+    n_before = min(given) if are_adjacent else 0
+    sizes = [shape[axis] for axis in free]
+    written = [*sizes[:n_before], *block, *sizes[n_before:]] or [1]
+    positions = []
+    for axis, size in enumerate(shape):
+        if axis in given:
+            index = emit(_wrap(importer.env[given[axis]], size))
+            inner = [*given[axis].meta["val"].shape, *[1] * (len(free) - n_before)] or [1]
+            positions.append(emit(relax.op.reshape(index, inner)))
+        else:
+            number = free.index(axis)
+            n_inner = len(free) - number - 1 + (len(block) if number < n_before else 0)
+            positions.append(relax.const(np.arange(size).reshape(-1, *[1] * n_inner), "int64"))
+    data = emit(relax.op.broadcast_to(importer.env[values], written))
+    is_sum = accumulate[0] if accumulate else node.kwargs.get("accumulate", False)
+    return emit(relax.op.index_put(importer.env[source], relax.Tuple(positions), data, is_sum))
 
 
 def _counted_from_start(node: Any, importer: Any) -> SimpleNamespace:
