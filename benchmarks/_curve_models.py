@@ -13,7 +13,7 @@ from benchmarks._models import LIGHT, light_model
 from tuner.jobs.requests import ModelRequest
 
 NETWORKS = (
-    *("squeezenet", "resnet50", "vgg19", "zoo:resnet-18"),
+    *("squeezenet", "bvlc_alexnet", "zfnet512", "zoo:resnet-18"),
     *("shufflenet", "zoo:mobilenet", "mbconv", "encoder"),
 )
 

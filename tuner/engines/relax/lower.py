@@ -31,7 +31,7 @@ from tuner.engines.relax.rewrites.attention import outline_attention, seal_regio
 from tuner.engines.relax.rewrites.cached_products import read_caches_as_stored
 from tuner.engines.relax.rewrites.definitions import LEGALIZATIONS
 from tuner.engines.relax.rewrites.flat_windows import flatten_windows
-from tuner.engines.relax.rewrites.half_precision import compute_in_float32
+from tuner.engines.relax.rewrites.half_precision import compute_in_float32, sum_in_float32
 from tuner.engines.relax.rewrites.integer_products import find_integer_products
 from tuner.engines.relax.rewrites.normalisations import find_normalisations
 from tuner.engines.relax.rewrites.parallel_products import merge_products
@@ -118,7 +118,7 @@ def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
     module = merge_products(fold_factors(sink_reshapes(split_scatters(module))))
     if is_cpu:
         module = pad_channels(split_concatenations(module), registers_of(target))
-        module = pack_weights(pack_integer_products(module))
+        module = sum_in_float32(pack_weights(pack_integer_products(module)))
         module = _fuse_attention(module, target)
         # The search chooses how weights are packed; the build packs them the same way.
         with target:

@@ -182,7 +182,7 @@ def _has_plain_last_axis(schedule: Schedule, block: SBlockRV) -> bool:
     """Return whether neighbours of a result depend on neighbours, under the same conditions."""
     statement = schedule.get(block)
     axes = axes_of(schedule, block, SPATIAL)
-    if not axes:
+    if not axes or int(axes[-1].dom.extent) < _MIN_VECTOR:
         return False
     last = axes[-1].var
 

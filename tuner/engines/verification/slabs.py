@@ -46,7 +46,8 @@ def slabs(program: Program, blocks: Sequence[Block]) -> list[dict[Block, Box]]:
     (output,) = program.outputs
     ranges = Ranges(program)
     best: list[dict[Block, Box]] = [{}]
-    fewest = n_elements
+    # More are hardly worth what slabs share and compute again.
+    fewest = n_elements // 2
     for axis, extent in enumerate(output.shape):
         n_slabs = min(extent, -(-n_elements // _MAX_ELEMENTS))
         if n_slabs == 1:

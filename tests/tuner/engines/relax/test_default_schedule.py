@@ -166,6 +166,11 @@ CASES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
         lambda x: _OPS.nn.avg_pool2d(x, (3, 3), (1, 1), (1, 1, 1, 1), layout="NHWC"),
         [(1, 17, 17, 7)],
     ),
+    "squares of pixels": (
+        lambda x: _OPS.sum(_OPS.multiply(x, x), [1, 2]),
+        [(1, 28, 28, 32)],
+    ),
+    "squares of channels": (lambda x: _OPS.sum(_OPS.multiply(x, x), [3]), [(1, 28, 28, 32)]),
     "mean of pixels": (lambda x: _OPS.mean(x, [1, 2], keepdims=True), [(1, 56, 56, 96)]),
     "mean of everything": (_OPS.mean, [(4, 33)]),
     "largest of everything": (_OPS.max, [(20, 82)]),
@@ -491,6 +496,24 @@ def test_blocks_that_move_numbers_are_not_repeated(target: TargetInfo) -> None:
     scheduled = by_rule(workload("shifted windows"), target)
 
     assert "sblock_alloc_buffer" not in scheduled.script()
+
+
+@pytest.mark.parametrize(
+    ("name", "is_kept"),
+    [
+        ("maximum pooling", False),
+        ("squares of pixels", False),
+        ("average pooling", True),
+        ("squares of channels", True),
+    ],
+)
+def test_vectors_of_channels_are_reduced_as_they_are_computed(
+    name: str, is_kept: bool, target: TargetInfo
+) -> None:
+    """Borders and elementwise operators need tensors only where channels are few or reduced."""
+    script = by_rule(workload(name), target).script()
+
+    assert ("sblock_alloc_buffer" in script) == is_kept
 
 
 def test_the_largest_of_everything_is_that_of_lanes(target: TargetInfo) -> None:

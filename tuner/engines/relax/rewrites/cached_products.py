@@ -17,6 +17,8 @@ from tuner.engines.relax.tensor_types import shape_of
 
 # From here on, more rows are worth a copy of the matrix in another order.
 _MANY_ROWS = 16
+# Terms that a vector adds at least.
+_VECTOR = 8
 _MATRIX = 2
 _RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze")
 
@@ -44,6 +46,8 @@ class _Rewriter(CallVisitor):
         if dtypes != {"float32"} or shapes[0][-2] >= _MANY_ROWS:
             return call
         stored, is_transposed = self._stored(matrix)
+        if is_transposed and shapes[0][-1] % _VECTOR:
+            return call
         shared = self._shared(stored)
         if shared is not None:
             lead = shape_of(shared)[:-_MATRIX]
@@ -71,12 +75,12 @@ class _Rewriter(CallVisitor):
         if merged is None or repeated is None:
             return None
         shape, source, full = (shape_of(each) for each in (expr, repeated.args[0], repeated))
-        *outer, n_shared, n_repeats, n_rows, n_columns = (1, *full)
-        if source != (*full[:-3], 1, *full[-2:]) or len(full) != len(shape) + 1:
+        if len(full) != len(shape) + 1 or source != (*full[:-3], 1, *full[-2:]):
             return None
-        if shape != (*outer[1:], n_shared * n_repeats, n_rows, n_columns):
+        *outer, n_shared, n_repeats, n_rows, n_columns = full
+        if shape != (*outer, n_shared * n_repeats, n_rows, n_columns):
             return None
-        once = (*outer[1:], n_shared, n_rows, n_columns)
+        once = (*outer, n_shared, n_rows, n_columns)
         return self.emit(relax.op.reshape(repeated.args[0], once))
 
     def _product(self, rows: relax.Expr, matrix: relax.Expr, is_transposed: bool) -> relax.Expr:

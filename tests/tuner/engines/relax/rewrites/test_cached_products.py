@@ -74,3 +74,48 @@ def test_no_step_copies_the_cache(
     if n_repeats * n_rows < 16:
         names = [name.partition("[")[0] for name in names_of(model, target)]
         assert not any("broadcast" in name or "transpose" in name for name in names), names
+
+
+@pytest.mark.parametrize(
+    ("size", "moves"),
+    [
+        (3, [("Transpose", {"perm": [0, 2, 1]})]),
+        (16, [("Expand", "eight"), ("Unsqueeze", "first")]),
+    ],
+    ids=["few-terms", "repeated-rows"],
+)
+def test_other_products_stay(
+    target: TargetInfo, tmp_path: Path, size: int, moves: list[tuple[str, str | dict[str, object]]]
+) -> None:
+    """Few terms fill no vector, and repeating a row repeats no matrix."""
+    shapes = (
+        {"a": (1, 4, 8), "b": (1, size)} if size > 8 else {"a": (2, 4, size), "b": (2, 9, size)}
+    )
+    names = ["b", *(f"b{i}" for i in range(len(moves)))]
+    nodes = [
+        helper.make_node(op, [names[i], how], [names[i + 1]])
+        if isinstance(how, str)
+        else helper.make_node(op, [names[i]], [names[i + 1]], **how)
+        for i, (op, how) in enumerate(moves)
+    ]
+    nodes.append(helper.make_node("MatMul", ["a", names[-1]], ["y"]))
+    graph = helper.make_graph(
+        nodes,
+        "product",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [
+            numpy_helper.from_array(np.array([8, size]), "eight"),
+            numpy_helper.from_array(np.array([0]), "first"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(onnx.shape_inference.infer_shapes(model).SerializeToString())
+    file = ModelFile(str(path), "onnx", {n: (s, "float32") for n, s in shapes.items()})
+    inputs = {name: draw(*shape, seed=i) for i, (name, shape) in enumerate(shapes.items())}
+
+    (actual,) = build_untuned([file], target, tmp_path / "out")(inputs).values()
+
+    (expected,) = run(path.read_bytes(), inputs)
+    assert difference(actual, expected) < 1e-5

@@ -13,6 +13,7 @@ from tests.tuner.engines.relax.networks import build_untuned
 from tests.tuner.networks.models import run
 from tuner.engines.base import ModelFile, TargetInfo
 from tuner.engines.relax.lower import lower
+from tuner.engines.relax.rewrites.half_precision import compute_in_float32
 from tuner.engines.relax.targets import make_target
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
@@ -115,3 +116,33 @@ def test_kernels_between_input_and_output_are_those_of_float32(
     expected = run(_widened(Path(model.path)), {"data": data.astype("float32")})[0]
     assert actual.dtype == np.float16
     np.testing.assert_allclose(actual.astype("float32"), expected, rtol=_ERROR, atol=2.0**-9)
+
+
+def test_a_network_keeps_its_types_at_the_edges() -> None:
+    """Numbers, tuples, types that operators name, inputs that are outputs, and code of its own."""
+    ops, half = relax.op, relax.TensorType((4, 8), "float16")
+    builder = relax.BlockBuilder()
+    x, n = relax.Var("x", half), relax.Var("n", relax.TensorType((4, 8), "int64"))
+    with builder.function("main", [x, n]):
+        with builder.dataflow():
+            numbers = builder.emit(ops.full((4, 8), relax.const(0.5, "float16"), "float16"))
+            steps = builder.emit(ops.arange(0, 8, 1, "float16"))
+            counted = builder.emit(ops.astype(n, "float16"))
+            parts = builder.emit(ops.split(x, 2, 1))
+            left, right = (builder.emit(relax.TupleGetItem(parts, i)) for i in (0, 1))
+            turned = builder.emit(ops.concat([right, left], 1))
+            for each in (numbers, steps, counted):
+                turned = builder.emit(ops.add(turned, each))
+            opaque = builder.emit(relax.call_dps_packed("external", [turned], half))
+            largest = builder.emit(ops.topk(opaque, 3, 1, "both", True, "int64"))
+            fields = [builder.emit(relax.TupleGetItem(largest, i)) for i in (0, 1)]
+            output = builder.emit_output(relax.Tuple([turned, x, *fields]))
+        builder.emit_func_output(output)
+    module = builder.get()
+
+    widened = compute_in_float32(module)["main"]
+
+    assert str(widened.ret_ty) == str(module["main"].ret_ty)
+    bound = [each for each in widened.body.blocks[0].bindings if isinstance(each.value, relax.Call)]
+    halves = [each.value for each in bound if str(getattr(each.var.ty, "dtype", "")) == "float16"]
+    assert {each.op.name for each in halves} == {"relax.astype", "relax.call_dps_packed"}

@@ -117,6 +117,23 @@ def test_a_norm_over_the_channels_between_convolutions_needs_no_transpose(
     assert difference(actual, expected) < 1e-5
 
 
+def test_a_norm_over_the_channels_of_a_sequence_agrees(
+    save: Save, target: TargetInfo, tmp_path: Path
+) -> None:
+    """Without layouts around it, too, and with a scale of each position left outside."""
+    nodes = [
+        _node("ReduceMean", "data", "m", axes=[1]),
+        *(_CENTRED, _SQUARE, _node("ReduceMean", "s", "v", axes=[1]), _SUM, _ROOT, _QUOTIENT),
+        *(_node("Mul", "n scale", "g"), _node("Mul", "g place", "y")),
+    ]
+    weights = {"scale": draw(8, 1, seed=2), "place": draw(8, 11, seed=3)}
+    model = _model(save, nodes, (2, 8, 11), **weights)
+
+    actual, expected = outputs_of(model, target, tmp_path / "out")
+
+    assert difference(actual, expected) < 1e-5
+
+
 def test_another_mean_is_not_taken_for_a_norm(
     save: Save, target: TargetInfo, tmp_path: Path
 ) -> None:
