@@ -284,7 +284,7 @@ def test_a_job_is_replayed(away: RemoteUser, tuned: Answer) -> None:
     """The curves of the job are downloaded."""
     replays = away("replay", str(tuned.json["job"]), "--json").json["replays"]
 
-    assert len(replays) == 4
+    assert len(replays) == 3
     assert all(replay["trials"] >= TRIALS for replay in replays)
 
 

@@ -40,7 +40,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 def test_every_trial_is_stored_once(
     engine: Engine, tmp_path: Path, curves: list[Recording]
 ) -> None:
-    """The database has exactly the reported trials, and every round is complete."""
+    """The database has exactly the reported trials; what the end cut off is left to its round."""
     report = simulate(SMALL, curves, engine, tmp_path)
 
     assert report.check.is_clean
@@ -49,7 +49,8 @@ def test_every_trial_is_stored_once(
             report.check.n_records
         )
         assert set(session.scalars(select(Job.state))) == {"paused"}
-        assert set(session.scalars(select(Pick.done))) == {True}
+        cut_off = session.scalars(select(Pick).where(~Pick.done))
+        assert all(pick.n_measured < pick.n_trials for pick in cut_off)
         assert set(session.scalars(select(MeasureRecord.worker))) == {
             "device-0",
             "device-1",
