@@ -31,7 +31,7 @@ from benchmarks._workers import open_worker
 from records import bests, rounds
 from records.models import MeasureRecord
 from records.tasks import WeightedTask, weighted_tasks
-from scheduler.replay import RecordedTask, Recording
+from scheduler.replay import Recording
 from tuner.context import Context, open_context
 from tuner.job_replay import recording as recordings
 from tuner.jobs.preparation import Prepared, prepare
@@ -83,9 +83,8 @@ def _write(session: Session, prepared: Prepared, name: str, path: Path) -> dict[
         "peaks": None if tasks[0].peaks is None else dict(tasks[0].peaks),
         **_disturbance(session, tasks),
     }
-    recording = recordings.record(session, name, tasks)
-    confirmed = [_confirmed(session, *pair) for pair in zip(recording.tasks, tasks, strict=True)]
-    recording = replace(recording, tasks=tuple(confirmed), origin=origin)
+    confirmed = _confirmed(session, recordings.record(session, name, tasks), tasks)
+    recording = replace(confirmed, origin=origin)
     path.parent.mkdir(parents=True, exist_ok=True)
     recordings.write(recording, path)
     return {
@@ -99,24 +98,30 @@ def _write(session: Session, prepared: Prepared, name: str, path: Path) -> dict[
     }
 
 
-def _confirmed(session: Session, recorded: RecordedTask, task: WeightedTask) -> RecordedTask:
-    """Return a task with the latencies of its final, for the records that were in it.
+def _confirmed(session: Session, recording: Recording, tasks: Sequence[WeightedTask]) -> Recording:
+    """Return a recording with the latencies of finals, for the records that were in one.
 
-    Others could not win, so none of them is faster than the winner.
+    Others could not win, so none of them is faster than the winner of its task.
     """
-    latencies: dict[int | None, float] = {}
-    stmt = select(MeasureRecord).where(
-        MeasureRecord.task_id == task.task_id, MeasureRecord.verified
-    )
+    task_ids = [task.task_id for task in tasks]
+    latencies: dict[tuple[int, int | None], float] = {}
+    stmt = select(MeasureRecord).where(MeasureRecord.task_id.in_(task_ids), MeasureRecord.verified)
     for record in session.scalars(stmt):
-        latency = bests.latency_of(record)
-        latencies[record.pick_id] = min(latency, latencies.get(record.pick_id, math.inf))
-    fastest = bests.best_latencies(session, [task.task_id]).get(task.task_id, math.inf)
-    history = [
-        each for each in rounds.history(session, [task.task_id])[task.task_id] if each.n_trials
-    ]
-    of_rounds = [max(fastest, latencies.get(each.pick_id, math.inf)) for each in history]
-    return replace(recorded, best_secs=tuple(accumulate(of_rounds, min)))
+        place = (record.task_id, record.pick_id)
+        latencies[place] = min(bests.latency_of(record), latencies.get(place, math.inf))
+    fastest = bests.best_latencies(session, task_ids)
+    confirmed = []
+    for recorded, (task_id, history) in zip(
+        recording.tasks, rounds.history(session, task_ids).items(), strict=True
+    ):
+        winner = fastest.get(task_id, math.inf)
+        of_rounds = [
+            max(winner, latencies.get((task_id, each.pick_id), math.inf))
+            for each in history
+            if each.n_trials
+        ]
+        confirmed.append(replace(recorded, best_secs=tuple(accumulate(of_rounds, min))))
+    return replace(recording, tasks=tuple(confirmed))
 
 
 def _disturbance(session: Session, tasks: Sequence[WeightedTask]) -> dict[str, Any]:

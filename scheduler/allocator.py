@@ -87,13 +87,12 @@ class Estimator(Protocol):
     def reason(self) -> Reason:
         """Reason stored with picks by this estimate."""
 
-    def estimate(self, table: TaskTable, objective_weight: Floats, n_trials: int) -> Estimate:
+    def estimate(self, table: TaskTable, objective_weight: Floats) -> Estimate:
         """Estimate the gain of a round on each task.
 
         Args:
             table: The tasks.
             objective_weight: df/dg, shape (n_tasks,).
-            n_trials: Trials of the round.
         """
 
 
@@ -135,9 +134,9 @@ class GreedyAllocator:
             return Decision(task, n_trials, "retry", retry_terms(table, task))
         return self._greedy(table, sequence, n_trials)
 
-    def gains(self, table: TaskTable, n_trials: int) -> Floats:
-        """Return the gain of a round of ``n_trials`` on each task, shape (n_tasks,)."""
-        estimate = self.estimator.estimate(table, self._objective_weight(table), n_trials)
+    def gains(self, table: TaskTable) -> Floats:
+        """Return the gain of a round on each task, shape (n_tasks,)."""
+        estimate = self.estimator.estimate(table, self._objective_weight(table))
         return estimate.gain / self._costs(table)
 
     def _warm_up(self, table: TaskTable, n_trials: int) -> Decision:
@@ -151,7 +150,7 @@ class GreedyAllocator:
         relevant = table.measured & (weight > 0.0)
         if not relevant.any():
             return None
-        estimate = self.estimator.estimate(table, weight, n_trials)
+        estimate = self.estimator.estimate(table, weight)
         costs = self._costs(table)
         ranked = np.where(relevant, estimate.gain / costs, -1.0)
         generator = np.random.default_rng([self.seed, sequence])

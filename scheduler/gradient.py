@@ -45,13 +45,8 @@ class GradientEstimator:
     settings: GradientSettings = GradientSettings()
     reason: Reason = "gradient"
 
-    def estimate(
-        self,
-        table: TaskTable,
-        objective_weight: Floats,
-        n_trials: int,  # noqa: ARG002
-    ) -> "GradientTerms":
-        """Approximate df/dt, which does not depend on the size of the round."""
+    def estimate(self, table: TaskTable, objective_weight: Floats) -> "GradientTerms":
+        """Approximate df/dt, whatever the size of the round."""
         return estimate_gradient(table, objective_weight, self.settings)
 
 
@@ -66,12 +61,7 @@ class TvmEstimator:
 
     reason: Reason = "tvm"
 
-    def estimate(
-        self,
-        table: TaskTable,
-        objective_weight: Floats,
-        n_trials: int,  # noqa: ARG002
-    ) -> "GradientTerms":
+    def estimate(self, table: TaskTable, objective_weight: Floats) -> "GradientTerms":
         """Compute the rule on the weights, ignoring the objective."""
         settings = GradientSettings()
         terms = estimate_gradient(table, objective_weight, settings)

@@ -213,7 +213,7 @@ def test_the_rule_of_tvm_by_hand(make_table: MakeTable) -> None:
         similarity_groups=[0, 0],
     )
 
-    terms = TvmEstimator().estimate(table, np.ones(2), 16)
+    terms = TvmEstimator().estimate(table, np.ones(2))
 
     assert terms.gain[0] == pytest.approx(4.0)
     assert terms.similarity.tolist() == [0.0, 0.0]

@@ -89,10 +89,10 @@ class PickChooser:
             self.trials_to_stop = trials_until(table, gradient, step, stop_below_secs)
         self.outlook = look_ahead(table, gradient, step)
 
-    def gains(self, snapshot: JobSnapshot, n_trials: int) -> dict[str, float] | None:
+    def gains(self, snapshot: JobSnapshot) -> dict[str, float] | None:
         """Return the gain of a round on each task, by task id; None if it cannot be estimated."""
         if not isinstance(self._allocator, GreedyAllocator):
             return None
-        gains = self._allocator.gains(snapshot.table, n_trials)
+        gains = self._allocator.gains(snapshot.table)
         pairs = zip(snapshot.tasks, gains.tolist(), strict=True)
         return {str(task.task_id): gain for task, gain in pairs}

@@ -408,5 +408,5 @@ class TuningSession:
             self._chooser.outlook,
             self._chooser.trials_to_stop,
         )
-        gains = self._chooser.gains(snapshot, self._n_trials) if current is None else None
+        gains = self._chooser.gains(snapshot) if current is None else None
         self._publisher.publish(StatusUpdate(status, gains))

@@ -21,6 +21,7 @@ from tuner.engines.relax.blocks import (
     extents_of,
     is_free_to_inline,
     name_of,
+    uses,
 )
 from tuner.engines.relax.register_tiles import (
     LATENCY,
@@ -232,7 +233,7 @@ def _copies(schedule: Schedule, scores: SBlockRV, context: SBlockRV) -> list[SBl
 def _copy(schedule: Schedule, product: SBlockRV, axis: Any) -> SBlockRV:
     """Return the block that copies the operand with an axis."""
     for index, region in enumerate(schedule.get(product).reads):
-        if not any(_uses(each.min, axis) for each in region.region):
+        if not any(uses(each.min, axis) for each in region.region):
             continue
         for producer in schedule.get_producers(product):
             (write,) = schedule.get(producer).writes
@@ -280,7 +281,3 @@ def _is_product(schedule: Schedule, block: SBlockRV) -> bool:
         and type(value.b).__name__ == "Mul"
         and len(schedule.get(block).reads) == _N_PRODUCTS
     )
-
-
-def _uses(index: Any, variable: Any) -> bool:
-    return any(each.same_as(variable) for each in tirx.analysis.undefined_vars(index))

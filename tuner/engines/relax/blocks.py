@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import SBlockRV
 
@@ -31,6 +32,11 @@ def extents_of(schedule: Schedule, block: SBlockRV, kind: int) -> list[int]:
 def is_reduction(schedule: Schedule, block: SBlockRV) -> bool:
     """Return whether a block reduces an axis."""
     return bool(axes_of(schedule, block, REDUCTION))
+
+
+def uses(index: Any, variable: Any) -> bool:
+    """Return whether an expression depends on a variable."""
+    return any(variable.same_as(each) for each in tirx.analysis.undefined_vars(index))
 
 
 def is_free_to_inline(schedule: Schedule, block: SBlockRV) -> bool:

@@ -98,7 +98,7 @@ def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
     with nullcontext() if is_whole else target:
         imported = import_model(model)
     if is_cpu:
-        imported = compute_in_float32(transform.CanonicalizeBindings()(imported))
+        imported = compute_in_float32(imported)
     module = _sequence(
         imported,
         transform.FoldBatchnormToConv2D(),

@@ -25,6 +25,7 @@ from tuner.engines.relax.blocks import (
     is_free_to_inline,
     is_reduction,
     name_of,
+    uses,
 )
 from tuner.engines.relax.register_tiles import largest_divisor
 from tuner.engines.relax.vector_functions import FUNCTIONS
@@ -184,26 +185,21 @@ def _has_plain_last_axis(schedule: Schedule, block: SBlockRV) -> bool:
     axes = axes_of(schedule, block, SPATIAL)
     if not axes or int(axes[-1].dom.extent) < _MIN_VECTOR:
         return False
-    last = axes[-1].var
-
-    def uses_last(expr: Any) -> bool:
-        return any(last.same_as(used) for used in tvm.tirx.analysis.undefined_vars(expr))
-
-    is_plain = True
+    last, is_plain = axes[-1].var, True
 
     def visit(node: Any) -> None:
         nonlocal is_plain
         name = getattr(getattr(node, "op", None), "name", "").rpartition(".")[-1]
         if name == "if_then_else":
-            is_plain &= not uses_last(node.args[0])
+            is_plain &= not uses(node.args[0], last)
         elif type(node).__name__ == "Select":
-            is_plain &= not uses_last(node.condition)
+            is_plain &= not uses(node.condition, last)
 
     tvm_ffi.structural_walk(statement.body, (tvm_ffi.Object, visit))
     for region in statement.reads:
         *others, inner = [each.min for each in region.region] or [tvm.tirx.const(0)]
-        is_plain &= not any(map(uses_last, others))
-        is_plain &= last.same_as(inner) or not uses_last(inner)
+        is_plain &= not any(uses(each, last) for each in others)
+        is_plain &= last.same_as(inner) or not uses(inner, last)
     return is_plain
 
 
@@ -323,11 +319,9 @@ def _parts(body: Any, last: Any, extent: int) -> list[int]:
 def _reduces_last(schedule: Schedule, block: SBlockRV) -> bool:
     """Return whether a reduction runs along the last axis of what it reads."""
     statement = schedule.get(block)
-    reduced = [axis.var for axis in statement.iter_vars if int(axis.iter_type) == REDUCTION]
     last_indices = [region.region[-1].min for region in statement.reads if region.region]
     return any(
-        used.same_as(variable)
+        uses(index, axis.var)
         for index in last_indices
-        for used in tvm.tirx.analysis.undefined_vars(index)
-        for variable in reduced
+        for axis in axes_of(schedule, block, REDUCTION)
     )

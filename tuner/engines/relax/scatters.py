@@ -46,8 +46,7 @@ class _Splitter(CallVisitor):
 def _misread_axis(call: relax.Call) -> int | None:
     """Return the first axis on which the kernel of a scatter takes the indices for the data."""
     data, indices = (shape_of(value) for value in call.args[:2])
-    axis = int(call.attrs.axis)
-    axis += len(data) * (axis < 0)
+    axis = int(call.attrs.axis) % len(data)
     pairs = enumerate(zip(indices, data, strict=True))
     misread = (n for n, (some, size) in pairs if 0 < some < size and n not in (0, axis, axis + 1))
     return next(misread, None)

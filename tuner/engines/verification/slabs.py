@@ -35,12 +35,12 @@ def slabs(program: Program, blocks: Sequence[Block]) -> list[dict[Block, Box]]:
         For each slab, the elements of the blocks to compute; one slab without any entry if the
         program is small, or of another form.
     """
-    stores = [_only_store(block) for block in blocks]
-    written = [store.buffer for store in stores if store is not None]
-    intermediates = set(written) - set(program.outputs)
+    stores = {block: store for block in blocks if (store := _only_store(block)) is not None}
+    written = {store.buffer for store in stores.values()}
+    intermediates = written - set(program.outputs)
     n_elements = sum(math.prod(buffer.shape) for buffer in intermediates)
-    if len(written) < len(blocks) or len(set(written)) < len(written):
-        return [{}]
+    if len(written) < len(blocks):
+        return [{}]  # a block of another form, or two that write one buffer
     if n_elements <= _MAX_ELEMENTS or len(program.outputs) != 1:
         return [{}]
     (output,) = program.outputs
@@ -55,10 +55,10 @@ def slabs(program: Program, blocks: Sequence[Block]) -> list[dict[Block, Box]]:
         cuts = [index * extent // n_slabs for index in range(n_slabs + 1)]
         whole = [range(size) for size in output.shape]
         parts = [
-            _needed(blocks, output, [*whole[:axis], range(*cut), *whole[axis + 1 :]], ranges)
+            _needed(stores, output, [*whole[:axis], range(*cut), *whole[axis + 1 :]], ranges)
             for cut in pairwise(cuts)
         ]
-        most = max(_n_elements(blocks, intermediates, part) for part in parts)
+        most = max(_n_elements(stores, intermediates, part) for part in parts)
         if most < fewest:
             best, fewest = parts, most
     return best
@@ -71,24 +71,24 @@ def _only_store(block: Block) -> Store | None:
     (store,) = block.body
     if not isinstance(store, Store):
         return None
-    spatial = [axis.variable for axis in block.axes if not axis.is_reduction]
     if any(isinstance(each, Store) and each.indices != store.indices for each in block.init):
         return None
-    return store if list(store.indices) == spatial else None
+    return store if list(store.indices) == _spatial(block) else None
+
+
+def _spatial(block: Block) -> list[Variable]:
+    return [axis.variable for axis in block.axes if not axis.is_reduction]
 
 
 def _needed(
-    blocks: Sequence[Block], output: Buffer, part: Sequence[range], ranges: Ranges
+    stores: dict[Block, Store], output: Buffer, part: Sequence[range], ranges: Ranges
 ) -> dict[Block, Box]:
     """Return what a part of the output needs of each block."""
     needed: dict[Buffer, list[range]] = {output: list(part)}
     boxes: dict[Block, Box] = {}
-    for block in reversed(blocks):
-        store = _only_store(block)
-        assert store is not None
+    for block, store in reversed(stores.items()):
         of_buffer = needed.get(store.buffer, [range(0)] * len(store.buffer.shape))
-        spatial = [axis for axis in block.axes if not axis.is_reduction]
-        boxes[block] = {axis.variable: part for axis, part in zip(spatial, of_buffer, strict=True)}
+        boxes[block] = dict(zip(_spatial(block), of_buffer, strict=True))
         inside = ranges.within(
             {variable: (each.start, each.stop - 1) for variable, each in boxes[block].items()}
         )
@@ -127,11 +127,10 @@ def _hull(one: range, other: range) -> range:
 
 
 def _n_elements(
-    blocks: Sequence[Block], intermediates: set[Buffer], boxes: Mapping[Block, Box]
+    stores: dict[Block, Store], intermediates: set[Buffer], boxes: Mapping[Block, Box]
 ) -> int:
-    counts = 0
-    for block in blocks:
-        store = _only_store(block)
-        if store is not None and store.buffer in intermediates:
-            counts += math.prod(map(len, boxes[block].values()))
-    return counts
+    return sum(
+        math.prod(map(len, boxes[block].values()))
+        for block, store in stores.items()
+        if store.buffer in intermediates
+    )

@@ -38,10 +38,11 @@ _OPAQUE = {"", "call_tir", "call_dps_packed", "call_pure_packed", "memory.view"}
 
 def compute_in_float32(module: tvm.IRModule) -> tvm.IRModule:
     """Convert inputs and constants of half precision to float32, and the outputs back."""
-    main = module["main"]
-    bindings = [binding for block in main.body.blocks for binding in block.bindings]
-    if not any(_has_half(each.var) for each in bindings):
+    if not any(_has_half(each.var) for each in _bindings(module["main"])):
         return module
+    module = relax.transform.CanonicalizeBindings()(module)
+    main = module["main"]
+    bindings = _bindings(main)
     if any(not isinstance(each, relax.VarBinding) or _has_blocks(each) for each in bindings):
         return module
     builder = relax.BlockBuilder()
@@ -136,7 +137,9 @@ class _Widener(CallVisitor):
     def rewrite(self, _original: relax.Call, call: relax.Call) -> relax.Expr:
         """Widen one call."""
         name = name_of(call)
-        if name not in _WITH_OUTPUT_TYPE | _REDUCTIONS or not _sums_halves(call):
+        if name not in _WITH_OUTPUT_TYPE | _REDUCTIONS:
+            return call
+        if not (_is_half(call) and _is_half(call.args[0])):
             return call
         dtype, args = dtype_of(call), list(call.args)
         if name in _REDUCTIONS:
@@ -154,9 +157,8 @@ class _Widener(CallVisitor):
         return operator(*call.args, **attrs, out_dtype="float32")
 
 
-def _sums_halves(call: relax.Call) -> bool:
-    is_tensor = isinstance(call.ty, relax.TensorType)
-    return is_tensor and _is_half(call) and _is_half(call.args[0])
+def _bindings(function: relax.Function) -> list[relax.Binding]:
+    return [binding for block in function.body.blocks for binding in block.bindings]
 
 
 def _has_blocks(binding: relax.VarBinding) -> bool:
