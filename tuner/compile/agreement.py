@@ -47,6 +47,8 @@ class OutputCheck:
         n_differing: Elements with an error above their tolerance, with a NaN or infinity that
             the peer does not have, or, of whole numbers, that are not equal.
         n_not_finite: Those of ``n_differing`` with a NaN or infinity on either side.
+        n_near_ties: Elements that differ from the peer and that float64 confirms, which do not
+            count as differing; see :mod:`tuner.compile.near_ties`.
         absolute_error: Largest absolute error of the elements that are finite on both sides.
         worst: Largest error as a share of the tolerance of its element; above 1 it differs.
         is_constant: True if all elements are equal, within the error of a sigmoid for one, or not
@@ -58,6 +60,7 @@ class OutputCheck:
     n_elements: int
     n_differing: int = 0
     n_not_finite: int = 0
+    n_near_ties: int = 0
     absolute_error: float = 0.0
     worst: float = 0.0
     is_constant: bool = False
@@ -89,9 +92,8 @@ def compare_output(
     problem = _mismatch(actual, expected)
     if problem:
         return OutputCheck(name, actual.size, problem=problem)
-    if _is_float(actual):
-        is_narrow = is_sigmoid and actual.dtype != np.float64
-        least = _SIGMOID_ERROR if is_narrow else 0.0
+    if is_float(actual):
+        least = smallest_tolerance(actual, is_sigmoid=is_sigmoid)
         return _compare_floats(name, actual, expected, precision, least)
     # Python's integers do not overflow.
     error = np.abs(actual.astype(object) - expected.astype(object)).astype(np.float64)
@@ -117,26 +119,50 @@ def spread_of(values: Array) -> float:
     return float(np.std(inner if inner.size > 1 else finite))
 
 
+def smallest_tolerance(actual: Array, *, is_sigmoid: bool) -> float:
+    """Return the tolerance that every element of an output of floats has at least."""
+    is_narrow = is_sigmoid and actual.dtype != np.float64
+    # Some runtimes flush what is below the smallest normal number to zero.
+    return max(_SIGMOID_ERROR if is_narrow else 0.0, _smallest_normal(actual.dtype))
+
+
+def error_shares(actual: Array, expected: Array, precision: str, least: float | Array) -> Array:
+    """Return the errors of floats as shares of their tolerance; above 1 they differ.
+
+    Args:
+        actual: Elements to check.
+        expected: Elements to compare with, of the same shape.
+        precision: Coarsest precision that the network computes in.
+        least: Tolerance that each element, or all have at least.
+    """
+    tolerance = TOLERANCES[max(precision, str(actual.dtype), key=PRECISIONS.index)]
+    actual, expected = actual.astype(np.float64), expected.astype(np.float64)
+    finite, same = _agreement(actual, expected)
+    allowed = tolerance.relative * np.abs(expected) + tolerance.of_spread * spread_of(expected)
+    with np.errstate(invalid="ignore"):
+        error = np.where(same, 0.0, np.abs(actual - expected))
+        shares: Array = error / np.maximum(allowed, least)
+    return np.where(finite | same, shares, np.inf)
+
+
+def _agreement(actual: Array, expected: Array) -> tuple[Array, Array]:
+    """Return which elements are finite on both sides, and which are equal or NaN on both."""
+    finite = np.isfinite(actual) & np.isfinite(expected)
+    return finite, (actual == expected) | (np.isnan(actual) & np.isnan(expected))
+
+
 def _compare_floats(
     name: str, actual: Array, expected: Array, precision: str, least: float
 ) -> OutputCheck:
-    dtype = actual.dtype
-    tolerance = TOLERANCES[max(precision, str(dtype), key=PRECISIONS.index)]
+    shares = error_shares(actual, expected, precision, least)
     actual, expected = actual.astype(np.float64), expected.astype(np.float64)
-    finite = np.isfinite(actual) & np.isfinite(expected)
-    same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
-    allowed = tolerance.relative * np.abs(expected) + tolerance.of_spread * spread_of(expected)
-    # Some runtimes flush what is below the smallest normal number to zero.
-    allowed = np.maximum(allowed, max(least, _smallest_normal(dtype)))
-    with np.errstate(invalid="ignore"):
-        error = np.where(finite & ~same, np.abs(actual - expected), 0.0)
-        shares = np.where(finite, error / allowed, np.where(same, 0.0, np.inf))
+    finite, same = _agreement(actual, expected)
     return OutputCheck(
         name,
         actual.size,
         n_differing=int(np.count_nonzero(shares > 1.0)),
         n_not_finite=int(np.count_nonzero(~finite & ~same)),
-        absolute_error=float(error.max(initial=0.0)),
+        absolute_error=float(np.abs(actual[finite] - expected[finite]).max(initial=0.0)),
         worst=float(shares.max(initial=0.0)),
         is_constant=_is_constant(expected, least),
     )
@@ -157,7 +183,8 @@ def _mismatch(actual: Array, expected: Array) -> str:
     return ""
 
 
-def _is_float(array: Array) -> bool:
+def is_float(array: Array) -> bool:
+    """Return whether the elements are floating-point numbers, bfloat16 too."""
     return array.dtype.kind == "f" or bool(array.dtype == ml_dtypes.bfloat16)
 
 

@@ -1,7 +1,9 @@
 """The runtimes of a benchmark, each in a process of its own, and their turns."""
 
+import itertools
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,10 +19,12 @@ from tuner.library.arrays import Array, read_arrays
 from tuner.peers.base import Device, PeerInfo, PeerModel
 from tuner.peers.catalogue import PEERS, PeerPackage
 from tuner.settings import Settings
+from tuner.workers.base import CallTimeout
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
 from tuner.workers.sandbox_paths import model_access
 
+_LOG = logging.getLogger(__name__)
 ALL = "all"
 _TIMEOUT_SECS = 600.0
 # Threads of ONNX Runtime spin for tens of milliseconds after a run, on the cores that the other
@@ -29,6 +33,9 @@ _REST_SECS = 0.3
 # Caches and threads are warm for nearly all of a turn.
 _TURN_SECS = 0.1
 _MIN_RUNS, _MAX_RUNS = 5, 50
+# Runs of a model in float64 with other roundings, and the time of all such runs.
+_MAX_ROUNDINGS = 8
+_FLOAT64_SECS = 300.0
 
 
 class Runs(Protocol):
@@ -121,6 +128,72 @@ class PeerRuns:
             returns=tuple[float, ...],
         )
         return secs
+
+
+class Float64Runs:
+    """Outputs of a model in float64, exact at first, then with other roundings.
+
+    They are computed as they are read, in a process of their own, and kept for the next peer. None
+    follow once the model cannot be computed, or time is up.
+
+    Args:
+        settings: Settings of the process.
+        peer: A peer with the model and the inputs.
+        precision: Coarsest precision that the model computes in.
+        stack: Closes the process.
+    """
+
+    def __init__(
+        self, settings: Settings, peer: PeerRuns, precision: str, stack: ExitStack
+    ) -> None:
+        self._settings = settings
+        self._model = peer.model
+        self._precision = precision
+        self._inputs = peer.inputs
+        self._stack = stack
+        self._worker: Pool | None = None
+        self._known: list[tuple[Array, ...]] = []
+        # Nothing is wider than float64.
+        self._n_runs = 1 if precision == "float64" else 1 + _MAX_ROUNDINGS
+        self._secs_left = _FLOAT64_SECS
+
+    def __iter__(self) -> Iterator[tuple[Array, ...]]:
+        """Yield the outputs of each run, in order."""
+        for seed in itertools.count():
+            if seed == len(self._known) and not self._run(seed):
+                return
+            yield self._known[seed]
+
+    def _run(self, seed: int) -> bool:
+        """Compute the outputs with roundings of a seed; return False if there are none."""
+        if seed >= self._n_runs or self._secs_left <= 0.0:
+            return False
+        if self._worker is None:
+            access = model_access(self._model.path)
+            self._worker = self._stack.enter_context(
+                fresh_worker(self._settings, "bench-float64", access)
+            )
+        file = self._inputs.with_name("float64.npz")
+        request = NetworkRun("", str(self._inputs), str(file), 0)
+        started = time.monotonic()
+        try:
+            self._worker.call(
+                "tuner.peers.float64",
+                "run_float64",
+                self._model,
+                request,
+                self._precision,
+                seed,
+                timeout_secs=self._secs_left,
+                returns=type(None),
+            )
+        except (TunerError, CallTimeout) as error:
+            _LOG.info("float64 does not decide: %s", error or "it takes too long")
+            self._secs_left = 0.0
+            return False
+        self._secs_left -= time.monotonic() - started
+        self._known.append(tuple(read_arrays(file).values()))
+        return True
 
 
 def peer_model_of(model: BenchModel, device: Device) -> PeerModel:

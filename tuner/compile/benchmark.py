@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from tuner.compile.agreement import OutputCheck, compare_output
+from tuner.compile.agreement import OutputCheck
 from tuner.compile.bench_inputs import choose_run, draw_inputs, padded, read_inputs
 from tuner.compile.bench_model import BenchModel, load_bench_model
 from tuner.compile.bench_runtimes import (
+    Float64Runs,
     LibraryRuns,
     PeerRuns,
     in_turns,
@@ -22,6 +23,7 @@ from tuner.compile.bench_runtimes import (
     run_once,
 )
 from tuner.compile.comparison import Comparison, PeerResult, Samples, SkippedPeer, UsedInput
+from tuner.compile.near_ties import OutputPair, decide
 from tuner.devices import gpus
 from tuner.devices.cpu_caches import n_cores
 from tuner.devices.locks import device_lock, gpu_lock
@@ -30,6 +32,7 @@ from tuner.engines import clock_kernel
 from tuner.errors import RequestError
 from tuner.library import manifest
 from tuner.library.arrays import Array, write_arrays
+from tuner.networks.base import ModelFacts
 from tuner.peers.base import Device
 from tuner.process_folder import shared_folder
 from tuner.settings import Settings
@@ -109,7 +112,13 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
         )
         outputs = run_once(library, Path(scratch) / "library.npz") if peers else ()
         outputs = _cut(described, called, outputs)
-        checks = [_check_outputs(described, outputs, peer, model) for peer in peers]
+        checks: list[tuple[OutputCheck, ...]] = []
+        if model and peers:
+            with ExitStack() as checking:
+                exact = Float64Runs(settings, peers[0], model.facts.precision, checking)
+                checks = [
+                    _check_outputs(described, outputs, peer, model.facts, exact) for peer in peers
+                ]
         library_samples, *peer_samples = in_turns([library, *peers], request.n_turns)
     return Comparison(
         library_samples=library_samples,
@@ -234,7 +243,8 @@ def _check_outputs(
     described: manifest.Manifest,
     outputs: Sequence[Array],
     peer: PeerRuns,
-    model: BenchModel | None,
+    facts: ModelFacts,
+    exact: Float64Runs,
 ) -> tuple[OutputCheck, ...]:
     """Compare outputs by position, as torch does not name them.
 
@@ -245,10 +255,11 @@ def _check_outputs(
         raise RequestError(
             f"the library has {len(outputs)} outputs, and {peer.package.name} {len(peer.outputs)}"
         )
-    precision = model.facts.precision if model else ""
-    sigmoids = model.facts.sigmoids if model else ()
     pairs = zip(described.outputs, outputs, peer.outputs, strict=True)
-    return tuple(
-        compare_output(name, actual, expected, precision, is_sigmoid=position in sigmoids)
-        for position, (name, actual, expected) in enumerate(pairs)
+    return decide(
+        [
+            OutputPair(name, actual, expected, facts.precision, position in facts.sigmoids)
+            for position, (name, actual, expected) in enumerate(pairs)
+        ],
+        exact,
     )

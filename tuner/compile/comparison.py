@@ -52,6 +52,11 @@ class PeerResult:
         return all(output.agrees for output in self.outputs)
 
     @property
+    def n_near_ties(self) -> int:
+        """Elements that differ from the peer, and that float64 confirms."""
+        return sum(output.n_near_ties for output in self.outputs)
+
+    @property
     def worst(self) -> float:
         """Largest error of all outputs, as a share of its tolerance."""
         return max((output.worst for output in self.outputs), default=0.0)
@@ -185,7 +190,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def _peer_as_json(peer: PeerResult) -> dict[str, Any]:
-    derived = ("median_secs", "mean_secs", "stdev_secs", "agrees", "worst")
+    derived = ("median_secs", "mean_secs", "stdev_secs", "agrees", "n_near_ties", "worst")
     return {
         **vars(peer),
         **{name: getattr(peer, name) for name in derived},

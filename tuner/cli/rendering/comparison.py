@@ -71,6 +71,10 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
         yield "input", f"{name} {given.dtype} {shape}: {given.values}"
     if len(names) > _MAX_INPUTS:
         yield "input", f"and {len(names) - _MAX_INPUTS} more"
+    for peer in comparison.peers:
+        if peer.n_near_ties:
+            elements = "element" if peer.n_near_ties == 1 else "elements"
+            yield "float64", f"{peer.n_near_ties:,} {elements} unlike {peer.name}, and right"
     for skipped in comparison.skipped:
         yield "skipped", f"{skipped.name}: {skipped.reason}{skipped.fix and ': ' + skipped.fix}"
 

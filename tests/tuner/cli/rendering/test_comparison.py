@@ -87,3 +87,11 @@ def test_constant_outputs_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert "proves little" in shown(capsys, compared(constant))
     assert "proves little" not in shown(capsys, compared(constant, OutputCheck("z", 10)))
+
+
+def test_what_float64_confirms_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """It does not count as a difference."""
+    text = shown(capsys, compared(OutputCheck("y", 10, n_near_ties=2)))
+
+    assert "float64   2 elements unlike onnxruntime, and right" in text
+    assert "float64" not in shown(capsys, compared(OutputCheck("y", 10)))
