@@ -6,11 +6,12 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from tuner.workers.python_command import run_module
 
 # Time to suspend a job after Ctrl-C, within the limit.
 _ENDING_SECS = 4.0
@@ -61,7 +62,7 @@ def run_tuner(words: Sequence[str], secs: float, log: Path) -> dict[str, Any]:
     Raises:
         StepError: If it failed and printed nothing.
     """
-    command = [sys.executable, "-m", "tuner", *words, "--json"]
+    command = run_module("tuner", *words, "--json")
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a+") as stream:
         begin = stream.seek(0, os.SEEK_END)
@@ -141,7 +142,7 @@ def probe() -> str:
     """Return the reason why a new process cannot use the GPU; empty if it can."""
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks._gpu_probe"],
+            run_module("benchmarks._gpu_probe"),
             capture_output=True,
             text=True,
             check=False,

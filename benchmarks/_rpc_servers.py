@@ -4,7 +4,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Self
 from tuner.devices.runners.addresses import RpcAddress
 from tuner.devices.runners.tracker import Tracker
 from tuner.errors import DeviceLost
+from tuner.workers.python_command import run_module
 
 _START_SECS = 180.0
 
@@ -95,7 +95,7 @@ class RpcServers:
     def _start(self, name: str, module: str, *options: str) -> None:
         with (self._folder / f"{name}.log").open("ab") as log:
             self._running[name] = subprocess.Popen(
-                [sys.executable, "-m", module, "--host", "127.0.0.1", *options],
+                run_module(module, "--host", "127.0.0.1", *options),
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

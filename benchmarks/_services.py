@@ -13,6 +13,9 @@ from pathlib import Path
 
 import httpx
 
+from tuner.workers.environment import MORE_VARIABLES
+from tuner.workers.python_command import run_module
+
 ROOT = Path(__file__).parents[1]
 _START_SECS = 60.0
 _PR_SET_PDEATHSIG = 1
@@ -32,11 +35,15 @@ def process(*command: str, data_dir: Path, **environ: str) -> Iterator[subproces
     ours = {name: value for name, value in os.environ.items() if not name.startswith("TUNER_")}
     config = data_dir / "config.toml"
     config.touch()
-    places = {"TUNER_DATA_DIR": str(data_dir), "TUNER_CONFIG": str(config)}
+    places = {
+        "TUNER_DATA_DIR": str(data_dir),
+        "TUNER_CONFIG": str(config),
+        MORE_VARIABLES: os.environ[MORE_VARIABLES],
+    }
     with (data_dir / "service.log").open("ab") as log:
         started = subprocess.Popen(
             command,
-            env={**ours, "PYTHONPATH": str(ROOT), **places, **environ},
+            env={**ours, **places, **environ},
             stdout=log,
             stderr=log,
             stdin=subprocess.DEVNULL,
@@ -57,7 +64,7 @@ def api(database_url: str, data_dir: Path) -> Iterator[tuple[str, int]]:
         RuntimeError: If it does not become ready.
     """
     where = ("--host", "127.0.0.1", "--port", str(port := free_port()), "--database", database_url)
-    with process(sys.executable, "-m", "api", *where, data_dir=data_dir) as started:
+    with process(*run_module("api", *where), data_dir=data_dir) as started:
         wait_ready(url := f"http://127.0.0.1:{port}", started, data_dir / "service.log")
         yield url, started.pid
 

@@ -14,7 +14,6 @@ import json
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -30,6 +29,7 @@ from benchmarks import _databases, _filling, _services
 from benchmarks._latencies import percentile
 from benchmarks._limits import raise_file_limit
 from records import database, events
+from tuner.workers.python_command import run_module
 
 _GOALS = {"readers_with_all": 1.0, "api_peak_mb": 1000.0}
 _JOB = 1
@@ -208,7 +208,7 @@ def _with_readers(
     url: str, sessions: sessionmaker[Session], arguments: argparse.Namespace
 ) -> dict[str, Any]:
     command = [
-        *(sys.executable, "-m", "benchmarks.event_readers", "--port", url.rpartition(":")[2]),
+        *run_module("benchmarks.event_readers", "--port", url.rpartition(":")[2]),
         *("--readers", str(arguments.readers), "--events", str(arguments.events)),
         *("--reconnect", str(arguments.reconnect)),
     ]

@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -27,6 +26,7 @@ from benchmarks import _sleeping_engine as sleeping
 from benchmarks._rpc_servers import RpcServers
 from records import database
 from records.models import MeasureRecord
+from tuner.workers.python_command import run_module
 
 _GOAL = 1.7
 _TRIALS_PER_ROUND = 4
@@ -86,7 +86,7 @@ def _tune(folder: Path, url: str, rpc: str, n_trials: int, sessions: sessionmake
         "--min-repeat-ms": "0",
     }
     words = [word for pair in options.items() for word in pair]
-    command = [sys.executable, "-m", "tuner", "tune", "zoo:mlp", *words, "--no-cache-flush"]
+    command = run_module("tuner", "tune", "zoo:mlp", *words, "--no-cache-flush")
     environ = {**os.environ, "TUNER_ENGINE": sleeping.NAME, "TUNER_N_BUILDERS": "1"}
     log = folder / "tune.log"
     with log.open("wb") as stream:

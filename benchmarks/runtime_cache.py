@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tuner.workers.python_command import run_module
+
 # Published log of a framework that compiles operators at run time: seconds of a step in which every
 # operator missed, and of one in which every operator hit.
 _PUBLISHED = {"missed_secs": 0.425, "hit_secs": 0.025, "ratio": 16.9}
@@ -100,7 +102,7 @@ def _report(arguments: argparse.Namespace, steps: list[float], data_dir: Path) -
 
 
 def _another_process(arguments: argparse.Namespace, data_dir: Path) -> list[float]:
-    command = [sys.executable, "-m", "benchmarks.runtime_cache", "--quiet", "--epochs", "1"]
+    command = run_module("benchmarks.runtime_cache", "--quiet", "--epochs", "1")
     sizes = ["--batch", str(arguments.batch), "--samples", str(arguments.samples)]
     done = subprocess.run(
         [*command, *sizes, "--dir", str(data_dir)], stdout=subprocess.PIPE, check=True

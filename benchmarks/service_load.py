@@ -15,7 +15,6 @@ import argparse
 import json
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from sqlalchemy.orm import Session
 from benchmarks import _databases, _services, _workers
 from records import database
 from records.models import MeasureRecord
+from tuner.workers.python_command import run_module
 
 _GOALS = {"errors": 0, "p99_ms": 100.0, "rate_ratio": 0.95}
 _ENGINES = {"busy": "benchmarks._busy_engine", "real": "tuner.engines.relax.worker"}
@@ -148,7 +148,7 @@ def _measure(
 
 def _poll(url: str, arguments: argparse.Namespace) -> dict[str, Any]:
     command = [
-        *(sys.executable, "-m", "benchmarks._pollers", url),
+        *run_module("benchmarks._pollers", url),
         *("--clients", str(arguments.clients), "--seconds", str(arguments.window)),
         *("--nice", str(arguments.client_nice)),
     ]

@@ -68,5 +68,5 @@ VOLUME /data
 # The database has the time at which this machine's worker was last seen. The check runs rarely and
 # at the lowest priority, because it disturbs measurements.
 HEALTHCHECK --interval=60s --timeout=20s --start-period=60s --retries=2 \
-    CMD ["nice", "-n", "19", "python", "-m", "tuner.service.alive"]
+    CMD ["nice", "-n", "19", "python", "-P", "-m", "tuner.service.alive"]
 CMD ["tuner", "worker"]

@@ -16,6 +16,8 @@ import psutil
 from tests.forked import fork_server
 
 ROOT = Path(__file__).parents[1]
+# Variables that control the engines of tests, their faults and clocks.
+WORKER_VARIABLES = "TOY_*,FAULTY_*,CLOCK_*,HANG_*"
 
 _TIMEOUT_SECS = 300.0
 _PROGRAM = "from tuner.cli.main import main; main()"
@@ -83,6 +85,7 @@ class Cli:
             "TUNER_CONFIG": str(config),
             # As on a machine of its own: other tests measure at the same time.
             "TUNER_RUNTIME_DIR": str(self.folder / "locks"),
+            "TUNER_WORKER_ENVIRONMENT": WORKER_VARIABLES,
         }
         return {**kept, "PYTHONPATH": str(ROOT), **places, **self.settings, **changes}
 

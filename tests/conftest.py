@@ -1,11 +1,13 @@
 """Distribution of the tests over the processes of ``make test``."""
 
+import os
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from tests import durability, new_databases
+from tests.cli import ROOT, WORKER_VARIABLES
 
 # Folders whose files wait for processes, leases and pages start first, so that no process of
 # pytest-xdist is left with a long one at the end.
@@ -19,6 +21,10 @@ _RAY_FILES = (
     "tuner/executors/ray/test_executor.py",
 )
 _RAY_PARAMETERS = {"ray", "cluster"}
+
+# Workers find the helpers of tests, and get the variables by which tests control them.
+os.environ["PYTHONPATH"] = str(ROOT)
+os.environ["TUNER_WORKER_ENVIRONMENT"] = WORKER_VARIABLES
 
 durability.do_not_wait()
 new_databases.create_tables_at_once()

@@ -5,6 +5,7 @@ of every engine.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack, cast, overload
@@ -59,6 +60,7 @@ def extract(
     Raises:
         RequestError: If the model or the target cannot be used.
     """
+    _check_packages()
     from tuner import local
 
     (request,) = _model_requests([model], target, inputs, random_weights)
@@ -99,6 +101,7 @@ def tune(
         RequestError: If the request is wrong; nothing was measured.
         WorkError: If nothing could be measured.
     """
+    _check_packages()
     from tuner import local
     from tuner.jobs.requests import TuneRequest
     from tuner.jobs.spec import make_spec
@@ -150,6 +153,7 @@ def build(  # noqa: PLR0913  all but the first two are keywords
         RequestError: If the request is wrong; ``out`` is unchanged.
         WorkError: If the network cannot be compiled; ``out`` is unchanged.
     """
+    _check_packages()
     from tuner import local
     from tuner.compile.build_library import BuildOptions
     from tuner.compile.checks import check_out
@@ -197,6 +201,7 @@ def evaluate(  # noqa: PLR0913  all but the first are keywords
         RequestError: If the library is missing, damaged, or of another network than the model, or
             the inputs or peers cannot be used.
     """
+    _check_packages()
     from tuner import local
     from tuner.compile.benchmark import BenchRequest
 
@@ -279,6 +284,7 @@ def jit(
         TypeError: If ``function`` is none of these.
         RequestError: If the file is not an ONNX model.
     """
+    _check_packages()
     from tuner.jit.factory import make
     from tuner.jit.options import JitOptions
 
@@ -307,3 +313,18 @@ def _model_requests(
 def _shapes(inputs: Inputs) -> dict[str, tuple[int, ...]]:
     """Return shapes as tuples of ``int``; any sequence of integers is accepted, numpy's too."""
     return {name: tuple(map(index, shape)) for name, shape in inputs.items()}
+
+
+def _check_packages() -> None:
+    """Check that no module of the user has the name of a package of the tuner.
+
+    Raises:
+        ImportError: If one has.
+    """
+    for name in ("records", "scheduler"):
+        spec = find_spec(name)
+        if spec is not None and not spec.submodule_search_locations:
+            raise ImportError(
+                f"the tuner needs its package {name!r}, which {spec.origin} hides: rename that "
+                "module, or run Python with -P or in another folder"
+            )

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,9 +11,10 @@ from benchmarks._models import light_model
 from benchmarks.corpus.catalogue import entry_named
 from benchmarks.corpus.entries import Entry, Exported, Light, Packaged, Quantised, Zoo
 from benchmarks.corpus.stamps import is_made, mark_made, model_file
+from tuner.workers.python_command import run_module
 
 _TIMEOUT_SECS = 1800.0
-_PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input")
+_PIP = run_module("pip", "--quiet", "--disable-pip-version-check", "--no-input")
 #: The packages of the architectures and what they import. Without dependencies, as these would
 #: replace torch by another build.
 _PACKAGES = (
@@ -141,7 +141,7 @@ class Files:
         """Export entries in a process of their own; return the number before it ended."""
         packages = self._packages() if any(map(_needs_package, entries)) else ""
         names = [entry.name for entry in entries]
-        command = [sys.executable, "-m", "benchmarks.corpus.export", str(self.folder), packages]
+        command = run_module("benchmarks.corpus.export", str(self.folder), packages)
         n_done = 0
         with subprocess.Popen(
             [*command, *names], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -19,6 +18,7 @@ import psutil
 from benchmarks.corpus.entries import Entry
 from benchmarks.corpus.files import FetchError, Files
 from benchmarks.corpus.results import Result, read, write
+from tuner.workers.python_command import run_module
 
 _POLL_SECS = 0.5
 
@@ -92,7 +92,7 @@ class Runner:
         folder = scratch / entry.name
         folder.mkdir()
         log = scratch / f"{entry.name}.log"
-        command = [sys.executable, "-m", "benchmarks.corpus.trial", entry.name]
+        command = run_module("benchmarks.corpus.trial", entry.name)
         untimed = [] if self.is_timed else ["untimed"]
         try:
             with log.open("w") as output:

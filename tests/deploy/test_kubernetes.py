@@ -176,7 +176,7 @@ def test_an_upgrade_is_a_job_of_its_own() -> None:
     (upgrade,), (roles,) = (pod("db-upgrade")[kind] for kind in ("initContainers", "containers"))
 
     assert upgrade["command"] == ["tuner", "db", "upgrade"]
-    assert roles["command"] == ["python", "-m", "records.roles"]
+    assert roles["command"] == ["python", "-P", "-m", "records.roles"]
     assert job["spec"]["backoffLimit"] == 0
 
 

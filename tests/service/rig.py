@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 from records import builds, database, events, workers
 from records.models import Event, Job, MeasureRecord, Pick
 from records.service_models import Build, Worker
-from tests.cli import ROOT
+from tests.cli import ROOT, WORKER_VARIABLES
 from tests.engines import toy
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
@@ -83,6 +83,7 @@ class Rig:
             "TUNER_N_BUILDERS": "1",
             # As on a machine of its own: other tests measure at the same time.
             "TUNER_RUNTIME_DIR": str(self.folder / "locks"),
+            "TUNER_WORKER_ENVIRONMENT": WORKER_VARIABLES,
             **(engine if self.is_toy else {}),
             **changes,
         }

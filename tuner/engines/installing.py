@@ -1,5 +1,6 @@
 """Installation of engine environments: virtual environments with pinned requirements."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 from tuner.engines import environments
 from tuner.engines.environments import Environment
 from tuner.errors import RequestError, WorkError
+from tuner.workers import python_command
+from tuner.workers.environment import without_current_folder
 
 # The Python version that TVM 0.19 has wheels for.
 _PYTHON = (3, 11)
@@ -33,9 +36,10 @@ def install(environment: Environment, python: str | None = None) -> None:
     _check_folder(environment)
     with tempfile.TemporaryDirectory(dir=folder.parent, ignore_cleanup_errors=True) as temporary:
         new = Path(temporary) / folder.name
-        _run([chosen, "-m", "venv", str(new)])
+        _run(python_command.run_module("venv", str(new), python=chosen))
         new_python = Environment.within(new, environment.name).python
-        _run([str(new_python), "-m", "pip", *_pip_arguments(environment.name)])
+        arguments = _pip_arguments(environment.name)
+        _run(python_command.run_module("pip", *arguments, python=str(new_python)))
         environment.mark_managed(new)
         if folder.exists():
             folder.rename(Path(temporary) / "old")
@@ -83,7 +87,8 @@ def _pip_arguments(name: str) -> list[str]:
 def _run(command: list[str]) -> None:
     """Run a step with its output on stderr."""
     try:
-        done = subprocess.run(command, stdout=sys.stderr, check=False)
+        environ = without_current_folder(os.environ)
+        done = subprocess.run(command, stdout=sys.stderr, env=environ, check=False)
     except OSError as error:
         raise RequestError(f"cannot run {command[0]}: {error.strerror}") from error
     if done.returncode:

@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner.workers.environment import without_current_folder
+
 _PR_SET_PDEATHSIG = 1
 _MAX_BACK_OFF_SECS = 30.0
 # A process that ran longer counts as healthy, and its failure as the first.
@@ -84,6 +86,7 @@ class Child:
         self._process = subprocess.Popen(
             self.program.command,
             stdin=subprocess.DEVNULL,
+            env=without_current_folder(os.environ),
             # Its own session, because the supervisor alone decides what Ctrl-C means.
             start_new_session=True,
             preexec_fn=_prepare_child(os.getpid(), self.program),  # noqa: PLW1509  no threads here

@@ -3,7 +3,6 @@
 import logging
 import signal
 import socket
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from tuner import interrupts
 from tuner.errors import RequestError, WorkError
 from tuner.service.children import Child, Program
+from tuner.workers.python_command import run_module
 
 _TICK_SECS = 0.2
 _GRACE_SECS = 8.0
@@ -77,16 +77,14 @@ def supervise(serving: Serving, on_ready: Callable[[str], None]) -> None:
 
 def programs(serving: Serving) -> list[Program]:
     """Return the commands of the processes."""
-    # -P keeps Python from importing modules of the current folder.
-    python = (sys.executable, "-P", "-m")
     address = ("--host", serving.host, "--port", str(serving.port))
-    api = (*python, "api", *address, *serving.api_options)
+    api = run_module("api", *address, *serving.api_options)
     if serving.worker_options is None:
         return [Program("the API", api)]
     # The API has a lower priority, so that requests do not disturb measurements, and ends before
     # the worker when memory runs out.
     return [
-        Program("the worker", (*python, "tuner", "worker", *serving.worker_options)),
+        Program("the worker", run_module("tuner", "worker", *serving.worker_options)),
         Program("the API", api, nice=5, oom_score_adj=500),
     ]
 

@@ -169,6 +169,11 @@ class Settings:
         _ = self.interpreter
 
     @property
+    def engine_package(self) -> str:
+        """Name of the package of the engine."""
+        return self.engine.partition(".")[0]
+
+    @property
     def interpreter(self) -> Interpreter | None:
         """Python that runs the engine; None for that of this process.
 

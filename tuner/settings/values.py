@@ -16,7 +16,7 @@ _PREFIX = "TUNER_"
 # Variables beside those of the settings of every command.
 _OTHERS = (
     # of the command line, and of processes that share a machine
-    *("CONFIG", "SERVER", "TOKEN", "RUNTIME_DIR"),
+    *("CONFIG", "SERVER", "TOKEN", "RUNTIME_DIR", "WORKER_ENVIRONMENT"),
     # of the API
     *("HOST", "PORT", "MAX_UPLOAD_MB", "RATE", "REQUIRE_TOKENS", "QUOTAS", "MAX_PRIORITY"),
     *("TRUSTED_PROXIES", "MAX_CONNECTIONS"),

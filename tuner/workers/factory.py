@@ -159,6 +159,7 @@ def _pool(  # noqa: PLR0913  one place that starts pools
             sandbox=sandbox_of(settings, access, settings.interpreter),
             exchange=exchange,
             cores=cores,
+            packages=(settings.engine_package,),
         )
         if engine.interpreter is None:
             pool = Pool(engine)

@@ -67,6 +67,7 @@ class WorkerSettings:
         exchange: Folders for files of their calls, which are removed with the pool; None for
             folders in that of this process.
         cores: Cores that the processes may use; empty for those of this process.
+        packages: Packages that the processes import from where this one does, beside the tuner's.
     """
 
     n_workers: int
@@ -78,6 +79,7 @@ class WorkerSettings:
     sandbox: Sandbox | None = None
     exchange: Exchange | None = None
     cores: frozenset[int] = frozenset()
+    packages: tuple[str, ...] = ()
 
 
 class Pool:
@@ -273,7 +275,9 @@ class Pool:
     def _start_worker(self) -> None:
         settings = self._settings
         try:
-            worker = WorkerHandle(settings.interpreter, settings.log, settings.sandbox)
+            worker = WorkerHandle(
+                settings.interpreter, settings.log, settings.sandbox, settings.packages
+            )
         except OSError as error:
             self._fail_next(WorkerLost(f"no worker can be started: {error}", crashed=False))
             return

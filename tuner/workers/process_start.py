@@ -3,33 +3,17 @@
 import os
 import socket
 import subprocess
-import sys
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from tuner.engines.environments import Interpreter
+from tuner.workers import python_command
 from tuner.workers.environment import scrubbed
 
 # The coordinator decides what Ctrl-C means, from the first instruction on.
 _QUIET = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-
-# Finds what this process finds, wherever that is.
-_SAME_PATH = "import sys; sys.path[:] = {path!r}\n"
-
-# Lets another environment import the tuner's packages, and nothing else that lies beside them.
-_OTHER_PATH = """\
-import sys
-from importlib.machinery import PathFinder
-
-class TunerFinder:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        folder = None if path else {folders!r}.get(name)
-        return folder and PathFinder.find_spec(name, [folder])
-
-sys.meta_path.append(TunerFinder)
-"""
 
 _CALL = "from {module} import serve; serve({descriptor}, *{arguments!r})\n"
 
@@ -41,6 +25,7 @@ def start(
     module: str,
     *arguments: Any,
     folder: Path | None = None,
+    packages: Iterable[str] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a process that calls ``serve(descriptor, *arguments)`` of a module.
 
@@ -53,6 +38,8 @@ def start(
         module: Module of the function.
         *arguments: Texts and numbers.
         folder: Folder for its temporary files; None for that of this process.
+        packages: Packages that it imports as this process does, see
+            :func:`python_command.run_code`.
 
     Raises:
         OSError: If the process cannot be started.
@@ -62,7 +49,7 @@ def start(
     with ExitStack() as stack:
         output = None if log is None else stack.enter_context(log.open("ab"))
         return subprocess.Popen(
-            _command(interpreter, call),
+            _command(interpreter, call, packages),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -71,12 +58,12 @@ def start(
         )
 
 
-def _command(interpreter: Interpreter | None, call: str) -> list[str]:
+def _command(interpreter: Interpreter | None, call: str, packages: Iterable[str]) -> list[str]:
     """Return the command line of a process.
 
     A Python of another environment runs isolated: PYTHONPATH may name packages of this one.
     """
     if interpreter is None:
-        return [sys.executable, "-c", _QUIET + _SAME_PATH.format(path=sys.path) + call]
-    path = _OTHER_PATH.format(folders=dict(interpreter.folders))
-    return [interpreter.path, "-I", "-c", _QUIET + path + call]
+        return python_command.run_code(_QUIET + call, packages=packages)
+    code = _QUIET + python_command.finder(interpreter.folders) + call
+    return [interpreter.path, "-I", "-c", code]

@@ -24,6 +24,7 @@ from tuner.process_folder import shared_folder
 from tuner.settings import Settings, config_file
 from tuner.workers import sandbox
 from tuner.workers.exchange import Exchange
+from tuner.workers.python_command import OWN_PACKAGES, import_folders
 from tuner.workers.sandbox import Sandbox
 
 _SYSTEM = (
@@ -40,8 +41,6 @@ _SEARCH_PATHS = ("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "TVM_LIBRAR
 _HOMES = ("CUDA_PATH", "CUDA_HOME", "TVM_HOME", "CONDA_PREFIX", "VIRTUAL_ENV")
 _BESIDE_PROGRAMS = ("lib", "lib64", "libexec", "include")
 _PARTS_OF_ENVIRONMENT = ("bin", *_BESIDE_PROGRAMS, "share", "pyvenv.cfg")
-# Packages of the tuner, which may lie in a folder with other things.
-_OWN_PACKAGES = ("tuner", "scheduler", "records")
 _MAX_NEIGHBOURS = 10_000
 
 _LOG = logging.getLogger(__name__)
@@ -119,7 +118,9 @@ def sandbox_of(
     writes = (*access.writes, shared_folder())
     for folder in access.writes:
         make_folder(folder)
-    lists: list[str | Path] = [*_import_folders()]
+    lists: list[str | Path] = [*import_folders()]
+    for package in (*OWN_PACKAGES, settings.engine_package):
+        lists += (path.parent for path in _folders_of(package))
     if interpreter is not None:
         lists += interpreter.folders.values()
     return Sandbox(
@@ -180,14 +181,14 @@ def _installed(private: Iterable[Path]) -> Iterator[Path]:
     installation = list(_environments(private, sys.prefix, sys.base_prefix))
     installation.append(Path(sysconfig.get_path("stdlib")))
     yield from installation
-    for folder in _import_folders():
+    for folder in map(Path, import_folders()):
         if any(folder.is_relative_to(prefix) for prefix in installation):
             continue
         if folder.name in ("site-packages", "dist-packages") and not _holds(folder, private):
             yield folder
         else:
             yield from _packages_in(folder)
-    for package in _OWN_PACKAGES:
+    for package in OWN_PACKAGES:
         yield from _folders_of(package)
     yield from (path for path in _named_by_variables(os.environ) if not _holds(path, private))
 
@@ -219,11 +220,6 @@ def _named_by_variables(environ: Mapping[str, str]) -> Iterator[Path]:
                 yield from (folder.with_name(name) for name in _BESIDE_PROGRAMS)
 
 
-def _import_folders() -> list[Path]:
-    """Return the folders in which Python looks for packages."""
-    return [Path(text).absolute() for text in sys.path]
-
-
 def _packages_in(folder: Path) -> Iterator[Path]:
     """Yield the modules and packages in a folder that may hold other things as well."""
     try:
@@ -239,8 +235,7 @@ def _engine_folders(
     settings: Settings, interpreter: Interpreter | None, private: Iterable[Path]
 ) -> Iterator[Path]:
     """Yield the folders of an engine's package, and of its environment."""
-    package = settings.engine.partition(".")[0]
-    yield from _folders_of(package)
+    yield from _folders_of(settings.engine_package)
     if interpreter is None:
         return
     python = Path(interpreter.path)

@@ -6,7 +6,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -69,7 +69,11 @@ class WorkerHandle:
     """
 
     def __init__(
-        self, interpreter: Interpreter | None, log: Path, sandbox: Sandbox | None = None
+        self,
+        interpreter: Interpreter | None,
+        log: Path,
+        sandbox: Sandbox | None = None,
+        packages: Iterable[str] = (),
     ) -> None:
         self._folder = worker_folder()
         self.stream, theirs = socket.socketpair()
@@ -82,6 +86,7 @@ class WorkerHandle:
                     worker_process.__name__,
                     "" if sandbox is None else sandbox.as_text(),
                     folder=self._folder,
+                    packages=packages,
                 )
             except BaseException:
                 self.stream.close()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.replay import Recording
-from tests.tuner.cli.commands.conftest import ROOT
+from tests.cli import ROOT
 from tuner.job_replay import recording as recordings
 
 CURVES: list[Path] = sorted((ROOT / "benchmarks" / "curves").glob("*.jsonl.gz"))

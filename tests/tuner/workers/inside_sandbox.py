@@ -10,6 +10,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -236,6 +237,11 @@ def scratch() -> str:
     folder = tempfile.mkdtemp()
     (Path(folder) / "file").write_text("x")
     return folder
+
+
+def modules() -> list[str]:
+    """Return the modules of this worker, which it imported before its sandbox or for this call."""
+    return sorted({name.partition(".")[0] for name in sys.modules})
 
 
 def status(field: str) -> str:

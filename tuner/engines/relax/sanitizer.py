@@ -8,12 +8,12 @@ are checked.
 import re
 import shutil
 import subprocess
-import sys
 
 from tuner.engines.base import SanitizerResult
 from tuner.engines.relax.run_device import is_gpu
 from tuner.engines.verification import checks
 from tuner.errors import RequestError, last_line
+from tuner.workers import python_command
 
 TOOLS = ("memcheck", "racecheck")
 # Exit status of the sanitizer on findings; the program itself uses lower ones.
@@ -72,7 +72,7 @@ def _check(
     sanitizer: str, tool: str, artifact: str, target: str, timeout_secs: float
 ) -> SanitizerResult:
     options = ["--tool", tool, "--error-exitcode", str(_FINDINGS_STATUS), "--launch-timeout", "0"]
-    command = [sanitizer, *options, sys.executable, "-c", _CALL, artifact, target]
+    command = [sanitizer, *options, *python_command.run_code(_CALL, artifact, target)]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=timeout_secs, check=False

@@ -149,6 +149,7 @@ def _check_listening(address: str) -> None:
 
 def _join(address: str) -> None:
     import ray
+    from ray.job_config import JobConfig
 
     outcome: list[BaseException | None] = []
 
@@ -159,6 +160,8 @@ def _join(address: str) -> None:
                 log_to_driver=False,
                 logging_level=logging.ERROR,
                 configure_logging=False,
+                # Otherwise agents import modules from the current folder of this process.
+                job_config=JobConfig(_client_job=True),
             )
         except BaseException as error:
             outcome.append(error)

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from records import bests, database, jobs, measure_records, networks, picks, targets, tasks
+from tests.cli import ROOT, WORKER_VARIABLES
 from tuner.cli.main import make_program, run_program
-
-ROOT = Path(__file__).parents[4]
 
 # Building it takes as long as a quick command.
 _program = cache(make_program)
@@ -64,6 +63,7 @@ class Shell:
             "TUNER_DATA_DIR": str(self.folder / "data"),
             "TUNER_CONFIG": str(config),
             "TUNER_RUNTIME_DIR": str(self.folder / "locks"),
+            "TUNER_WORKER_ENVIRONMENT": WORKER_VARIABLES,
         }
         return {**inherited, "PYTHONPATH": str(ROOT), **paths, **changes}
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from scheduler.allocators import ALLOCATORS
-from tests.tuner.cli.commands.conftest import ROOT, Shell
+from tests.cli import ROOT
+from tests.tuner.cli.commands.conftest import Shell
 
 CURVES = sorted((ROOT / "benchmarks" / "curves").glob("*.jsonl.gz"))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuner.cli.commands.conftest import ROOT
+from tests.cli import ROOT
 from tuner.engines.base import BuildRequest, EvaluatorSettings, RunRequest, TargetInfo
 from tuner.engines.relax import cuda, worker
 

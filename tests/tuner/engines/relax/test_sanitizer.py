@@ -82,7 +82,7 @@ def test_every_tool_runs_the_artifact(tmp_path: Path, monkeypatch: pytest.Monkey
     script = tmp_path / "compute-sanitizer"
     script.write_text(
         "#!/bin/sh\n"
-        'echo "$@" >> "$(dirname "$0")/calls"\n'
+        'echo $(echo "$@") >> "$(dirname "$0")/calls"\n'
         'if [ "$2" = racecheck ]; then exec sleep 60; fi\n'
         'echo "========= ERROR SUMMARY: 0 errors"\n'
     )
