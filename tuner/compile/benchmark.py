@@ -169,6 +169,7 @@ def _result(
         samples=samples,
         outputs=outputs,
         ratio=median(library_samples) / median(samples),
+        note=peer.info.note,
     )
 
 

@@ -13,7 +13,7 @@
 
 /* What is used of oneDNN 3; names and numbers are those of its headers. */
 enum {
-  CPU = 1, IN_ORDER = 1, INFERENCE = 96, DIRECT = 1, FLOAT32 = 3, ANY = 1, MATRIX = 3, NHWC = 22,
+  CPU = 1, IN_ORDER = 1, INFERENCE = 96, DIRECT = 1, FLOAT32 = 3, UNDEFINED = 0, ANY = 1, MATRIX = 3, NHWC = 22,
   NAME_OF = 8, WEIGHTS_OF = 131, SCRATCH_OF = 136, CALLERS_SCRATCH = 1,
   DATA = 1, RESULT = 17, WEIGHTS = 33, SCRATCH = 80, MAX_DIMS = 12
 };
@@ -58,10 +58,10 @@ static void prepare(void) {
              !dnnl_primitive_attr_set_scratchpad_mode(attributes, CALLERS_SCRATCH);
 }
 
-enum { PANELS = 4 };
-static const int64_t panels[PANELS] = {64, 48, 32, 16};
-static const int matrix_tags[PANELS] = {506, 505, 504, 503}; /* BA16a64b and so on */
-static const int window_tags[PANELS] = {305, 302, 214, 211}; /* Acdb64a and so on */
+enum { PANELS = 5 };
+static const int64_t panels[PANELS] = {64, 48, 32, 24, 16};
+static const int matrix_tags[PANELS] = {506, 505, 504, UNDEFINED, 503}; /* BA16a64b and so on */
+static const int window_tags[PANELS] = {305, 302, 214, 661, 211};       /* Acdb64a and so on */
 
 /* A part of a product or convolution, and what oneDNN made of it. */
 typedef struct {
@@ -229,14 +229,19 @@ static part window_part(WINDOW, int32_t panel) {
   return of;
 }
 
-/* Compute rows of a product: [n_rows, c_in] by [c_in, c_out]. */
-void tuner_onednn_product(
-    int32_t n_rows, int32_t c_in, int32_t c_out, int32_t panel, const float *data,
-    const float *weights, float *result) {
+static part product_part(int32_t n_rows, int32_t c_in, int32_t c_out, int32_t panel) {
   part of;
   memset(&of, 0, sizeof(of));
   of.batch = n_rows, of.c_in = c_in, of.rows = of.columns = 1, of.c_out = c_out;
   of.panel = panel, of.is_product = 1;
+  return of;
+}
+
+/* Compute rows of a product: [n_rows, c_in] by [c_in, c_out]. */
+void tuner_onednn_product(
+    int32_t n_rows, int32_t c_in, int32_t c_out, int32_t panel, const float *data,
+    const float *weights, float *result) {
+  part of = product_part(n_rows, c_in, c_out, panel);
   run(&of, data, weights, result);
 }
 
@@ -248,18 +253,13 @@ void tuner_onednn_convolve(
   run(&of, data + (top > 0 ? top * width * c_in : 0), weights, result);
 }
 
-/* Return the panel in which oneDNN wants the weights of a convolution; 0 if it wants none. */
-__attribute__((visibility("default"))) int32_t tuner_onednn_panel(WINDOW) {
-  pthread_once(&once, prepare);
-  if (!is_ready) return 0;
+/* Return the panel of weights that oneDNN asks for; 0 if it asks for another layout. */
+static int32_t wanted_panel(const part *of) {
   int32_t found = 0;
-  int n_threads = omp_get_max_threads();
-  omp_set_num_threads(1);
-  part of = window_part(NAMES, 0);
   call *any = calloc(1, sizeof(*any));
-  handle planned = any ? plan(&of, any) : 0;
+  handle planned = any ? plan(of, any) : 0;
   handle wanted = planned ? dnnl_primitive_desc_query_md(planned, WEIGHTS_OF, 0) : 0;
-  int64_t weights[] = {c_out, c_in, window_rows, window_columns};
+  int64_t weights[] = {of->c_out, of->c_in, of->window[0], of->window[1]};
   for (int i = 0; wanted && !found && i < PANELS; i++) {
     handle tagged = 0;
     if (!describe(&tagged, 4, weights, window_tags[i])) continue;
@@ -268,6 +268,46 @@ __attribute__((visibility("default"))) int32_t tuner_onednn_panel(WINDOW) {
   }
   if (planned) dnnl_primitive_desc_destroy(planned);
   if (any) forget(any);
+  return found;
+}
+
+/* Return the widest panel of weights that oneDNN has more than its reference for; 0 if none. */
+static int32_t widest_panel(part of) {
+  int32_t found = 0;
+  for (int i = 0; !found && i < PANELS; i++) {
+    call *made = of.c_out % panels[i] ? 0 : calloc(1, sizeof(*made));
+    if (!made) continue;
+    of.panel = panels[i];
+    handle planned = plan(&of, made);
+    if (planned) {
+      found = panels[i];
+      dnnl_primitive_desc_destroy(planned);
+    }
+    forget(made);
+  }
+  return found;
+}
+
+static int32_t panel_of(const part *of) {
+  pthread_once(&once, prepare);
+  if (!is_ready) return 0;
+  int n_threads = omp_get_max_threads();
+  omp_set_num_threads(1);
+  int32_t found = of->is_product ? 0 : wanted_panel(of);
+  if (!found) found = widest_panel(*of);
   omp_set_num_threads(n_threads);
   return found;
+}
+
+/* Return the panel for the weights of a convolution; 0 if oneDNN has a kernel for none. */
+__attribute__((visibility("default"))) int32_t tuner_onednn_panel(WINDOW) {
+  part of = window_part(NAMES, 0);
+  return panel_of(&of);
+}
+
+/* Return the panel for the weights of a product; 0 if oneDNN has a kernel for none. */
+__attribute__((visibility("default"))) int32_t tuner_onednn_product_panel(
+    int32_t n_rows, int32_t c_in, int32_t c_out) {
+  part of = product_part(n_rows, c_in, c_out, 0);
+  return panel_of(&of);
 }

@@ -140,13 +140,13 @@ def library() -> Path:
 
 
 def panel(*shape: int) -> int:
-    """Return the panel in which oneDNN wants the weights of a convolution.
+    """Return the panel for the weights of a convolution on this CPU.
 
     Args:
         *shape: The arguments of ``tuner_onednn_panel``.
 
     Returns:
-        Number of output channels that lie side by side; 0 if it wants no panels.
+        Number of output channels that lie side by side; 0 if oneDNN has a kernel for none.
 
     Raises:
         RequestError: If oneDNN is not installed.
@@ -155,11 +155,18 @@ def panel(*shape: int) -> int:
     return int(_calls().tuner_onednn_panel(*map(ctypes.c_int32, shape)))
 
 
+def product_panel(n_rows: int, n_terms: int, n_columns: int) -> int:
+    """Return the panel for the weights of a product on this CPU; see :func:`panel`."""
+    sizes = map(ctypes.c_int32, (n_rows, n_terms, n_columns))
+    return int(_calls().tuner_onednn_product_panel(*sizes))
+
+
 @lru_cache(maxsize=1)
 def _calls() -> ctypes.CDLL:
     with TemporaryDirectory() as folder:
         linked = Path(folder) / "onednn.so"
         link_shared([compile_calls(Path(folder)), library()], linked)
         calls = ctypes.CDLL(str(linked))
-    calls.tuner_onednn_panel.restype = ctypes.c_int32
+    for function in (calls.tuner_onednn_panel, calls.tuner_onednn_product_panel):
+        function.restype = ctypes.c_int32
     return calls

@@ -40,10 +40,18 @@ class PeerModel:
 
 @dataclass(frozen=True)
 class PeerInfo:
-    """A peer that has loaded a model: its version, and the device that it runs on."""
+    """A peer that has loaded a model: its version, and the device that it runs on.
+
+    Attributes:
+        version: Version of the peer.
+        device: Device that it runs on.
+        note: Difference between the outputs that it stores and those of the timed runs, for
+            people; empty if there is none.
+    """
 
     version: str
     device: Device
+    note: str = ""
 
 
 @dataclass(frozen=True)

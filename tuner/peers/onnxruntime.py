@@ -15,6 +15,7 @@ from tuner.engines.base import NetworkRun
 from tuner.engines.tensor_digests import digest_of
 from tuner.errors import RequestError, summary
 from tuner.library.arrays import Array
+from tuner.peers import exact_sums
 from tuner.peers.base import (
     ObservedGraph,
     PeerInfo,
@@ -30,12 +31,19 @@ _CUDA, _CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 _KERNEL = "_kernel_time"
 # Values of a model that are in memory at a time while they are observed.
 _VALUES_AT_ONCE = 128
+_NOTE = (
+    "on this CPU, which lacks VNNI, it saturates sums of products of uint8 and int8; outputs are "
+    "compared with its exact sums, latencies with the saturating ones"
+)
 _sessions: dict[str, Any] = {}
+_exact_sessions: dict[str, Any] = {}
 
 
 def load_model(model: PeerModel) -> PeerInfo:
     """Load a model; see :class:`tuner.peers.base.Peer`."""
-    return PeerInfo(onnxruntime.__version__, "cuda" if _is_on_gpu(_session(model)) else "cpu")
+    is_on_gpu = _is_on_gpu(_session(model))
+    note = "" if is_on_gpu or _exact_session(model) is None else _NOTE
+    return PeerInfo(onnxruntime.__version__, "cuda" if is_on_gpu else "cpu", note)
 
 
 def run_model(model: PeerModel, request: NetworkRun) -> tuple[float, ...]:
@@ -44,7 +52,12 @@ def run_model(model: PeerModel, request: NetworkRun) -> tuple[float, ...]:
     feeds = read_inputs(model, request)
     if _is_on_gpu(session):
         return _run_on_gpu(session, feeds, request)
-    return time_runs(lambda: session.run(None, feeds), _as_arrays, request)
+    exact = _exact_session(model) if request.outputs else None
+
+    def fetch(outputs: list[Any]) -> list[Array]:
+        return _as_arrays(outputs if exact is None else exact.run(None, feeds))
+
+    return time_runs(lambda: session.run(None, feeds), fetch, request)
 
 
 def profile_model(model: PeerModel, request: NetworkRun) -> tuple[PeerNode, ...]:
@@ -127,6 +140,23 @@ def _session(model: PeerModel) -> Any:
     if model.path not in _sessions:
         _sessions[model.path] = _open(model, onnxruntime.SessionOptions())
     return _sessions[model.path]
+
+
+def _exact_session(model: PeerModel) -> Any:
+    """Return a session of a model whose sums of bytes are exact; None if its own ones are."""
+    if model.path not in _exact_sessions:
+        _exact_sessions[model.path] = _open_exact(model)
+    return _exact_sessions[model.path]
+
+
+def _open_exact(model: PeerModel) -> Any:
+    if not exact_sums.saturates():
+        return None
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "exact.onnx"
+        if not exact_sums.write_exact(model.path, path):
+            return None
+        return _open(replace(model, path=str(path)), onnxruntime.SessionOptions())
 
 
 def _open(model: PeerModel, options: Any) -> Any:

@@ -105,6 +105,8 @@ def _warnings(comparison: Comparison) -> Iterator[str]:
                 f"the library runs on the {_DEVICES[comparison.device]}, {peer.name} on the "
                 f"{_DEVICES[peer.device]}: the ratio compares two devices"
             )
+        if peer.note:
+            yield f"{peer.name}: {peer.note}"
     if comparison.is_disturbed:
         yield (
             "the samples of a runtime spread by more than a quarter: other processes use this "

@@ -28,12 +28,19 @@ with warnings.catch_warnings():
 QUICK = EvaluatorSettings(min_repeat_ms=0)
 Array = np.ndarray[Any, np.dtype[Any]]
 Save = Callable[..., ModelFile]
+#: CPUs whose vector registers differ: 16 of 16 bytes, 16 of 32 bytes, 32 of 64 bytes.
+CPUS = ("x86-64-v2", "znver3", "skylake-avx512")
 
 
 @pytest.fixture(scope="session")
 def target() -> TargetInfo:
     """Canonical JSON of this CPU."""
     return worker.describe_target("llvm")
+
+
+def described(mcpu: str) -> TargetInfo:
+    """Describe the target of a CPU with two cores, which need not be this one."""
+    return worker.describe_target(f'{{"kind":"llvm","mcpu":"{mcpu}","num-cores":2}}')
 
 
 @pytest.fixture

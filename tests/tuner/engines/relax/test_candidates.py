@@ -12,7 +12,7 @@ import pytest
 from onnx import helper
 from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 
-from tests.tuner.engines.relax.conftest import Array, Save, draw
+from tests.tuner.engines.relax.conftest import CPUS, Array, Save, described, draw
 from tuner import cost_models
 from tuner.cost_models import features
 from tuner.engines.base import (
@@ -26,7 +26,14 @@ from tuner.engines.base import (
     SearchRequest,
     TargetInfo,
 )
-from tuner.engines.relax import default_schedule, propose, traces, worker, workloads
+from tuner.engines.relax import (
+    default_schedule,
+    propose,
+    traces,
+    variant_search,
+    worker,
+    workloads,
+)
 from tuner.engines.relax.targets import make_target
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
@@ -340,24 +347,26 @@ def test_the_first_candidate_has_the_schedule_by_rule(
     assert worker.build(BuildRequest(task.ir, target.spec, first.trace, str(tmp_path))).artifact
 
 
+@pytest.mark.parametrize("mcpu", CPUS)
+@pytest.mark.parametrize("kind", ["conv2d", "matmul"])
 def test_a_first_look_is_the_schedule_by_rule_without_a_search(
-    task_of: TaskOf, target: TargetInfo, monkeypatch: pytest.MonkeyPatch
+    task_of: TaskOf, mcpu: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A round of a single candidate of a task without records needs no population."""
-    task = task_of("conv2d")
+    task, target = task_of(kind), described(mcpu)
     monkeypatch.setattr(propose, "_search", pytest.fail)
 
     (only,) = worker.propose(request_of(task, target, 1))
 
-    module = workloads.load(task.ir)
-    assert only.trace == default_schedule.compute_trace(module, make_target(target.spec))
+    module, made = workloads.load(task.ir), make_target(target.spec)
+    by_rule = variant_search.by_rule(module, made) or default_schedule.compute_trace(module, made)
+    assert only.trace == by_rule
 
 
-def test_first_candidates_are_near_the_schedule_by_rule(
-    task_of: TaskOf, target: TargetInfo
-) -> None:
+@pytest.mark.parametrize("mcpu", CPUS)
+def test_first_candidates_are_near_the_schedule_by_rule(task_of: TaskOf, mcpu: str) -> None:
     """Half of them have its innermost tiles or other register tiles, half are its mutants."""
-    task = task_of("conv2d")
+    task, target = task_of("matmul"), described(mcpu)
     (rule,) = worker.propose(request_of(task, target, 1))
     measured = (MeasuredTrace(rule.trace, rule.module_hash, 1e-3),)
     request = replace(request_of(task, target, 8), measured=measured)

@@ -34,8 +34,8 @@ from tuner.engines.relax.variants.nests import (
 )
 from tuner.engines.relax.variants.products import Product, Window
 
-_NAME = re.compile(r"onednn-(rows|channels)-([1-9]\d{0,5})-(16|32|48|64)")
-_PANELS = (64, 48, 32, 16)
+_NAME = re.compile(r"onednn-(rows|channels)-([1-9]\d{0,5})-(16|24|32|48|64)")
+_MIN_PANEL = 16
 # oneDNN pads the terms of a product to a multiple of it.
 _TERMS = 16
 # Bytes of weights that stay in a private cache while the parts of a core follow each other, and of
@@ -152,7 +152,7 @@ def _n_parts(product: Product, split: Split, n_cores: int) -> int:
     """Return the number of parts, some for each core; 0 if the output has too few."""
     shape = product.shape
     extent = shape[-1] if split == "channels" else shape[_first_dimension(shape)]
-    unit = _PANELS[-1] if split == "channels" else 1
+    unit = _MIN_PANEL if split == "channels" else 1
     most = extent // unit
     if most < n_cores:
         return 0
@@ -168,7 +168,10 @@ def _n_parts(product: Product, split: Split, n_cores: int) -> int:
 def _panel(product: Product, split: Split, n_parts: int) -> int:
     c_out = product.shape[-1] // (n_parts if split == "channels" else 1)
     if product.is_matrix:
-        return next((size for size in _PANELS if c_out % size == 0), 0)
+        n_rows = math.prod(product.shape[:-1])
+        if split == "rows":
+            n_rows = -(-n_rows // n_parts)
+        return onednn.product_panel(n_rows, math.prod(product.reduced), c_out)
     rows = product.shape[1]
     if split == "rows" and product.shape[0] == 1:
         rows = -(-rows // n_parts)
