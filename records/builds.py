@@ -69,6 +69,13 @@ def set_build(session: Session, build_id: int, state: str, **values: Any) -> Bui
     return build
 
 
+def is_wanted(session: Session, build_id: int) -> bool:
+    """Return whether a build is running and its job was not deleted."""
+    stmt = select(Build.id).join(Job, Job.id == Build.job_id)
+    stmt = stmt.where(Build.id == build_id, Build.state == "running", ~Job.hidden)
+    return session.scalar(stmt) is not None
+
+
 def update_archive(session: Session, archive: str, *, sha256: str, n_bytes: int) -> None:
     """Store the content of an archive that was written again, for all builds that name it."""
     session.execute(

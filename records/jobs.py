@@ -144,6 +144,11 @@ def get_job(session: Session, job_id: int) -> Job:
     return job
 
 
+def is_running(session: Session, job_id: int) -> bool:
+    """Return whether a job exists and runs."""
+    return session.scalar(select(Job.state).where(Job.id == job_id, ~Job.hidden)) == "running"
+
+
 def standings(session: Session, job_ids: Sequence[int]) -> dict[int, JobStanding]:
     """Return the present standing of each job that exists, by id."""
     return {row[0]: JobStanding(*row) for row in _STANDINGS.execute(session, job_ids)}

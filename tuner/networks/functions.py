@@ -4,13 +4,20 @@ Importers lack many of the operators of the standard, and engines know every ope
 """
 
 from collections import Counter
+from dataclasses import dataclass
 
 import onnx
 import onnx.inliner
 
+from tuner.errors import ModelError
 from tuner.networks.foreign import STANDARD_DOMAINS, is_foreign
 from tuner.networks.graph import nodes_within
 from tuner.networks.node_builder import opset_of
+from tuner.networks.onnx_file import check_size
+
+# The largest exports of language models have some tens of thousands.
+_MAX_NODES = 250_000
+_MAX_SUBGRAPHS = 5_000
 
 # Operators that importers lack; the others with a body are converted as they are.
 _OPERATORS = (
@@ -57,6 +64,69 @@ def inline_functions(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
     named = [("", name) for name in used]
     inlined = onnx.inliner.inline_selected_functions(inferred, named, inline_schema_functions=True)
     return inlined, used.total() - _count(inlined).total()
+
+
+def check_expansion(model: onnx.ModelProto) -> None:
+    """Check that a model is of a bounded size once its functions are inlined.
+
+    Functions that call others twice, over thirty levels, are a thousand million nodes.
+
+    Raises:
+        ModelError: If it is not.
+    """
+    functions = {(each.domain, each.name): each for each in model.functions}
+    sizes: dict[tuple[str, str], _Expanded] = {}
+
+    def expanded(graph: onnx.GraphProto | onnx.FunctionProto) -> _Expanded:
+        total = _Expanded(0, 0)
+        for node in nodes_within(graph):
+            key = (node.domain, node.op_type)
+            if key not in functions:
+                total += _Expanded(1, node.ByteSize())
+                continue
+            if key not in sizes:
+                sizes[key] = _Expanded(1, 0)  # for a function that calls itself
+                sizes[key] = expanded(functions[key])
+            total += sizes[key]
+        return total
+
+    size = expanded(model.graph)
+    if size.n_nodes > _MAX_NODES:
+        raise ModelError(
+            f"the functions of the model stand for {size.n_nodes} operators, and a model may have "
+            f"{_MAX_NODES}: export it without nested functions",
+            code="too-large",
+        )
+    check_size(size.n_bytes, "the model with its functions inlined")
+
+
+def check_subgraphs(model: onnx.ModelProto) -> None:
+    """Check that a model has a bounded number of branches and bodies of loops.
+
+    Each pass over a model visits all of them; those of nested Ifs double with each level.
+
+    Raises:
+        ModelError: If it has more.
+    """
+    attributes = (item for node in nodes_within(model.graph) for item in node.attribute)
+    n_graphs = sum(len(item.graphs) + item.HasField("g") for item in attributes)
+    if n_graphs > _MAX_SUBGRAPHS:
+        raise ModelError(
+            f"the model has {n_graphs} branches and bodies of loops, and a model may have "
+            f"{_MAX_SUBGRAPHS}: export it without nested conditions",
+            code="too-large",
+        )
+
+
+@dataclass(frozen=True)
+class _Expanded:
+    """Number and bytes of nodes after functions were inlined."""
+
+    n_nodes: int
+    n_bytes: int
+
+    def __add__(self, other: "_Expanded") -> "_Expanded":
+        return _Expanded(self.n_nodes + other.n_nodes, self.n_bytes + other.n_bytes)
 
 
 def align_functions(model: onnx.ModelProto) -> None:

@@ -18,7 +18,12 @@ from tuner.networks.empty_operands import drop_empty_operands
 from tuner.networks.expansions import expand_operators
 from tuner.networks.fixed_values import as_text, fix_values, split_values
 from tuner.networks.folding import fold_affine
-from tuner.networks.functions import align_functions, inline_functions
+from tuner.networks.functions import (
+    align_functions,
+    check_expansion,
+    check_subgraphs,
+    inline_functions,
+)
 from tuner.networks.graph import (
     clear_output_shapes,
     drop_unused_constants,
@@ -182,10 +187,12 @@ def _prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     if copy.functions:
+        check_expansion(copy)
         # It checks that functions do not call themselves.
         align_functions(copy)
         with _invalid():
             copy = onnx.inliner.inline_local_functions(copy)
+    check_subgraphs(copy)
     weights = {tensor.name for tensor in copy.graph.initializer}
     kept = [info for info in copy.graph.input if info.name not in weights]
     del copy.graph.input[:]

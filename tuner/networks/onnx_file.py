@@ -101,6 +101,12 @@ def tensors_within(message: Any) -> Iterator[onnx.TensorProto]:
 def _check_external(tensor: onnx.TensorProto, path: Path) -> int:
     """Return the number of bytes of a tensor in its file; raise ModelError if some are missing."""
     entry = {item.key: item.value for item in tensor.external_data}
+    if len(entry) < len(tensor.external_data):
+        raise ModelError(
+            f"{str(path)!r} says more than once where the weights of {tensor.name!r} are: "
+            "export it again",
+            code="external-data",
+        )
     location = entry.get("location", "")
     if PurePath(location).is_absolute() or ".." in PurePath(location).parts:
         raise ModelError(

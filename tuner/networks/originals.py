@@ -54,6 +54,11 @@ def content_hash(path: Path) -> str:
         digest = hashlib.sha256(data)
         if path.suffix.lower() == ".onnx" and _EXTERNAL_KEY in data:
             for name in _external_files(data):
+                if not (path.parent / name).is_file():
+                    raise ModelError(
+                        f"{str(path)!r} keeps weights in {name!r}, which is not a file",
+                        code="external-data",
+                    )
                 with (path.parent / name).open("rb") as stream:
                     while chunk := stream.read(1 << 20):
                         digest.update(chunk)

@@ -142,7 +142,10 @@ class BuildQueue:
         name = f"build-{build.id}"
         try:
             library = await run_beside_measurements(
-                self._gate, lambda: self._compile_again(build), name
+                self._gate,
+                lambda: self._compile_again(build),
+                name,
+                lambda: self._is_wanted(build.id),
             )
             archive = await run_between_measurements(self._gate, lambda: self._pack(library), name)
         except FATAL_DB_ERRORS:
@@ -171,6 +174,10 @@ class BuildQueue:
     def _begin_again(self, build_id: int) -> bool:
         with self._context.sessions.begin() as session:
             return attempts.begin_again(session, build_id)
+
+    def _is_wanted(self, build_id: int) -> bool:
+        with self._context.readers() as session:
+            return builds.is_wanted(session, build_id)
 
     def _compile(self, build: Build) -> CachedLibrary:
         """Compile a library into the build cache."""

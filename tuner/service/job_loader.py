@@ -146,6 +146,15 @@ class JobLoader:
             self._claimed.discard(job.id)
         return loaded
 
+    def is_wanted(self, job_id: int) -> bool:
+        """Return whether a job that is being loaded was neither cancelled, paused nor deleted.
+
+        Raises:
+            sqlalchemy.exc.OperationalError, ...: If the database is lost.
+        """
+        with self._context.readers() as session:
+            return jobs.is_running(session, job_id)
+
     def open(self, tuning_context: TuningContext, loaded: LoadedJob) -> TuningSession | None:
         """Open the session of a loaded job; None if the job fails by that.
 
@@ -178,7 +187,10 @@ class JobLoader:
             except FATAL_DB_ERRORS:
                 raise
             except TunerError as error:
-                _LOG.warning("failed: %s", error)
+                if not self.is_wanted(job_id):
+                    _LOG.info("stopped: %s", error)
+                else:
+                    _LOG.warning("failed: %s", error)
                 self._fail(job_id, str(error))
             except Exception as error:
                 _LOG.exception("failed")

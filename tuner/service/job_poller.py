@@ -23,7 +23,8 @@ class JobPoller:
     The last free place is for an owner who has none, so that no owner waits for the slow models of
     another.
 
-    Without free disk space it claims none.
+    Without free disk space it claims none. The processes that load a job are killed within a second
+    when it is cancelled, paused or deleted.
 
     A job that several processes died over is loaded apart from other suspects, see
     :mod:`records.attempts`.
@@ -97,7 +98,10 @@ class JobPoller:
     async def _load(self, job: Job) -> None:
         name = f"load-job-{job.id}"
         loaded = await run_beside_measurements(
-            self._context.cpu_gate, lambda: self._loader.load(job), name
+            self._context.cpu_gate,
+            lambda: self._loader.load(job),
+            name,
+            lambda: self._loader.is_wanted(job.id),
         )
         session = None if loaded is None else self._loader.open(self._context, loaded)
         if session is not None:

@@ -1,4 +1,4 @@
-"""Groups of pools of one piece of background work, whose processes pause together."""
+"""Groups of pools of one piece of background work, whose processes pause and end together."""
 
 import threading
 from collections.abc import Iterator
@@ -16,7 +16,8 @@ class PauseGroup:
     """Pools that are opened inside :meth:`collecting`, until they are closed.
 
     Pausing stops their processes by SIGSTOP, so that they use no core, and keeps threads from
-    handing them new calls. The time-outs of calls wait while the group is paused. Thread-safe.
+    handing them new calls. The time-outs of calls wait while the group is paused. A group that was
+    closed lets no pool live. Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -24,6 +25,7 @@ class PauseGroup:
         self._pools: list[Pool] = []
         self._is_running = threading.Event()
         self._is_running.set()
+        self._is_closed = False
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
@@ -38,6 +40,9 @@ class PauseGroup:
         """Add a pool that was just opened."""
         with self._lock:
             self._pools.append(pool)
+            is_closed = self._is_closed
+        if is_closed:
+            pool.close()
 
     def discard(self, pool: "Pool") -> None:
         """Remove a pool that is about to be closed."""
@@ -62,6 +67,15 @@ class PauseGroup:
             for pool in self._pools:
                 pool.resume()
             self._is_running.set()
+
+    def close(self) -> None:
+        """Kill all processes, and those of pools that are opened later; their calls are lost."""
+        with self._lock:
+            self._is_closed = True
+            pools = list(self._pools)
+        for pool in pools:
+            pool.close()
+        self._is_running.set()
 
 
 def current_group() -> PauseGroup | None:

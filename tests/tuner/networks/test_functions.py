@@ -1,10 +1,15 @@
 """Operators with a standard body are inlined, whatever they leave out."""
 
+from collections.abc import Iterator
+from itertools import count
+
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.tuner.networks.models import run
+from tuner.errors import ModelError
 from tuner.networks.functions import align_functions
 from tuner.networks.onnx import clean
 
@@ -103,3 +108,46 @@ def test_a_function_of_an_opset_with_another_operator_keeps_it() -> None:
     align_functions(proto)
 
     assert proto.functions[0].opset_import[0].version == 17
+
+
+def test_functions_that_stand_for_too_many_operators_are_refused() -> None:
+    """Each level of functions calls the one below twice; thirty levels would need all memory."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    nodes = [helper.make_node("Neg", ["x"], ["y"])]
+    functions = [helper.make_function("own", "F0", ["x"], ["y"], nodes, opsets)]
+    for i in range(30):
+        calls = [
+            helper.make_node(f"F{i}", [given], [made], domain="own")
+            for given, made in (("x", "t"), ("t", "y"))
+        ]
+        functions.append(helper.make_function("own", f"F{i + 1}", ["x"], ["y"], calls, opsets))
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+    call = helper.make_node("F30", ["x"], ["y"], domain="own")
+    graph = helper.make_graph([call], "nested", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=9)
+
+    with pytest.raises(ModelError, match=r"stand for 1073741824 operators") as refused:
+        clean(model)
+    assert refused.value.code == "too-large"
+
+
+def _nested_ifs(depth: int, names: Iterator[int]) -> onnx.GraphProto:
+    name = f"v{next(names)}"
+    info = helper.make_tensor_value_info(name, TensorProto.FLOAT, [2])
+    node = helper.make_node("Neg", ["x"], [name])
+    if depth:
+        branches = {f"{n}_branch": _nested_ifs(depth - 1, names) for n in ("then", "else")}
+        node = helper.make_node("If", ["c"], [name], **branches)
+    return helper.make_graph([node], name, [], [info])
+
+
+def test_too_many_branches_are_refused() -> None:
+    """Nested conditions double with each level: 4 MB of them held a core for minutes."""
+    graph = _nested_ifs(12, count())
+    graph.input.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, [2]))
+    graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
+    opsets = [helper.make_opsetid("", 17)]
+
+    with pytest.raises(ModelError, match=r"8190 branches") as refused:
+        clean(helper.make_model(graph, opset_imports=opsets, ir_version=9))
+    assert refused.value.code == "too-large"

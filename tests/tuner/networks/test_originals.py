@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.tuner.networks.models import LIGHT
 from tuner.errors import ModelError
 from tuner.library.manifest import Source
+from tuner.networks.load import load_network
 from tuner.networks.originals import content_hash, source_of, write_original
 
 _IMAGE = {"data_0": ((1, 3, 224, 224), "float32")}
@@ -85,3 +86,19 @@ def test_zoo_network_is_written_as_generated(tmp_path: Path) -> None:
 
     assert Path(original.path).parent == tmp_path
     assert original.description == "zoo:mlp, as generated"
+
+
+def test_external_data_is_named_once(tmp_path: Path) -> None:
+    """The name that is checked is the one that is read; a device would be read for ever."""
+    path = save(tmp_path / "model.onnx", 1.0, external=True)
+    model = onnx.load(path, load_external_data=False)
+    (tensor,) = (each for each in model.graph.initializer if each.external_data)
+    named = tensor.external_data[0]
+    assert named.key == "location"
+    tensor.external_data.insert(0, onnx.StringStringEntryProto(key="location", value="/dev/zero"))
+    onnx.save(model, path)
+
+    with pytest.raises(ModelError, match="more than once"):
+        load_network(str(path))
+    with pytest.raises(ModelError, match="'/dev/zero', which is not a file"):
+        content_hash(path)

@@ -1,10 +1,16 @@
 """Places for loading, and the owners who have them."""
 
 import asyncio
+import signal
+import subprocess
 import threading
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from records import jobs
+from tests.engines.toy import SLOW_BATCH
 from tests.engines.toy_network import Workshop
 from tuner.context import Context
 from tuner.errors import ModelError
@@ -18,6 +24,7 @@ from tuner.service.job_loader import JobLoader
 from tuner.service.job_poller import JobPoller
 from tuner.service.limited_loading import ProcessLimits
 from tuner.tuning.coordinator import Coordinator
+from tuner.workers import process_start, worker_handle
 
 
 def submit(context: Context, owner: str | None, n_jobs: int) -> None:
@@ -76,3 +83,41 @@ def test_a_service_without_owners_uses_all_places(
     submit(context, None, 3)
 
     assert loading(context, workers, monkeypatch) == [None, None]
+
+
+def test_a_cancelled_job_gives_its_place_back(
+    context: Context, workers: LocalExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that loads its model is killed; the job stays cancelled."""
+    monkeypatch.setenv("TOY_SPLIT_SECS", "600")
+    request = TuneRequest((ModelRequest(f"zoo:mlp?batch={SLOW_BATCH}"),), TuneSpec(trials=0))
+    with context.sessions.begin() as session:
+        job_id = submit_request(session, request, "")[0].id
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(process_start.start(*args, **options))
+        return started[-1]
+
+    async def run() -> None:
+        shop = Workshop(context.sessions, context.settings.data_dir, workers)
+        loader = JobLoader(context, ProcessLimits(2**30), lambda _job, _activity: None)
+        poller = JobPoller(loader, shop.context, Coordinator(shop.context, keep_running=True))
+        polling = asyncio.create_task(poller.run())
+        async with asyncio.timeout(60.0):
+            while not started:
+                await asyncio.sleep(0.05)
+            with context.sessions.begin() as session:
+                jobs.set_state(session, job_id, "cancelled")
+            while poller.is_loading:
+                await asyncio.sleep(0.05)
+        polling.cancel()
+        await asyncio.gather(polling, return_exceptions=True)
+
+    starter = SimpleNamespace(start=start)
+    monkeypatch.setattr(worker_handle, "process_start", starter)
+    asyncio.run(run())
+
+    assert [process.poll() for process in started] == [-signal.SIGKILL]
+    with context.readers() as session:
+        assert jobs.get_job(session, job_id).state == "cancelled"
