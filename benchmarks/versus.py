@@ -227,7 +227,7 @@ def _times(comparison: Comparison, peers: dict[str, PeerResult]) -> dict[str, An
         "ratio": round(fastest.ratio, 3),
         "fastest_peer": fastest.name,
         "estimate_off": None if error is None else round(error, 3),
-        "clock": round(comparison.clock, 3),
+        "clock": comparison.clock and round(comparison.clock, 3),
         "disturbed": comparison.is_disturbed,
         "agrees": comparison.agrees,
         "worst_error": max(peer.worst for peer in peers.values()),

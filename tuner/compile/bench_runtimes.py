@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any, Protocol
 
 from tuner.compile.bench_model import BenchModel
 from tuner.compile.comparison import Samples, SkippedPeer
 from tuner.devices.cpu_caches import n_cores
 from tuner.engines.base import NetworkRun
+from tuner.engines.clock_readings import MAX_SLOWDOWN
 from tuner.errors import RequestError, TunerError
 from tuner.library.arrays import Array, read_arrays
 from tuner.peers.base import Device, PeerInfo, PeerModel
@@ -55,9 +56,11 @@ class LibraryRuns:
     """A library that runs.
 
     Attributes:
-        clock_target: CPU target whose clock kernel is timed after each turn, over periods as long
-            as a run; empty for none.
-        clocks: Those times, seconds.
+        clock_target: CPU target whose clock kernel is timed before and after each turn, over
+            periods as long as a run; empty for none.
+        turn_secs: Median sample of each turn, seconds.
+        clock_runs: Median sample of the turns in which the clock kept its speed, in runs of the
+            clock kernel.
         has_tail: True if operators run after its programs, which are timed with them.
     """
 
@@ -66,14 +69,21 @@ class LibraryRuns:
     folder: Path
     inputs: Path
     clock_target: str = ""
-    clocks: list[float] = field(default_factory=list)
+    turn_secs: list[float] = field(default_factory=list)
+    clock_runs: list[float] = field(default_factory=list)
     has_tail: bool = False
 
     def __call__(self, n_runs: int, outputs: str = "") -> Samples:
         """Run the library; see :class:`Runs`."""
+        if not n_runs or not self.clock_target:
+            return self._run(n_runs, outputs)
+        before = self._read_clock(self.turn_secs[-1]) if self.turn_secs else None
         secs = self._run(n_runs, outputs)
-        if n_runs and self.clock_target:
-            self._read_clock(median(secs))
+        self.turn_secs.append(median(secs))
+        after = self._read_clock(self.turn_secs[-1])
+        # Readings that differ say nothing about the time between them.
+        if before and after and max(before, after) <= MAX_SLOWDOWN * min(before, after):
+            self.clock_runs.append(self.turn_secs[-1] / fmean((before, after)))
         return secs
 
     def _run(self, n_runs: int, outputs: str) -> Samples:
@@ -86,7 +96,7 @@ class LibraryRuns:
         )
         return secs
 
-    def _read_clock(self, period_secs: float) -> None:
+    def _read_clock(self, period_secs: float) -> float | None:
         secs: float | None = self.worker.call(
             self.engine,
             "clock_secs",
@@ -95,8 +105,7 @@ class LibraryRuns:
             timeout_secs=_TIMEOUT_SECS,
             returns=float | None,
         )
-        if secs is not None:
-            self.clocks.append(secs)
+        return secs
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
     return Comparison(
         library_samples=library_samples,
         estimated_secs=described.estimate(program),
-        clock=_clock(described, library.clocks),
+        clock=_clock(described, library, median(library_samples)),
         n_threads=n_cores(),
         device=device,
         inputs=used,
@@ -138,11 +138,16 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
     )
 
 
-def _clock(described: manifest.Manifest, clocks: Sequence[float]) -> float:
-    """Return the speed of the device now, relative to that which the records refer to."""
-    if described.clock_secs is None or described.clock_kernel != clock_kernel.NAME or not clocks:
+def _clock(described: manifest.Manifest, library: LibraryRuns, library_secs: float) -> float | None:
+    """Return the speed of the device now, relative to that which the records refer to.
+
+    It is that of the turns whose readings agree, and None if those of no turn do.
+    """
+    if not library.clock_target or described.clock_kernel != clock_kernel.NAME:
         return 1.0
-    return described.clock_secs / median(clocks)
+    if described.clock_secs is None or not library.clock_runs:
+        return None
+    return median(library.clock_runs) * described.clock_secs / library_secs
 
 
 def _open_peers(

@@ -98,7 +98,8 @@ class Comparison:
         precision: Coarsest precision that the network computes in; empty without peers.
         peers: The result of each peer.
         skipped: Peers that could have been compared with and were not.
-        clock: Speed of the device's clock, relative to the one that the records refer to.
+        clock: Speed of the device's clock, relative to the one that the records refer to; None if
+            it could not be read.
         tail: The operators that run after the library and are timed with it, for people; empty
             without them.
     """
@@ -112,13 +113,16 @@ class Comparison:
     precision: str = ""
     peers: tuple[PeerResult, ...] = ()
     skipped: tuple[SkippedPeer, ...] = ()
-    clock: float = 1.0
+    clock: float | None = 1.0
     tail: str = ""
 
     @property
     def estimate_error(self) -> float | None:
-        """Error of the estimate at the clock of the comparison, relative to the measured median."""
-        if self.estimated_secs is None:
+        """Error of the estimate at the clock of the comparison, relative to the measured median.
+
+        None if there is no estimate or the clock is unknown.
+        """
+        if self.estimated_secs is None or self.clock is None:
             return None
         return self.estimated_secs / self.clock / self.library_secs - 1
 

@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from statistics import fmean, median
 
+from tuner.devices import cpu_contention
+
 # Readings for this long come before those that count: a device that rested is faster than one at
 # work.
 _WARM_UP_SECS = 0.2
@@ -27,11 +29,13 @@ MAX_SLOWDOWN = 1.15
 _RANK = 4
 _MEMORY_SECS = 10.0
 _MAX_READINGS = 4096
-# Factor of the slowest reading that is not of a thread that waited for a core.
-_MAX_SHARED = 2.2
-# Periods over which readings are averaged, at least, and their least time together.
+# Attempts at a reading of which no thread waits for a core.
+_ATTEMPTS = 4
+# Periods over which readings are averaged, at least, and their least time together; readings that
+# may fail for each that does not, and at first.
 _MIN_PERIODS = 3
 _MIN_SECS = 0.02
+_MAX_FAILED, _MAX_FAILED_AT_FIRST = 4, 32
 
 
 class ClockReadings:
@@ -46,16 +50,28 @@ class ClockReadings:
         self._read_at = -math.inf
         self._readings: deque[tuple[float, float]] = deque(maxlen=_MAX_READINGS)
 
-    def read(self) -> float:
-        """Run the kernel once and return its time, seconds; after a pause it warms up first."""
+    def read(self) -> float | None:
+        """Run the kernel once and return its time, seconds; after a pause it warms up first.
+
+        A run whose threads wait for a core says how long they wait, and not how fast the cores are:
+        it does not count, and another follows. Returns None if all attempts wait.
+        """
         self._wake()
-        started = time.perf_counter()
-        self._run()
-        self._read_at = time.perf_counter()
-        self._readings.append((self._read_at, self._read_at - started))
+        for _ in range(_ATTEMPTS):
+            before = cpu_contention.read()
+            started = time.perf_counter()
+            self._run()
+            self._read_at = time.perf_counter()
+            secs = self._read_at - started
+            if not before.is_disturbed_until(cpu_contention.read(), secs):
+                self._keep(secs)
+                return secs
+        return None
+
+    def _keep(self, secs: float) -> None:
+        self._readings.append((self._read_at, secs))
         while self._readings[0][0] < self._read_at - _MEMORY_SECS:
             self._readings.popleft()
-        return self._read_at - started
 
     def _wake(self) -> None:
         """Run the kernel without reading it, once or after a pause for a while."""
@@ -68,27 +84,30 @@ class ClockReadings:
             while time.perf_counter() < started + _WARM_UP_SECS:
                 self._run()
 
-    def _read_shared(self) -> float:
-        """Return a reading, at most that of a core of which another machine has half."""
-        return min(self.read(), _MAX_SHARED * self.undisturbed_secs)
-
     @property
     def undisturbed_secs(self) -> float:
         """Time of the kernel on undisturbed cores, seconds; infinite before the first reading."""
         fastest = heapq.nsmallest(_RANK, (secs for _, secs in self._readings))
         return fastest[-1] if fastest else math.inf
 
-    def average(self, period_secs: float) -> float:
+    def average(self, period_secs: float) -> float | None:
         """Return the time of the kernel as work of some length sees it, seconds.
 
         Long work takes the mean of slow and fast moments, short work mostly runs in one of them:
         readings are averaged over periods as long as the work, and the median period counts.
+        Returns None if threads wait for a core nearly all the time.
         """
         means: list[float] = []
         ends = time.perf_counter() + _MIN_SECS
+        n_left = _MAX_FAILED_AT_FIRST
         while len(means) < _MIN_PERIODS or time.perf_counter() < ends:
-            readings = [self._read_shared()]
-            while sum(readings) < period_secs:
-                readings.append(self._read_shared())
+            readings: list[float] = []
+            while not readings or sum(readings) < period_secs:
+                secs = self.read()
+                if secs is not None:
+                    readings.append(secs)
+                n_left += -1 if secs is None else _MAX_FAILED
+                if not n_left:
+                    return None
             means.append(fmean(readings))
         return median(means)

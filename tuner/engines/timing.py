@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from math import isfinite
 from statistics import fmean, median
 from typing import Any
 
@@ -208,11 +209,13 @@ def _sample(
 ) -> Sample:
     """Return a sample, disturbed if the counters or the clock around it say so."""
     is_disturbed = start.counters.is_disturbed_until(end.counters, lasted)
-    if undisturbed is None or start.clock_secs is None or end.clock_secs is None:
+    if undisturbed is None:
         return Sample(secs, is_disturbed)
-    clocks = (start.clock_secs, end.clock_secs)
-    if is_disturbed or max(clocks) > MAX_SLOWDOWN * undisturbed:
-        return Sample(secs, disturbed=True, clock_secs=undisturbed)
+    clocks = [moment.clock_secs for moment in (start, end) if moment.clock_secs is not None]
+    # Readings that differ say nothing about the time between them, nor does one that is missing.
+    agree = len(clocks) == 2 and max(clocks) <= MAX_SLOWDOWN * min(undisturbed, *clocks)
+    if is_disturbed or not agree:
+        return Sample(secs, True, undisturbed if isfinite(undisturbed) else None)
     return Sample(secs, clock_secs=fmean(clocks))
 
 

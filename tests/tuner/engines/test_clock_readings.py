@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tuner.devices.cpu_contention import Reading
 from tuner.engines.clock_readings import MAX_SLOWDOWN, ClockReadings
 
 if TYPE_CHECKING:
@@ -17,14 +18,22 @@ class Machine:
     def __init__(self) -> None:
         self.now = 0.0
         self.secs: Iterator[float] = repeat(1e-4)
+        self.waits: Iterator[float] = repeat(0.0)
+        self.waited_secs = 0.0
 
     def perf_counter(self) -> float:
         """Return the time."""
         return self.now
 
     def run(self) -> None:
-        """Run the kernel."""
-        self.now += next(self.secs)
+        """Run the kernel, whose threads wait for a core in addition."""
+        waits = next(self.waits)
+        self.now += next(self.secs) + waits
+        self.waited_secs += waits
+
+    def counters(self) -> Reading:
+        """Return the counters of the machine."""
+        return Reading(self.waited_secs, 0, 0)
 
 
 @pytest.fixture
@@ -32,11 +41,13 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Machine that the module under test runs on."""
     machine = Machine()
     monkeypatch.setattr("tuner.engines.clock_readings.time.perf_counter", machine.perf_counter)
+    monkeypatch.setattr("tuner.engines.clock_readings.cpu_contention.read", machine.counters)
     return machine
 
 
-def is_slow(clock: ClockReadings, secs: float) -> bool:
+def is_slow(clock: ClockReadings, secs: float | None) -> bool:
     """Return whether a reading shows a core that is shared."""
+    assert secs is not None
     return secs > MAX_SLOWDOWN * clock.undisturbed_secs
 
 
@@ -58,7 +69,7 @@ def test_one_lucky_reading_is_no_measure(machine: Machine) -> None:
 
     readings = [clock.read() for _ in range(150)]
 
-    assert min(readings) == pytest.approx(0.7e-4)
+    assert min(filter(None, readings)) == pytest.approx(0.7e-4)
     assert clock.undisturbed_secs == pytest.approx(1e-4)
 
 
@@ -109,3 +120,33 @@ def test_long_work_takes_the_mean_of_slow_and_fast_moments(
     machine.secs = cycle([1e-4, 1e-4, 1e-4, 2e-4])
 
     assert clock.average(period_secs) == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize("period_secs", [0.0, 0.1], ids=["short", "long"])
+def test_readings_that_wait_for_a_core_do_not_count(machine: Machine, period_secs: float) -> None:
+    """Three of four runs take 2.4 times as long, as another process has the core."""
+    clock = ClockReadings(machine.run)
+    machine.waits = cycle([1.4e-4, 1.4e-4, 1.4e-4, 0.0])
+
+    assert clock.average(period_secs) == pytest.approx(1e-4)
+    assert clock.undisturbed_secs == pytest.approx(1e-4)
+
+
+def test_a_clock_that_lasts_at_another_speed_is_read_as_it_is(machine: Machine) -> None:
+    """A turbo of 1.2 and half of the speed are the device's own."""
+    for secs in (1e-4 / 1.2, 2e-4):
+        machine.secs = repeat(secs)
+        assert ClockReadings(machine.run).average(0.01) == pytest.approx(secs)
+
+
+def test_without_a_free_core_there_is_no_reading(machine: Machine) -> None:
+    """The few that succeed before and after count."""
+    clock = ClockReadings(machine.run)
+    first = clock.read()
+    machine.waits = repeat(1.4e-4)
+
+    assert clock.read() is None
+    assert clock.average(0.01) is None
+    assert clock.undisturbed_secs == first
+    machine.waits = repeat(0.0)
+    assert clock.read() == pytest.approx(1e-4)

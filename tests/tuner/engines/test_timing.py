@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -169,12 +170,11 @@ def test_samples_beyond_the_fewest_are_not_taken_again(no_rest: list[float]) -> 
 class Clock:
     """A clock kernel whose times are given."""
 
-    undisturbed_secs = 1.0
-
-    def __init__(self, *readings: float) -> None:
+    def __init__(self, *readings: float | None) -> None:
         self._readings = iter(readings)
+        self.undisturbed_secs = 1.0 if any(readings) else inf
 
-    def read(self) -> float:
+    def read(self) -> float | None:
         """Return the next time."""
         return next(self._readings)
 
@@ -182,18 +182,31 @@ class Clock:
 def test_samples_beside_a_slow_clock_are_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Either reading may show it; such a sample counts for no less than it took."""
     monkeypatch.setattr(cpu_contention, "read", lambda: Reading(0.0, 0, 0))
-    readings = (1.0, 1.1, 1.0, 1.2, 2.0, 1.0)
+    readings = (1.0, 1.1, 1.0, 1.2, 2.0, 1.0, None, 1.0, 0.8, 1.0)
     hook = SampleHook(lambda: None, cast("ClockReadings", Clock(*readings)))
-    for _ in range(3):
+    for _ in range(5):
         hook()
 
-    samples = hook.samples([0.1, 0.2, 0.3], SETTINGS)
+    samples = hook.samples([0.1, 0.2, 0.3, 0.4, 0.5], SETTINGS)
 
     assert samples == [
         Sample(0.1, disturbed=False, clock_secs=1.05),
         Sample(0.2, disturbed=True, clock_secs=1.0),
         Sample(0.3, disturbed=True, clock_secs=1.0),
+        Sample(0.4, disturbed=True, clock_secs=1.0),
+        Sample(0.5, disturbed=True, clock_secs=1.0),
     ]
+
+
+def test_a_clock_without_a_reading_marks_samples_as_disturbed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their latency is what they took."""
+    monkeypatch.setattr(cpu_contention, "read", lambda: Reading(0.0, 0, 0))
+    hook = SampleHook(lambda: None, cast("ClockReadings", Clock(None, None)))
+    hook()
+
+    assert hook.samples([0.1], SETTINGS) == [Sample(0.1, disturbed=True)]
 
 
 def test_the_clock_of_a_candidate_is_that_of_its_samples() -> None:

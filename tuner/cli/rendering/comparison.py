@@ -55,10 +55,8 @@ def _agreement(peer: PeerResult) -> str:
 
 
 def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    if comparison.estimated_secs and comparison.estimate_error is not None:
-        estimate = milliseconds(comparison.estimated_secs / comparison.clock)
-        at = "" if comparison.clock == 1.0 else f", at {comparison.clock:.0%} of their clock"
-        yield "estimate", f"{estimate} ms by the records{at} ({comparison.estimate_error:+.1%})"
+    if comparison.estimated_secs:
+        yield "estimate", _estimate(comparison, comparison.estimated_secs)
     yield "threads", f"{comparison.n_threads} for each runtime, in turns"
     if comparison.model:
         yield "model", comparison.model
@@ -77,6 +75,15 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
             yield "float64", f"{peer.n_near_ties:,} {elements} unlike {peer.name}, and right"
     for skipped in comparison.skipped:
         yield "skipped", f"{skipped.name}: {skipped.reason}{skipped.fix and ': ' + skipped.fix}"
+
+
+def _estimate(comparison: Comparison, estimated_secs: float) -> str:
+    if comparison.clock is None:
+        reason = "not compared, as other work kept the clock from being read"
+        return f"{milliseconds(estimated_secs)} ms by the records ({reason})"
+    estimate = milliseconds(estimated_secs / comparison.clock)
+    at = "" if comparison.clock == 1.0 else f", at {comparison.clock:.0%} of their clock"
+    return f"{estimate} ms by the records{at} ({comparison.estimate_error:+.1%})"
 
 
 def _differences(comparison: Comparison) -> Iterator[str]:

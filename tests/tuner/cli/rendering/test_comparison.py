@@ -95,3 +95,11 @@ def test_what_float64_confirms_is_counted(capsys: pytest.CaptureFixture[str]) ->
 
     assert "float64   2 elements unlike onnxruntime, and right" in text
     assert "float64" not in shown(capsys, compared(OutputCheck("y", 10)))
+
+
+def test_an_estimate_without_a_clock_is_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    """An error at an unknown clock would say nothing."""
+    unread = Comparison((2e-3,), 0.9e-3, 2, "cpu", {}, clock=None)
+
+    assert unread.estimate_error is None
+    assert "0.9000 ms by the records (not compared" in shown(capsys, unread)

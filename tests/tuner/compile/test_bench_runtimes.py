@@ -1,0 +1,47 @@
+"""The clock of a comparison is that of the turns during which it kept its speed."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from tuner.compile.bench_runtimes import LibraryRuns
+
+if TYPE_CHECKING:
+    from tuner.workers.pool import Pool
+
+
+class Library:
+    """Worker of a library that takes 3 ms a run, with given readings of the clock."""
+
+    def __init__(self, readings: Sequence[float | None]) -> None:
+        self._readings: Iterator[float | None] = iter(readings)
+
+    def call(self, _module: str, function: str, *_arguments: Any, **_options: Any) -> Any:
+        """Return samples, or the next reading."""
+        return next(self._readings) if function == "clock_secs" else (3e-3,) * 5
+
+
+def turns(*readings: float | None) -> LibraryRuns:
+    """Run a first turn, which has a reading after it alone, and one for each two others."""
+    worker = cast("Pool", Library((1e-4, *readings)))
+    runs = LibraryRuns(worker, "engine", Path(), Path(), clock_target="{}")
+    for _ in range(1 + len(readings) // 2):
+        runs(5)
+    return runs
+
+
+@pytest.mark.parametrize(
+    "disturbed", [(2.4e-4, 1e-4), (1e-4, 2.4e-4), (None, 1e-4), (1e-4, None), (None, None)]
+)
+def test_turns_with_a_disturbed_reading_do_not_count(disturbed: tuple[float | None, ...]) -> None:
+    """Neither one that is slow alone, nor one that is missing."""
+    assert turns(*disturbed).clock_runs == []
+    assert turns(*disturbed, 1e-4, 1.1e-4).clock_runs == pytest.approx([3e-3 / 1.05e-4])
+
+
+@pytest.mark.parametrize("secs", [1e-4 / 1.2, 1e-4, 2.4e-4])
+def test_a_speed_that_lasts_through_a_turn_counts(secs: float) -> None:
+    """A turbo and a throttled device disturb nothing."""
+    assert turns(secs, secs).clock_runs == pytest.approx([3e-3 / secs])
