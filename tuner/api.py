@@ -238,6 +238,7 @@ def load(path: str | Path, *, threads: int | None = None) -> "Library":
         A callable that takes arrays by input name and returns arrays by output name.
 
     Raises:
+        TargetError: If this machine cannot run its code; the message names what is missing.
         RequestError: If the library is missing, damaged, or of a newer version, or ``threads`` is
             not positive.
     """

@@ -8,6 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
+from tuner.library.processors import cpu_fields
+
 _CPU_FIELDS = ("model name", "cpu family", "model", "stepping", "flags", "Features", "CPU part")
 
 
@@ -53,15 +55,6 @@ def processor() -> dict[str, object]:
         "n_cores": len(os.sched_getaffinity(0)),
         "cpu": [fields.get(name) for name in _CPU_FIELDS],
     }
-
-
-def cpu_fields() -> dict[str, str]:
-    """Return the fields of /proc/cpuinfo for the first core by name; empty if it is missing."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().split("\n\n", 1)[0].splitlines()
-    except OSError:
-        return {}
-    return {key.strip(): value.strip() for key, _, value in (x.partition(":") for x in lines)}
 
 
 def _binaries(package: str) -> list[list[object]]:

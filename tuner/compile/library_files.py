@@ -173,6 +173,8 @@ class LibraryFiles:
             pipeline=target.pipeline,
             buckets=self.buckets,
             tail=first.model.tail,
+            machine=target.machine,
+            features=tuple(target.features),
         )
 
     def _subgraph(

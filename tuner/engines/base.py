@@ -10,7 +10,7 @@ Times are seconds, sizes bytes. A candidate that does not build or run is data
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -47,6 +47,8 @@ class TargetInfo:
         problem: Reason why this machine cannot run code for the target; empty if it can.
         has_schedules_by_rule: True if the first candidate of a task is a good schedule, found
             without a search.
+        machine: Machine of libraries for the target, as Linux names it; empty if unknown.
+        features: Features of the CPU that code for the target may use, as LLVM names them.
     """
 
     spec: str
@@ -56,6 +58,8 @@ class TargetInfo:
     problem: str = ""
     compiler: Mapping[str, Any] = field(default_factory=dict)
     has_schedules_by_rule: bool = False
+    machine: str = ""
+    features: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from tuner.errors import WorkError
+from tuner.library.processors import machine_name, this_machine
 
-# Machine names of triples by "e_machine" in the header of an object file (System V ABI).
-_MACHINES = {3: "i686", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
-_ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
+#: Machines by "e_machine" in the header of an object file (System V ABI).
+MACHINES = {3: "i686", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 _SYSTEMS = {"arm": "linux-gnueabihf"}
 
 
@@ -38,8 +38,8 @@ def find_linker(machine: str) -> str:
     Raises:
         WorkError: If it is not installed; the message names the package.
     """
-    machine = _canonical(machine)
-    if machine == _canonical(platform.machine()):
+    machine = machine_name(machine)
+    if machine == this_machine():
         return _first_of("linker", ("ld",), "apt install gcc")
     prefix = _cross_prefix(machine)
     # LLVM's linker supports every machine and reads it from the objects.
@@ -56,10 +56,6 @@ def _first_of(tool: str, names: tuple[str, ...], remedy: str, machine: str = "th
 
 def _cross_prefix(machine: str) -> str:
     return f"{machine}-{_SYSTEMS.get(machine, 'linux-gnu')}"
-
-
-def _canonical(machine: str) -> str:
-    return "arm" if machine.startswith("armv") else _ALIASES.get(machine, machine)
 
 
 def _quoted(word: str) -> str:
@@ -84,8 +80,8 @@ def find_compiler(machine: str = platform.machine()) -> str:
     Raises:
         WorkError: If it is not installed; the message names the package.
     """
-    machine = _canonical(machine)
-    if machine == _canonical(platform.machine()):
+    machine = machine_name(machine)
+    if machine == this_machine():
         return _first_of("C compiler", ("cc", "gcc", "clang"), "apt install gcc")
     prefix = _cross_prefix(machine)
     return _first_of("C compiler", (f"{prefix}-gcc",), f"apt install gcc-{prefix}", machine)
@@ -103,7 +99,7 @@ def compile_c(source: str, machine: str, out: Path) -> None:
         WorkError: If no C compiler for the machine is installed, or it fails.
     """
     # Without a compiler driver, the linker has no library of atomic operations.
-    options = ["-mno-outline-atomics"] if _canonical(machine) == "aarch64" else []
+    options = ["-mno-outline-atomics"] if machine_name(machine) == "aarch64" else []
     command = [
         find_compiler(machine),
         *options,
@@ -128,4 +124,4 @@ def machine_of(path: Path) -> str:
         header = stream.read(20)
     if header[:4] != b"\x7fELF":
         return platform.machine()
-    return _MACHINES.get(int.from_bytes(header[18:20], "little"), platform.machine())
+    return MACHINES.get(int.from_bytes(header[18:20], "little"), platform.machine())

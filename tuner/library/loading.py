@@ -10,6 +10,7 @@ import numpy as np
 from tuner.errors import RequestError
 from tuner.library import manifest
 from tuner.library.bucketed_library import BucketedLibrary
+from tuner.library.processors import check_library
 from tuner.library.tails import with_tail
 from tuner.library.threads import set_threads
 
@@ -57,10 +58,12 @@ def load(folder: Path, threads: int | None = None) -> Library:
         threads: Threads that run it; see :func:`tuner.library.threads.set_threads`.
 
     Raises:
+        TargetError: If this machine cannot run its code.
         RequestError: If there is no library, it is damaged, its engine cannot load here, or the
             number of threads is not positive.
     """
     described = manifest.read(folder)
+    check_library(described, folder)
     set_threads(described, threads)
     engine = described.engine
     loader = ".".join([*engine.split(".")[:-1], "loading"])

@@ -13,7 +13,7 @@ from tuner.library.buckets import parse as parse_buckets
 
 MANIFEST = "manifest.json"
 LIBRARY = "lib.so"
-VERSION = 3
+VERSION = 4
 
 Inputs = Mapping[str, tuple[tuple[int, ...], str]]
 #: Value of an input that is a constant, or the shape of one without elements.
@@ -166,6 +166,8 @@ class Manifest:
         clock_kernel: Name of that kernel; empty if an older tuner, with another one, built it.
         outputs: Names of the outputs of a call, in order.
         tail: The operators that run after the programs; None if all are compiled.
+        machine: Machine that runs it, as Linux names it; empty if unknown.
+        features: Features of the CPU that its code may use, as LLVM names them.
     """
 
     model_name: str
@@ -186,6 +188,8 @@ class Manifest:
     clock_secs: float | None = None
     clock_kernel: str = ""
     tail: Tail | None = None
+    machine: str = ""
+    features: tuple[str, ...] = ()
 
     @property
     def returned(self) -> tuple[str, ...]:
@@ -294,6 +298,7 @@ def _parse(raw: dict[str, Any]) -> Manifest:
             "source": Source(**raw["source"]) if raw.get("source") else None,
             "buckets": parse_buckets(raw["buckets"]) if raw.get("buckets") else None,
             "tail": tail,
+            "features": tuple(map(str, raw.get("features", ()))),
         }
     )
 

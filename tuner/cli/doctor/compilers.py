@@ -50,9 +50,12 @@ def check_target(settings: Settings) -> Check:
     details = {"spec": target.spec, "device": device}
     if target.problem:
         return Check("target", "missing", target.problem, fix, details=details)
-    cpu = json.loads(target.spec).get("mcpu", "generic")
+    spec = json.loads(target.spec)
+    options = [f"llvm -mcpu={spec.get('mcpu', 'generic')}"]
+    if "mattr" in spec:
+        options.append(f"-mattr={','.join(spec['mattr'])}")
     description = ", ".join(f"{name} {value}" for name, value in device.items())
-    return Check("target", "ok", f"llvm -mcpu={cpu}: {description}", details=details)
+    return Check("target", "ok", f"{' '.join(options)}: {description}", details=details)
 
 
 def check_cuda() -> Check:

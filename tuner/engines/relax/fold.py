@@ -43,6 +43,14 @@ def _take(call: relax.Call, data: Array, indices: Array) -> Array:
     return np.asarray(np.take(data, indices, axis=axis, mode=mode))
 
 
+def _extended(array: Array) -> Array:
+    """Return floating-point numbers in the widest type, for functions that NumPy approximates.
+
+    In narrower ones it uses the vectors of the CPU, and results differ from one to the next.
+    """
+    return array.astype(np.longdouble) if array.dtype.kind == "f" else array
+
+
 # bfloat16 and the 8-bit floats have no numpy dtype of their own.
 FOLDABLE_DTYPES = {"float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"}
 
@@ -57,7 +65,7 @@ FOLDERS: dict[str, Folder] = {
     "relax.subtract": lambda _, args: np.subtract(*args),
     "relax.multiply": lambda _, args: np.multiply(*args),
     "relax.divide": lambda _, args: np.divide(*args),
-    "relax.power": lambda _, args: np.power(*args),
+    "relax.power": lambda _, args: np.power(*map(_extended, args)),
     "relax.maximum": lambda _, args: np.maximum(*args),
     "relax.minimum": lambda _, args: np.minimum(*args),
     "relax.less": lambda _, args: np.less(*args),
@@ -65,7 +73,7 @@ FOLDERS: dict[str, Folder] = {
     "relax.negative": lambda _, args: np.negative(args[0]),
     "relax.sqrt": lambda _, args: np.sqrt(args[0]),
     "relax.rsqrt": lambda _, args: 1 / np.sqrt(args[0]),
-    "relax.exp": lambda _, args: np.exp(args[0]),
+    "relax.exp": lambda _, args: np.exp(_extended(args[0])),
     # The shape itself may be a literal, which is left out of the operands.
     "relax.shape_to_tensor": lambda call, _: np.array([int(n) for n in call.args[0].ty.values]),
     "relax.strided_slice": _slice,

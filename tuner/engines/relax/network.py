@@ -18,6 +18,7 @@ from tuner.engines.relax import cudart, devices
 from tuner.engines.relax.weights import WEIGHTS, load_weights
 from tuner.library import manifest
 from tuner.library.arrays import read_arrays, write_arrays
+from tuner.library.processors import check_library
 
 Array = np.ndarray[Any, Any]
 _WARM_UPS = 2
@@ -57,6 +58,7 @@ class Library:
 
     def __init__(self, folder: Path) -> None:
         described = manifest.read(folder)
+        check_library(described, folder)
         manifest.verify(folder, described)
         self.outputs = described.returned
         self.n_outputs = [call.n_outputs for call in described.kernel_calls]

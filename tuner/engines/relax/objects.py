@@ -13,9 +13,10 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from tuner.engines.base import ObjectRequest, ObjectResult, variant_of
-from tuner.engines.linker import link_shared
+from tuner.engines.linker import find_linker, link_shared
 from tuner.engines.relax import (
     cpu_codegen,
+    cpu_targets,
     cuda,
     default_schedule,
     fallbacks,
@@ -33,6 +34,9 @@ OBJECT = "kernel.o"
 PACKER = "pack.so"
 PACK_OBJECT = f"{PACK}.o"
 BINARY = "kernel.cubin"
+# Weights are packed while a library is linked. Code for any CPU of this machine's kind gives the
+# same bytes on each.
+_THIS_MACHINE = Target({"kind": "llvm"})
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -64,6 +68,8 @@ def load_device(folder: Path, info: Mapping[str, Any]) -> DeviceModule | None:
 
 def _compile_for_cpu(request: ObjectRequest, target: Target, out: Path) -> Mapping[str, Any]:
     module = workloads.load(request.ir)
+    # Without one, the library could not be linked in the end.
+    find_linker(cpu_targets.machine_of(target.attrs))
     if request.trace:
         scheduled = traces.schedule_module(module, request.trace, target)
         info = _write_kernel(scheduled, request, target, out)
@@ -122,7 +128,7 @@ def _write_kernel(
     functions, packed = split_packing(scheduled["main"])
     _write(functions[KERNEL], request.symbol, target, out / OBJECT)
     if packed:
-        _write(functions[PACK], PACK, target, out / PACK_OBJECT)
+        _write(functions[PACK], PACK, _THIS_MACHINE, out / PACK_OBJECT)
         link_shared([out / PACK_OBJECT], out / PACKER)
     return {
         "packed": packed,

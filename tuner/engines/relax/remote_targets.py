@@ -10,7 +10,7 @@ from tvm.target import Target, codegen
 from tuner.engines import onednn
 from tuner.engines.base import TargetInfo
 from tuner.engines.linker import find_linker
-from tuner.engines.relax import devices, targets
+from tuner.engines.relax import cpu_targets, devices, targets
 from tuner.errors import TargetError, WorkError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _detect_cpu(session: Any) -> str:
             '{"kind":"llvm","mtriple":"aarch64-linux-gnu","mcpu":"cortex-a72","num-cores":4}'
         )
     target = {"kind": "llvm", "mcpu": str(cpu), "num-cores": _n_threads(session)}
-    if _machine(str(triple)) != _machine(str(codegen.llvm_get_system_triple())):
+    if cpu_targets.machine_of({"mtriple": triple}) != cpu_targets.machine_of({}):
         target["mtriple"] = str(triple)
     return json.dumps(target)
 
@@ -67,15 +67,21 @@ def _device(info: TargetInfo, remote: "RemoteDevice") -> dict[str, Any]:
 def _problem(info: TargetInfo, remote: "RemoteDevice") -> str:
     if info.kind == "cuda":
         return _gpu_problem(info, remote.device(info.spec))
-    machine = _machine(_triple_of(info.spec))
-    there = _ask(remote.session, "target.llvm_get_system_triple")
-    if there is not None and _machine(str(there)) != machine:
-        return f"it is code for {machine}, the remote device is {_machine(str(there))}"
+    triple = _ask(remote.session, "target.llvm_get_system_triple")
+    model = _ask(remote.session, "target.llvm_get_system_cpu")
+    there = cpu_targets.machine_of({"mtriple": triple or info.machine})
+    if there != info.machine:
+        return f"it is code for {info.machine}, the remote device is {there}"
     try:
-        find_linker(machine)
+        find_linker(info.machine)
     except WorkError as error:
         return str(error)
-    return ""
+    # A board without a compiler cannot tell its CPU.
+    if model is None:
+        return ""
+    remote_cpu = Target({"kind": "llvm", "mtriple": str(triple), "mcpu": str(model)})
+    missing = sorted(set(info.features) - set(cpu_targets.features_of(remote_cpu)))
+    return f"it needs {', '.join(missing)}, which the remote CPU ({model}) lacks" if missing else ""
 
 
 def _gpu_problem(info: TargetInfo, device: Any) -> str:
@@ -85,15 +91,6 @@ def _gpu_problem(info: TargetInfo, device: Any) -> str:
     if not devices.runs_on(arch, capability):
         return f"it is code for {arch}, the remote device has compute capability {capability}"
     return ""
-
-
-def _triple_of(spec: str) -> str:
-    target = Target(json.loads(spec))
-    return str(target.attrs.get("mtriple", "")) or str(codegen.llvm_get_system_triple())
-
-
-def _machine(triple: str) -> str:
-    return triple.split("-", 1)[0]
 
 
 def _n_threads(session: Any) -> int:

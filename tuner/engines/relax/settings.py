@@ -1,5 +1,7 @@
 """Compiler settings that the bytes of an object depend on."""
 
+from tuner.library.processors import this_machine
+
 # Checks of a kernel's arguments are a third of its compilation. Arguments are right by
 # construction here and in a network, which checks its inputs.
 PASS_CONFIG = {"tirx.disable_assert": True}
@@ -7,5 +9,5 @@ PASS_CONFIG = {"tirx.disable_assert": True}
 # vector_functions.py, nested_calls.py, block_limits.py, single_terms.py, spread_loads.py,
 # traces.py, packed_layouts.py, prefetch.py, build.py, dot_intrinsic.py, a variant or the schedules
 # by rule changes what is compiled from the same trace, or without one: it is part of the key of
-# cached objects.
-COMPILER = {"objects": 26, "pass_config": PASS_CONFIG}
+# cached objects. So is the machine that compiles: code that packs weights runs on it.
+COMPILER = {"objects": 27, "pass_config": PASS_CONFIG, "machine": this_machine()}

@@ -3,22 +3,21 @@
 import json
 import platform
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm.target import Target, codegen
 
-from tuner.build_cache.key_inputs import cpu_fields
 from tuner.devices.cpu_caches import machine_cores
 from tuner.engines import onednn
 from tuner.engines.base import TargetInfo
 from tuner.engines.linker import linker_version
-from tuner.engines.relax import cuda, fast_import, gpu_targets
+from tuner.engines.relax import cpu_targets, cuda, fast_import, gpu_targets
 from tuner.engines.relax.settings import COMPILER
 from tuner.engines.relax.variants import catalogue
 from tuner.errors import TargetError, summary
+from tuner.library import processors
 
 # Bump when a change of the passes in lower.py changes the workloads of networks: extractions
 # and libraries are cached by it. Records are keyed by the hash of the workload alone.
@@ -62,14 +61,17 @@ _ALLOWED = {
 def describe_target(spec: str) -> TargetInfo:
     """Resolve ``llvm``, ``llvm+onednn``, ``cuda:sm_90``, a TVM tag or JSON; see :class:`Engine`."""
     target, kind = _supported(spec)
+    host = _host(target)
     return TargetInfo(
         spec=_canonical(target),
         kind=kind,
         device=_device(target, kind),
         pipeline=PIPELINE,
-        problem=_problem(target, kind),
+        problem=_problem(target, kind, host),
         compiler=_compiler(target, kind),
         has_schedules_by_rule=kind == "llvm",
+        machine=cpu_targets.machine_of(host.attrs),
+        features=cpu_targets.features_of(host),
     )
 
 
@@ -100,40 +102,56 @@ def make_target(spec: str, *, intrinsics: bool = True) -> Target:
     """
     target = Target(json.loads(spec))
     if intrinsics and not cuda.is_cuda(target):
-        fast_import.load_intrinsics(_machine(target))
+        fast_import.load_intrinsics(cpu_targets.machine_of(target.attrs))
     return target
 
 
 def _parse(spec: str) -> Target:
     try:
-        if spec == "llvm":
-            return Target(_host_cpu())
-        if spec == f"llvm+{onednn.NAME}":
-            return Target({**_host_cpu(), "libs": [onednn.NAME]})
-        if spec == "cuda":
-            return Target(gpu_targets.detect())
-        if spec.startswith("cuda:"):
-            return Target(gpu_targets.name(spec.removeprefix("cuda:")))
-        if spec.startswith("{"):
-            written = json.loads(spec)
+        written = _read(spec)
+        if isinstance(written, dict):
             _check_attributes(written)
-            return _completed(Target(written), spec)
-        return _completed(Target(spec), spec)
+        return _completed(Target(written), spec)
     except json.JSONDecodeError as error:
         raise TargetError(f"target is not valid JSON: {error}") from error
     except (ValueError, TypeError, RuntimeError) as error:
         raise TargetError(
-            f"unknown target {spec!r}: {summary(error)}; use llvm, llvm+onednn, cuda:sm_90, "
-            "a TVM tag or JSON"
+            f"unknown target {spec!r}: {summary(error)}; use llvm, llvm -mcpu=haswell, "
+            "llvm+onednn, cuda:sm_90, a TVM tag or JSON"
         ) from error
 
 
+def _read(spec: str) -> dict[str, Any] | str:
+    """Return the attributes of a target, or the name of a tag."""
+    if spec in _DETECTED:
+        return _DETECTED[spec]()
+    if spec.startswith("cuda:"):
+        return gpu_targets.name(spec.removeprefix("cuda:"))
+    if spec.startswith("{"):
+        attributes: dict[str, Any] = json.loads(spec)
+        return attributes
+    if len(spec.split()) > 1:
+        return cpu_targets.read_options(spec)
+    cpu_targets.suggest(spec)
+    return spec
+
+
+# Devices of this machine.
+_DETECTED = {
+    "llvm": cpu_targets.detect,
+    f"llvm+{onednn.NAME}": lambda: {**cpu_targets.detect(), "libs": [onednn.NAME]},
+    "cuda": gpu_targets.detect,
+}
+
+
 def _check_attributes(written: dict[str, Any]) -> None:
-    """Refuse attributes that users must not set.
+    """Refuse attributes that users must not set, and values that LLVM would ignore.
 
     Raises:
-        TargetError: If it has such an attribute; the message names it.
+        TargetError: If it has such an attribute or value; the message names it.
     """
+    if written.get("kind") == "llvm":
+        cpu_targets.check(written)
     for name, value in written.items():
         if name not in _ALLOWED and not name.startswith("feature."):
             raise TargetError(
@@ -156,14 +174,6 @@ def _completed(target: Target, spec: str) -> Target:
     if str(target.kind.name) != "llvm" or "num-cores" in target.attrs:
         return target
     return Target({**json.loads(_canonical(target)), "num-cores": machine_cores()})
-
-
-def _host_cpu() -> dict[str, Any]:
-    return {
-        "kind": "llvm",
-        "mcpu": str(codegen.llvm_get_system_cpu()),
-        "num-cores": machine_cores(),
-    }
 
 
 def _canonical(target: Target) -> str:
@@ -201,7 +211,7 @@ def _device(target: Target, kind: str) -> dict[str, Any]:
 
 def _cpu_name() -> str:
     """Name the CPU by model, family and stepping."""
-    fields = cpu_fields()
+    fields = processors.cpu_fields()
     if not fields:
         return platform.processor() or platform.machine()
     keys = ("model name", "cpu family", "model", "stepping")
@@ -209,56 +219,16 @@ def _cpu_name() -> str:
     return " / ".join(named) or platform.machine()
 
 
-def _machine(target: Target) -> str:
-    if str(target.kind.name) != "llvm":
-        return ""
-    triple = str(target.attrs.get("mtriple", "")) or str(codegen.llvm_get_system_triple())
-    return triple.split("-", 1)[0]
-
-
-def _problem(target: Target, kind: str) -> str:
-    if kind == "cuda":
-        return gpu_targets.problem_of(target)
-    host = Target(_host_cpu())
-    if _machine(target) != _machine(host):
-        return f"it is code for {_machine(target)}, this machine is {_machine(host)}"
-    mcpu = str(target.attrs.get("mcpu", "generic"))
-    if not codegen.llvm_is_valid_cpu(mcpu, str(codegen.llvm_get_system_triple())):
-        raise TargetError(f"LLVM {codegen.llvm_version_major()} knows no CPU {mcpu!r}")
+def _problem(target: Target, kind: str, host: Target) -> str:
+    if kind == "cuda" and (problem := gpu_targets.problem_of(target)):
+        return problem
     if catalogue.calls_onednn(target) and (problem := onednn.problem()):
         return problem
-    missing = sorted(_features(target) - _host_flags())
-    if missing:
-        return f"this CPU lacks {', '.join(missing)}, which {mcpu} has"
-    return ""
+    return processors.refusal(cpu_targets.machine_of(host.attrs), cpu_targets.features_of(host))
 
 
-# Instruction sets that generated code uses: name in LLVM, name in the Linux kernel.
-_VECTOR_SETS = {
-    "avx": "avx",
-    "avx2": "avx2",
-    "fma": "fma",
-    "avx512f": "avx512f",
-    "avx512bw": "avx512bw",
-    "avx512dq": "avx512dq",
-    "avx512vl": "avx512vl",
-    "avx512vnni": "avx512_vnni",
-    "avx512bf16": "avx512_bf16",
-    "avx512fp16": "avx512_fp16",
-}
-
-
-def _features(target: Target) -> set[str]:
-    available = {str(feature) for feature in codegen.llvm_get_cpu_features(target)}
-    return {name for name in _VECTOR_SETS if name in available}
-
-
-def _host_flags() -> set[str]:
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return set(_VECTOR_SETS)
-    flags = next((line.split() for line in text.splitlines() if line.startswith("flags")), [])
-    if not flags:
-        return set(_VECTOR_SETS)
-    return {name for name, flag in _VECTOR_SETS.items() if flag in flags}
+def _host(target: Target) -> Target:
+    """Return the target of the code that runs on the CPU."""
+    if not cuda.is_cuda(target):
+        return target
+    return target.host or Target({"kind": "llvm"})

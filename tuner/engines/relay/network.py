@@ -15,6 +15,7 @@ from tuner.engines.relay.link import files_of
 from tuner.errors import RequestError
 from tuner.library import manifest
 from tuner.library.arrays import read_arrays, write_arrays
+from tuner.library.processors import check_library
 
 Array = np.ndarray[Any, Any]
 
@@ -55,6 +56,7 @@ class Library:
 
     def __init__(self, folder: Path) -> None:
         described = manifest.read(folder)
+        check_library(described, folder)
         manifest.verify(folder, described)
         self.outputs = described.returned
         self.programs = tuple(

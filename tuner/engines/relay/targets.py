@@ -9,12 +9,12 @@ import tvm
 from tvm import auto_scheduler
 from tvm.target import Target, codegen
 
-from tuner.build_cache.key_inputs import cpu_fields
 from tuner.devices.cpu_caches import machine_cores
 from tuner.engines.base import TargetInfo
 from tuner.engines.linker import linker_version
 from tuner.engines.relay.settings import COMPILER, PIPELINE
 from tuner.errors import TargetError, summary
+from tuner.library import processors
 
 # Attributes that a target may set; TVM passes others to compilers as options.
 _ALLOWED = {
@@ -33,29 +33,22 @@ _ALLOWED = {
 }
 _CACHE_LINE_BYTES = 64
 _VECTOR_BYTES = 64
-# Instruction sets that generated code uses: name in LLVM, name in the Linux kernel.
-_VECTOR_SETS = {
-    "avx": "avx",
-    "avx2": "avx2",
-    "fma": "fma",
-    "avx512f": "avx512f",
-    "avx512bw": "avx512bw",
-    "avx512dq": "avx512dq",
-    "avx512vl": "avx512vl",
-    "avx512vnni": "avx512_vnni",
-}
 
 
 def describe_target(spec: str) -> TargetInfo:
     """Resolve ``llvm``, a TVM tag or JSON; see :class:`Engine`."""
     target = _parse(spec.strip())
+    _check_model(target)
+    machine, features = _machine(target), _features(target)
     return TargetInfo(
         spec=_canonical(target),
         kind=str(target.kind.name),
         device=_device(),
         pipeline=PIPELINE,
-        problem=_problem(target),
+        problem=processors.refusal(machine, features),
         compiler={**COMPILER, "linker": linker_version()},
+        machine=machine,
+        features=features,
     )
 
 
@@ -121,8 +114,7 @@ def _parse(spec: str) -> Target:
 
 def _read(spec: str) -> Any:
     if spec == "llvm":
-        cpu = str(codegen.llvm_get_system_cpu())
-        return {"kind": "llvm", "mcpu": cpu, "num-cores": machine_cores()}
+        return {"kind": "llvm", **_detect(), "num-cores": machine_cores()}
     if not spec.startswith("{"):
         if len(spec.split()) > 1:
             raise TargetError(
@@ -137,6 +129,16 @@ def _read(spec: str) -> Any:
                 f"a target may not set {name!r}; it may set {', '.join(sorted(_ALLOWED))}"
             )
     return written
+
+
+def _detect() -> dict[str, Any]:
+    """Return the CPU of this machine, without what the kernel does not report."""
+    model, machine = str(codegen.llvm_get_system_cpu()), processors.this_machine()
+    reported = processors.reported_features(machine, processors.cpu_fields())
+    if reported is None:
+        return {"mcpu": model}
+    named = _features(Target({"kind": "llvm", "mcpu": model}))
+    return processors.detected(machine, model, named, reported)
 
 
 def _canonical(target: Target) -> str:
@@ -164,34 +166,29 @@ def _device() -> dict[str, Any]:
 
 
 def _cpu_name() -> str:
-    fields = cpu_fields()
+    fields = processors.cpu_fields()
     keys = ("model name", "cpu family", "model", "stepping")
     named = [fields[key] for key in keys if key in fields]
     return " / ".join(named) or platform.processor() or platform.machine()
 
 
-def _problem(target: Target) -> str:
-    """Return the reason this machine cannot run such code; empty if it can."""
-    host = str(codegen.llvm_get_system_triple()).split("-", 1)[0]
-    machine = str(target.attrs.get("mtriple", host)).split("-", 1)[0]
-    if machine != host:
-        return f"it is code for {machine}, this machine is {host}"
-    mcpu = str(target.attrs.get("mcpu", "generic"))
-    if mcpu not in {str(arch) for arch in codegen.llvm_get_cpu_archlist(Target("llvm"))}:
-        raise TargetError(f"LLVM {codegen.llvm_version_major()} knows no CPU {mcpu!r}")
-    missing = sorted(_features(target) - _host_flags())
-    if missing:
-        return f"this CPU lacks {', '.join(missing)}, which {mcpu} has"
-    return ""
+def _check_model(target: Target) -> None:
+    """Check that LLVM knows the CPU of a target for this machine.
+
+    Raises:
+        TargetError: If it does not.
+    """
+    model = str(target.attrs.get("mcpu", "generic"))
+    known = {str(arch) for arch in codegen.llvm_get_cpu_archlist(Target("llvm"))}
+    if _machine(target) == _machine(Target("llvm")) and model not in known:
+        raise TargetError(f"LLVM {codegen.llvm_version_major()} knows no CPU {model!r}")
 
 
-def _features(target: Target) -> set[str]:
-    available = {str(feature) for feature in codegen.llvm_get_cpu_features(target)}
-    return {name for name in _VECTOR_SETS if name in available}
+def _machine(target: Target) -> str:
+    triple = str(target.attrs.get("mtriple", "")) or str(codegen.llvm_get_system_triple())
+    return processors.machine_name(triple.split("-", 1)[0])
 
 
-def _host_flags() -> set[str]:
-    flags = cpu_fields().get("flags", "").split()
-    if not flags:
-        return set(_VECTOR_SETS)
-    return {name for name, flag in _VECTOR_SETS.items() if flag in flags}
+def _features(target: Target) -> tuple[str, ...]:
+    named = {str(feature) for feature in codegen.llvm_get_cpu_features(target)}
+    return processors.used_by_code(_machine(target), named)
