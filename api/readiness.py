@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from sqlalchemy import Engine, exc
 from sqlalchemy.orm import Session
@@ -15,6 +16,18 @@ from records.errors import RecordsError, SchemaTooNew, SchemaTooOld
 _TIMEOUT_SECS = 5.0
 _WATCH_INTERVAL_SECS = 10.0
 _LOG = logging.getLogger("api")
+
+
+class Coordinating(NamedTuple):
+    """The state of the coordinating worker.
+
+    Attributes:
+        progress_age_secs: Seconds since its main loop was seen to run; None if unknown.
+        sandbox: Confinement of its processes, in words; None until they have started.
+    """
+
+    progress_age_secs: float | None
+    sandbox: str | None
 
 
 class Readiness:
@@ -31,7 +44,7 @@ class Readiness:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._thread = ThreadPoolExecutor(1, "readiness")
-        self._running: asyncio.Future[float | None] | None = None
+        self._running: asyncio.Future[Coordinating | None] | None = None
         self.schema_error: RecordsError | None = None
 
     async def watch(self) -> None:
@@ -41,10 +54,8 @@ class Readiness:
                 await self.check()
             await asyncio.sleep(_WATCH_INTERVAL_SECS)
 
-    async def check(self) -> float | None:
-        """Return, once the database answers, the seconds since the coordinator made progress.
-
-        None means that no worker coordinates.
+    async def check(self) -> Coordinating | None:
+        """Return, once the database answers, the coordinating worker; None if there is none.
 
         Raises:
             sqlalchemy.exc.SQLAlchemyError: If it does not, or not within seconds.
@@ -65,7 +76,7 @@ class Readiness:
         """Let the thread end."""
         self._thread.shutdown(wait=False)
 
-    def _ask(self) -> float | None:
+    def _ask(self) -> Coordinating | None:
         try:
             database.check_schema(self._engine)
         except (SchemaTooNew, SchemaTooOld) as error:
@@ -76,4 +87,7 @@ class Readiness:
         self.schema_error = None
         with Session(self._engine) as session:
             active = workers.active_worker(session)
-            return None if active is None else workers.progress_age_secs(active)
+            if active is None:
+                return None
+            sandbox = active.device.get("sandbox")
+            return Coordinating(workers.progress_age_secs(active), sandbox and str(sandbox))

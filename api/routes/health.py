@@ -19,10 +19,13 @@ class Ready(BaseModel):
         status: Always "ready".
         coordinator_progress_age_secs: Seconds since the main loop of the active worker was seen to
             run; null without one.
+        worker_sandbox: Confinement of the processes of the active worker, "confined" if it is
+            complete; null without one.
     """
 
     status: Literal["ready"] = "ready"
     coordinator_progress_age_secs: float | None
+    worker_sandbox: str | None
 
 
 router = APIRouter(tags=["health"])
@@ -37,7 +40,11 @@ async def healthz() -> dict[Literal["status"], Literal["ok"]]:
 @router.get("/readyz", responses=problems(500, 503))
 async def readyz(state: StateDep) -> Ready:
     """Answer while the database does; requires no token."""
-    return Ready(coordinator_progress_age_secs=await state.readiness.check())
+    active = await state.readiness.check()
+    return Ready(
+        coordinator_progress_age_secs=active and active.progress_age_secs,
+        worker_sandbox=active and active.sandbox,
+    )
 
 
 @router.get(

@@ -123,11 +123,13 @@ def test_a_coordinator_that_hangs_is_seen(quick: ApiSettings) -> None:
         assert served.client.get("/readyz").json()["coordinator_progress_age_secs"] is None
         with served.sessions.begin() as session:
             assert leases.acquire(session, leases.COORDINATOR, "here:1", 10.0) is not None
-            make.worker(session, progress=now() - timedelta(seconds=40))
+            device = {"sandbox": "partial: no Landlock"}
+            make.worker(session, progress=now() - timedelta(seconds=40), device=device)
         seen = samples(served)
         ready = served.client.get("/readyz").json()
 
     assert ready["status"] == "ready"
+    assert ready["worker_sandbox"] == "partial: no Landlock"
     assert 40.0 <= ready["coordinator_progress_age_secs"] < 100.0
     assert 40.0 <= seen["worker_progress_age_seconds", ("active", "here:1")] < 100.0
     assert 0.0 <= seen["coordinator_lease_age_seconds", ()] < 60.0

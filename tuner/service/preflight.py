@@ -4,6 +4,8 @@ Later, each would be an error that a worker meets, and tries again for ever.
 """
 
 import importlib.util
+import logging
+from dataclasses import replace
 
 from tuner.devices.locks import check_runtime_dir
 from tuner.devices.runners.addresses import parse_addresses
@@ -14,26 +16,39 @@ from tuner.library.signatures import policy_of
 from tuner.settings import Settings
 from tuner.workers import sandbox
 
+_LOG = logging.getLogger(__name__)
 
-def check_worker(settings: Settings) -> None:
+
+def check_worker(settings: Settings) -> Settings:
     """Check that this machine can run a worker with some settings.
+
+    Returns:
+        The settings, in which ``worker_sandbox`` is not ``auto``.
 
     Raises:
         RequestError: If it cannot; the message names the setting and the reason.
     """
+    if settings.worker_sandbox == "auto":
+        settings = replace(settings, worker_sandbox="required")
     _check_sandbox(settings)
     _check_engine(settings)
     policy_of(settings)
     if settings.rpc is not None:
         parse_addresses(settings.rpc)
     check_runtime_dir()
+    return settings
 
 
 def _check_sandbox(settings: Settings) -> None:
-    if settings.worker_sandbox == "required" and (problem := sandbox.shortcoming()):
+    problem = sandbox.shortcoming()
+    if settings.worker_sandbox == "required" and problem:
         raise RequestError(
-            f"worker_sandbox is 'required', and the kernel cannot confine workers: {problem}"
+            f"the kernel cannot confine the processes that parse models and run kernels: {problem};"
+            " set worker_sandbox to 'partial' to serve with what it can, or to 'off'"
         )
+    state = sandbox.state(settings.worker_sandbox)
+    if state != sandbox.CONFINED:
+        _LOG.warning("worker processes are not confined as they should be: %s", state)
 
 
 def _check_engine(settings: Settings) -> None:

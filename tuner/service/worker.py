@@ -25,6 +25,7 @@ from tuner.service.limited_loading import ProcessLimits
 from tuner.settings import Settings
 from tuner.tuning.storage_retry import FATAL_DB_ERRORS
 from tuner.tuning.unsettled_attempts import UnsettledAttempts
+from tuner.workers import sandbox
 from tuner.workers.base import CallTimeout
 
 _LEASE_POLL_INTERVAL_SECS = 1.0
@@ -137,7 +138,8 @@ def _coordinate(
     lease.report_progress(_MAX_START_SECS)
     with open_executor(context.settings, lease.meter) as executor:
         executor.warm_up()
-        lease.set_role("active", "waiting for jobs", _cpu_fingerprint(executor))
+        confinement = {"sandbox": sandbox.state(context.settings.worker_sandbox)}
+        lease.set_role("active", "waiting for jobs", _cpu_fingerprint(executor) | confinement)
         try:
             ActiveWorker(context, executor, lease, held, limits, unsettled).run()
         finally:

@@ -44,7 +44,7 @@ _KEYS = (
     *request_caps.KEYS,
     *retention.KEYS,
 )
-SANDBOX_MODES = ("auto", "required", "off")
+SANDBOX_MODES = ("auto", "required", "partial", "off")
 SIGNATURE_MODES = ("optional", "required")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("json", "text")
@@ -103,8 +103,10 @@ class Settings:
         max_stall_secs: Time without progress of a coordinator's main loop after which it ends.
         request_caps: Limits of a service on the options of a request.
         retention: Limits on what the service keeps.
-        worker_sandbox: ``auto`` to confine worker processes as far as the kernel can, ``required``
-            to refuse a kernel that cannot, ``off`` for none; see :mod:`tuner.workers.sandbox`.
+        worker_sandbox: ``required`` to refuse a kernel that cannot confine worker processes,
+            ``partial`` to confine them as far as it can, ``off`` for none; ``auto`` is
+            ``required`` for a service and ``partial`` for commands; see
+            :mod:`tuner.workers.sandbox`.
         worker_paths: More files and folders that confined workers may read.
         signing_key: File of the Ed25519 key that signs entries and libraries for others; None to
             sign nothing.

@@ -8,6 +8,7 @@ child processes inherit it. What it may reach is decided by the process that sta
 import ctypes
 import json
 import os
+import struct
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +16,13 @@ from typing import Any
 
 from tuner.workers import landlock, syscall_filter
 
+#: State of workers that are confined by everything that this module knows.
+CONFINED = "confined"
 _PR_SET_NO_NEW_PRIVS = 38
+# Version 3 of linux/capability.h, and the two capabilities by which root reads and writes files of
+# others, which Landlock limits.
+_CAPABILITY_VERSION = 0x20080522
+_KEPT_CAPABILITIES = 1 << 1 | 1 << 2
 # Below it, files can be truncated that cannot be written; Linux 6.2 has it.
 _MIN_LANDLOCK = 3
 # From it on, Landlock confines signals, to children of the process too.
@@ -66,6 +73,14 @@ def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def state(mode: str) -> str:
+    """Describe in words how workers are confined by a setting; :data:`CONFINED` if fully."""
+    if mode == "off":
+        return "off"
+    problem = shortcoming()
+    return f"partial: {problem}" if problem else CONFINED
+
+
 def shortcoming() -> str:
     """Return why this kernel cannot confine workers as described; empty if it can."""
     version = landlock.abi_version()
@@ -96,6 +111,7 @@ def enter(sandbox: Sandbox, scratch: str) -> None:
         raise RuntimeError("threads are running already")
     if ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError("no_new_privs cannot be set")
+    _drop_capabilities()
     gpus = [name for name in os.listdir("/dev") if name.startswith(_GPU_DEVICES)]  # noqa: PTH208
     if landlock.abi_version():
         landlock.restrict(_rules(sandbox, scratch, gpus), sandbox.tcp_ports)
@@ -107,6 +123,23 @@ def enter(sandbox: Sandbox, scratch: str) -> None:
             cuda=_have_cuda(gpus),
         )
         syscall_filter.install(permissions)
+
+
+def _drop_capabilities() -> None:
+    """Give up the privileges of root, for good since ``no_new_privs`` is set.
+
+    Raises:
+        OSError: If the kernel refuses.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = struct.pack("@Ii", _CAPABILITY_VERSION, 0)
+    held = ctypes.create_string_buffer(24)
+    if libc.capget(header, held) != 0:
+        raise OSError(ctypes.get_errno(), "capabilities cannot be read")
+    _, permitted, *_ = struct.unpack("@6I", held.raw)
+    kept = permitted & _KEPT_CAPABILITIES
+    if libc.capset(header, struct.pack("@6I", kept, kept, 0, 0, 0, 0)) != 0:
+        raise OSError(ctypes.get_errno(), "capabilities cannot be dropped")
 
 
 def enter_or_report(sandbox: Sandbox, scratch: str) -> None:

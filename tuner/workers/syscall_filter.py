@@ -33,7 +33,8 @@ _DENIED = {
         "acct": 163, "settimeofday": 164, "mount": 165, "umount2": 166, "swapon": 167,
         "swapoff": 168, "reboot": 169, "sethostname": 170, "setdomainname": 171, "iopl": 172,
         "ioperm": 173, "init_module": 175, "delete_module": 176, "quotactl": 179,
-        "clock_settime": 227, "kexec_load": 246, "add_key": 248, "request_key": 249,
+        "clock_settime": 227, "chown": 92, "lchown": 94,
+        "mknod": 133, "kexec_load": 246, "add_key": 248, "request_key": 249,
         "keyctl": 250, "unshare": 272, "perf_event_open": 298, "fanotify_init": 300,
         "name_to_handle_at": 303, "open_by_handle_at": 304, "setns": 308,
         "process_vm_readv": 310, "process_vm_writev": 311, "kcmp": 312, "finit_module": 313,
@@ -57,6 +58,29 @@ _DENIED_EVERYWHERE = {
     "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433,
     "pidfd_getfd": 438, "process_madvise": 440, "mount_setattr": 442, "quotactl_fd": 443,
 }  # fmt: skip
+# Numbers on x86-64 and ARM64 of system calls for memory, messages and semaphores that outlive a
+# process, for the owners and extended attributes of files, and for the clock. On a machine of its
+# own, no library needs them: what looks for them goes on without.
+_DENIED_BY_ARCHITECTURE = {
+    "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "shmdt": (67, 197),
+    "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191), "semtimedop": (220, 192),
+    "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187),
+    "mq_open": (240, 180), "mq_unlink": (241, 181), "mq_timedsend": (242, 182),
+    "mq_timedreceive": (243, 183), "mq_notify": (244, 184), "mq_getsetattr": (245, 185),
+    "fchown": (93, 55), "fchownat": (260, 54), "setxattr": (188, 5), "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16), "adjtimex": (159, 171), "clock_adjtime": (305, 266),
+    "memfd_secret": (447, 447), "setxattrat": (463, 463), "removexattrat": (466, 466),
+}  # fmt: skip
+# Memory in a file without a name, which limits on memory do not count.
+_MEMFD_CREATE = (319, 279)
+# Argument of mmap with its flags, and the flags of memory that is shared and has no file.
+_MMAP, _MMAP_FLAGS, _MAP_SHARED, _MAP_ANONYMOUS = (9, 222), 3, 0x01, 0x20
+# Numbers of system calls that change modes, and the argument with the mode, in which the bits for a
+# program with the rights of its owner or group are refused; -1 where an architecture lacks one.
+_MODES = {"chmod": (90, -1, 1), "fchmod": (91, 52, 1), "fchmodat": (268, 53, 2),
+          "fchmodat2": (452, 452, 2)}  # fmt: skip
+_SET_ID = 0o6000
 # Numbers on x86-64 and ARM64 of system calls that act on a process, and the argument that names it:
 # none (0) and this one are permitted.
 _ON_PROCESSES = {
@@ -114,7 +138,7 @@ class Permissions:
             own choose them by the ids of these, which a filter cannot tell from those of others.
         signals: Signals to any process of the user, for kernels that confine them by Landlock.
         cuda: Unix sockets of sequential packets, as CUDA needs, in a process without network:
-            they may listen, but connect to nothing.
+            they may listen, but connect to nothing. Memory that processes share.
     """
 
     network: bool = False
@@ -154,12 +178,15 @@ def program(machine: str, permissions: Permissions, process_id: int) -> bytes:
         process_id: Process that may act on itself.
     """
     arch, _, socket_call, clone = _MACHINES[machine]
-    denied = [*_DENIED[machine].values(), *_DENIED_EVERYWHERE.values()]
     column = list(_MACHINES).index(machine)
+    denied = [*_DENIED[machine].values(), *_DENIED_EVERYWHERE.values()]
+    denied += [numbers[column] for numbers in _DENIED_BY_ARCHITECTURE.values()]
     if not permissions.signals:
         denied += [numbers[column] for numbers in _OTHER_SIGNALS.values()]
     if not permissions.network:
         denied.append(_CONNECT[column])
+    if not permissions.cuda:
+        denied.append(_MEMFD_CREATE[column])
     code = [
         (_LOAD, 0, 0, _ARCH),
         (_EQUAL, 1, 0, arch),
@@ -176,6 +203,11 @@ def program(machine: str, permissions: Permissions, process_id: int) -> bytes:
         _refuse(errno.EPERM),
         (_RETURN, 0, 0, _ALLOW),
     ]
+    if not permissions.cuda:
+        code += _without_shared_memory(_MMAP[column])
+    for *numbers, argument in _MODES.values():
+        if numbers[column] >= 0:
+            code += _without_bits(numbers[column], argument, _SET_ID)
     code += _checked(socket_call, _sockets(permissions), errno.EACCES)
     code += _checked(_SOCKET_PAIR[column], [(1, _PAIRED)], errno.EACCES)
     for name, (*numbers, argument) in _ON_PROCESSES.items():
@@ -224,6 +256,29 @@ def _without(number: int, argument: int, refused: tuple[int, ...]) -> list[_Inst
     allow = (_RETURN, 0, 0, _ALLOW)
     block = [*_skip_if(argument, refused), allow, _refuse(errno.EPERM)]
     return [(_EQUAL, 0, len(block), number), *block]
+
+
+def _without_bits(number: int, argument: int, bits: int) -> list[_Instruction]:
+    """Return instructions that permit one system call, but with any of some bits of an argument."""
+    return [
+        (_EQUAL, 0, 4, number),
+        (_LOAD, 0, 0, _ARGUMENT + 8 * argument),
+        (_ANY_BIT, 0, 1, bits),
+        _refuse(errno.EPERM),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+
+
+def _without_shared_memory(number: int) -> list[_Instruction]:
+    """Return instructions that permit mmap, but for memory that is shared and has no file."""
+    return [
+        (_EQUAL, 0, 5, number),
+        (_LOAD, 0, 0, _ARGUMENT + 8 * _MMAP_FLAGS),
+        (_ANY_BIT, 0, 2, _MAP_SHARED),
+        (_ANY_BIT, 0, 1, _MAP_ANONYMOUS),
+        _refuse(errno.EPERM),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
 
 
 def _skip_if(argument: int, values: tuple[int, ...]) -> list[_Instruction]:

@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import fcntl
+import mmap
 import os
 import platform
 import resource
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
 from tuner.engines.base import ModelFile
 from tuner.networks.base import LoadedModel
@@ -248,6 +250,61 @@ def status(field: str) -> str:
     """Return a field of this process's status."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(line.split()[1] for line in lines if line.startswith(f"{field}:"))
+
+
+def capabilities_of_child() -> int:
+    """Return the effective capabilities of a program that this process starts."""
+    program = (
+        "import ctypes, struct; held = ctypes.create_string_buffer(24); "
+        "ctypes.CDLL(None).capget(struct.pack('@Ii', 0x20080522, 0), held); "
+        "print(struct.unpack('@6I', held.raw)[0])"
+    )
+    command = ["python3", "-I", "-S", "-c", program]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def reach_kernel(name: str) -> str:
+    """Attempt what a worker does not need; leaves nothing behind."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    work = {
+        "shmget": lambda: _removed(libc.shmctl, libc.shmget(0, 4096, 0o600)),
+        "msgget": lambda: _removed(libc.msgctl, libc.msgget(0, 0o600)),
+        "semget": lambda: _removed(libc.semctl, libc.semget(0, 1, 0o600), 0),
+        "mq_open": lambda: _open_queue(libc),
+        "chown": lambda: os.chown(tempfile.mkdtemp(), 1, 1),
+        "setxattr": lambda: os.setxattr(tempfile.mkdtemp(), "trusted.x", b"x"),
+        "set-user-id": lambda: Path(tempfile.mkdtemp()).chmod(0o4755),
+        "clock_adjtime": lambda: _system_call(
+            {"x86_64": 305, "aarch64": 266}[platform.machine()], 0, 0
+        ),
+        "memfd_create": lambda: os.close(os.memfd_create("x")),
+        "shared memory": lambda: mmap.mmap(-1, 4096, flags=mmap.MAP_SHARED).close(),
+    }[name]
+    return _attempt(work)
+
+
+def _removed(control: Any, made: int, *of: int) -> None:
+    _checked(made)
+    _checked(control(made, *of, 0, None))
+
+
+def _open_queue(libc: ctypes.CDLL) -> None:
+    name = f"/tuner-test-{os.getpid()}".encode()
+    _checked(libc.mq_open(name, os.O_CREAT | os.O_RDWR, 0o600, None))
+    _checked(libc.mq_unlink(name))
+
+
+def use_memory_and_modes() -> str:
+    """Map private memory and a shared file, and make a file executable."""
+
+    def work() -> None:
+        mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE).close()
+        with tempfile.TemporaryFile() as stream:
+            stream.truncate(4096)
+            mmap.mmap(stream.fileno(), 4096).close()
+        Path(tempfile.mkdtemp()).chmod(0o755)
+
+    return _attempt(work)
 
 
 def compile_c() -> str:

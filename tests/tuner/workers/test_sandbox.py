@@ -347,6 +347,38 @@ def test_a_worker_gains_no_privileges(worker: Pool) -> None:
     assert worker.call(NAME, "status", "Seccomp") == "2"
 
 
+@pytest.mark.parametrize(
+    "name", ["shmget", "msgget", "semget", "mq_open", "chown", "setxattr", "set-user-id",
+             "clock_adjtime", "memfd_create", "shared memory"]
+)  # fmt: skip
+def test_nothing_outlives_a_worker_or_its_limits(
+    worker: Pool, settings: Settings, name: str
+) -> None:
+    """Neither memory that limits do not count, nor messages, nor owners, nor the clock.
+
+    Without the sandbox the kernel permits each of them, at least to root.
+    """
+    cuda = any(each.startswith(("nvidia", "dxg")) for each in os.listdir("/dev"))  # noqa: PTH208
+    shares = cuda and name in ("memfd_create", "shared memory")
+    assert worker.call(NAME, "reach_kernel", name) == ("ok" if shares else "EPERM")
+    if os.geteuid() == 0 and name != "clock_adjtime":
+        with fresh_worker(replace(settings, worker_sandbox="off")) as free:
+            assert free.call(NAME, "reach_kernel", name) == "ok"
+
+
+def test_root_has_no_privileges_in_a_worker(worker: Pool) -> None:
+    """But those to files, which Landlock limits; child processes do not regain others."""
+    held = int(worker.call(NAME, "status", "CapPrm"), 16)
+
+    assert held & ~0b110 == 0
+    assert worker.call(NAME, "capabilities_of_child") == held
+
+
+def test_memory_and_ordinary_modes_remain(worker: Pool) -> None:
+    """Private memory, files in memory, and the modes of programs."""
+    assert worker.call(NAME, "use_memory_and_modes") == "ok"
+
+
 def test_compilers_run(worker: Pool) -> None:
     """They read the system's headers, and write temporary files."""
     assert worker.call(NAME, "compile_c") == "ran"

@@ -75,6 +75,8 @@ def worker(
         tuner worker --ray-address 10.0.0.5:6379
         tuner worker --rpc tracker.local:9190/rasp4b
     """
+    from dataclasses import replace
+
     from tuner.context import open_context
     from tuner.interrupts import interruptible
     from tuner.service import logs
@@ -88,11 +90,9 @@ def worker(
     logs.set_up(settings.log_level, settings.log_format)
     with (
         interruptible(only_waiting=True),
-        open_context(
-            database, data_dir, rpc=rpc, ray_address=ray_address, engine=engine
-        ) as context,
+        open_context(database, data_dir, rpc=rpc, ray_address=ray_address, engine=engine) as opened,
     ):
-        check_worker(context.settings)
+        context = replace(opened, settings=check_worker(opened.settings))
         default = memory_limits(context.settings).load
         max_bytes = default if load_memory_mb is None else load_memory_mb << 20
         run_worker(context, ProcessLimits(max_bytes, load_timeout))

@@ -18,6 +18,9 @@ def check_sandbox(settings: Settings) -> Check:
         return Check(_NAME, "warning", text, fix, essential=False, details=details)
     if problem:
         fix = "run a kernel of version 6.2 or later with Landlock and seccomp"
+        if mode == "auto":
+            problem = f"a service does not start here: {problem}"
+            fix += ", or set worker_sandbox to partial"
         if mode == "required":
             return Check(_NAME, "missing", problem, fix, details=details)
         return Check(_NAME, "warning", problem, fix, essential=False, details=details)

@@ -13,6 +13,7 @@ from tuner.service import supervisor, worker
 from tuner.workers import sandbox
 
 COMMANDS = ("worker", "serve")
+_SETTINGS = {"TUNER_ENGINE": toy.NAME, "TUNER_WORKER_SANDBOX": "partial"}
 
 
 def start(*_: object) -> NoReturn:
@@ -31,7 +32,8 @@ def _no_start(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("environ", "words"),
     [
-        ({"TUNER_WORKER_SANDBOX": "required"}, "worker_sandbox is 'required'.*no Landlock"),
+        ({"TUNER_WORKER_SANDBOX": "required"}, "cannot confine.*no Landlock.*'partial'"),
+        ({"TUNER_WORKER_SANDBOX": "auto"}, "cannot confine.*no Landlock.*'partial'"),
         ({"TUNER_RPC": "nonsense"}, "cannot read rpc address 'nonsense'"),
         ({"TUNER_ENGINE": "no.such.engine"}, "unknown engine 'no.such.engine'"),
         ({"TUNER_ENGINE": "relay"}, "engine relay is missing"),
@@ -43,7 +45,7 @@ def test_what_cannot_be_honoured_stops_the_start(
     shell: Shell, command: str, environ: dict[str, str], words: str
 ) -> None:
     """No process stands by for ever with an error that does not go away."""
-    answer = shell(command, **{"TUNER_ENGINE": toy.NAME, **environ})
+    answer = shell(command, **{**_SETTINGS, **environ})
 
     assert answer.status == 2, answer
     assert re.search(words, answer.err), answer.err
@@ -55,7 +57,7 @@ def test_a_key_that_is_not_one_stops_the_start(shell: Shell, command: str, tmp_p
     path = tmp_path / "key.pem"
     path.write_text("hello")
 
-    answer = shell(command, TUNER_ENGINE=toy.NAME, TUNER_SIGNING_KEY=str(path))
+    answer = shell(command, **_SETTINGS, TUNER_SIGNING_KEY=str(path))
 
     assert answer.status == 2
     assert f"signing_key: {path} is not a private key in PEM" in answer.err
@@ -68,7 +70,7 @@ def test_locks_on_a_shared_file_system_stop_the_start(
     """A worker that waits for such a lock would wait for another machine."""
     monkeypatch.setattr(file_systems, "_magic", lambda _descriptor: 0x6969)
 
-    answer = shell(command, TUNER_ENGINE=toy.NAME)
+    answer = shell(command, **_SETTINGS)
 
     assert answer.status == 2
     assert "is on NFS" in answer.err
@@ -84,4 +86,4 @@ def test_an_api_alone_starts_without_what_workers_need(shell: Shell) -> None:
 def test_settings_that_can_be_honoured_start(shell: Shell, command: str) -> None:
     """The checks refuse nothing else."""
     with pytest.raises(AssertionError, match="it started"):
-        shell(command, TUNER_ENGINE=toy.NAME)
+        shell(command, **_SETTINGS)
