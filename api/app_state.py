@@ -4,16 +4,19 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import anyio.to_thread
 from fastapi import FastAPI
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session, sessionmaker
 from starlette.requests import HTTPConnection
 
 from api.auth import Tokens
+from api.capacity import MAX_EXPORTS, capacity_of
 from api.events import Hub
 from api.exports import Slots
+from api.fair_semaphore import FairSemaphore
 from api.incoming import Incoming
 from api.limits import Buckets
 from api.metrics import Metrics
@@ -21,16 +24,16 @@ from api.ownerships import Ownerships
 from api.readiness import Readiness
 from api.response_cache import TableCache
 from api.settings import ApiSettings
+from api.transactions import Transactions
 from api.uploads import prepare_folders
 from records import database
 from records.connections import Limits
 from tuner.context import open_context
 from tuner.disk_floor import folders_of
 
-#: Of requests: none holds a connection for long, and none waits long for one.
+#: Of requests, with as many connections as the capacity says: none waits for one.
 REQUEST_LIMITS = Limits(
-    pool_size=10,
-    max_overflow=10,
+    max_overflow=0,
     wait_secs=10.0,
     statement_secs=30.0,
     lock_secs=15.0,
@@ -39,7 +42,7 @@ REQUEST_LIMITS = Limits(
 )
 #: Of exports, which read pages, and of imports, which are one transaction.
 BULK_LIMITS = Limits(
-    pool_size=3,
+    pool_size=MAX_EXPORTS + 1,
     max_overflow=0,
     statement_secs=60.0,
     lock_secs=30.0,
@@ -51,17 +54,19 @@ PROBE_LIMITS = Limits(pool_size=1, max_overflow=0, wait_secs=2.0, statement_secs
 
 @dataclass
 class State:
-    """Settings, sessions, and caches between requests.
+    """Settings, transactions, and caches between requests.
 
-    The holder of ``importing`` is the only import of the process.
+    The holder of ``importing`` is the only import of the process, and that of a slot of ``files``
+    copies models.
 
     Sessions named ``bulk`` are for exports and imports, and have connections of their own.
     """
 
     settings: ApiSettings
-    sessions: sessionmaker[Session]
-    readers: sessionmaker[Session]
-    lookups: sessionmaker[Session]
+    reads: Transactions
+    lookups: Transactions
+    writes: Transactions
+    files: FairSemaphore
     bulk_sessions: sessionmaker[Session]
     bulk_readers: sessionmaker[Session]
     exports: Slots
@@ -84,18 +89,23 @@ async def open_state(app: FastAPI, settings: ApiSettings) -> AsyncIterator[State
         RequestError: If the data directory cannot be written.
         RecordsError: If the database cannot be used.
     """
+    capacity = capacity_of(settings.tuner.database)
+    limits = replace(REQUEST_LIMITS, pool_size=capacity.n_connections)
+    anyio.to_thread.current_default_thread_limiter().total_tokens = capacity.n_threads
     with (
-        open_context(
-            settings.tuner.database, settings.tuner.data_dir, limits=REQUEST_LIMITS
-        ) as context,
+        open_context(settings.tuner.database, settings.tuner.data_dir, limits=limits) as context,
         closing_engine(database.with_limits(context.engine, BULK_LIMITS)) as bulk,
         closing_engine(database.with_limits(context.engine, PROBE_LIMITS)) as probe,
     ):
+        readers = FairSemaphore(capacity.n_readers)
+        reads = Transactions(readers, context.readers)
+        writes = Transactions(FairSemaphore(capacity.n_writers), context.sessions.begin)
         state = State(
             settings=settings,
-            sessions=context.sessions,
-            readers=context.readers,
-            lookups=database.lookups(context.engine),
+            reads=reads,
+            lookups=Transactions(readers, database.lookups(context.engine)),
+            writes=writes,
+            files=FairSemaphore(capacity.n_file_writers),
             bulk_sessions=database.sessions(bulk),
             bulk_readers=database.sessions(bulk, read_only=True),
             exports=Slots(),
@@ -104,10 +114,10 @@ async def open_state(app: FastAPI, settings: ApiSettings) -> AsyncIterator[State
             readiness=Readiness(
                 probe.execution_options(sqlite_begin="BEGIN", postgresql_readonly=True)
             ),
-            tokens=Tokens(context.sessions, context.readers),
-            ownerships=Ownerships(context.readers),
+            tokens=Tokens(reads, writes),
+            ownerships=Ownerships(reads),
             buckets=Buckets(settings.rate),
-            tables=TableCache(context.readers),
+            tables=TableCache(reads),
             hub=Hub(context.readers),
             metrics=Metrics(context.readers, folders_of(settings.tuner)),
         )

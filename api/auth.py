@@ -1,5 +1,6 @@
 """Authentication: tokens looked up in the database, and remembered for a few seconds."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -7,11 +8,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.orm import Session, sessionmaker
-from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
+from api.fair_semaphore import SENDER, Sender
 from api.single_flight import SingleFlight
+from api.transactions import Transactions
 from records import tokens
 from records.access import Viewer
 from records.models import now
@@ -73,25 +75,24 @@ class Tokens:
     """Finds tokens by their secrets; a look-up holds for ``REMEMBER_SECS``.
 
     Attributes:
-        sessions: Transactions that note the use of a token.
-        readers: Transactions that look tokens up.
+        reads: Transactions that look tokens up.
+        writes: Transactions that note the use of a token, for which no request waits.
         clock: Monotonic clock, seconds.
     """
 
-    sessions: sessionmaker[Session]
-    readers: sessionmaker[Session]
+    reads: Transactions
+    writes: Transactions
     clock: Callable[[], float] = time.monotonic
     _remembered: dict[str, tuple[float, ValidToken | None]] = field(default_factory=dict)
     _lookups: SingleFlight[ValidToken | None] = field(default_factory=SingleFlight)
+    _notes: "dict[int, asyncio.Task[None]]" = field(default_factory=dict)
 
     async def find(self, secret: str) -> ValidToken | None:
         """Return the token of a secret, if it is valid and has not expired."""
         key = tokens.digest(secret)
         at, token = self._remembered.get(key, (-REMEMBER_SECS, None))
         if self.clock() - at >= REMEMBER_SECS:
-            token = await self._lookups.join(
-                key, lambda: run_in_threadpool(self._look_up, key, secret)
-            )
+            token = await self._lookups.join(key, lambda: self._look_up(key, secret))
         return None if token is None or _has_expired(token) else token
 
     def remembered(self, secret: str) -> str | None:
@@ -99,28 +100,31 @@ class Tokens:
         _, token = self._remembered.get(tokens.digest(secret), (0.0, None))
         return None if token is None else token.name
 
-    def _look_up(self, key: str, secret: str) -> ValidToken | None:
+    async def _look_up(self, key: str, secret: str) -> ValidToken | None:
         at = self.clock()
-        with self.readers() as session:
-            row = tokens.find_token(session, secret)
+        row = await self.reads.run(tokens.find_token, secret)
         if len(self._remembered) >= _MAX_REMEMBERED:
             self._remembered.clear()
         token = None
         if row is not None:
             token = ValidToken(row.name, tuple(row.scopes), row.project, row.expires)
+            if row.last_used is None or now() - row.last_used > _LAST_USED_INTERVAL:
+                self._start_note(row.id, row.last_used)
         self._remembered[key] = (at, token)
-        if row is not None and (
-            row.last_used is None or now() - row.last_used > _LAST_USED_INTERVAL
-        ):
-            self._note_use(row.id, row.last_used)
         return token
 
-    def _note_use(self, token_id: int, last_used: datetime | None) -> None:
+    def _start_note(self, token_id: int, last_used: datetime | None) -> None:
+        if token_id not in self._notes:
+            task = asyncio.create_task(self._note_use(token_id, last_used), name="token-use")
+            self._notes[token_id] = task
+            task.add_done_callback(lambda _: self._notes.pop(token_id))
+
+    async def _note_use(self, token_id: int, last_used: datetime | None) -> None:
         """Store the time of use; reading works on where nothing can be written."""
         try:
-            with self.sessions.begin() as session:
-                tokens.touch(session, token_id, last_used)
-        except SQLAlchemyError as error:
+            SENDER.set(Sender("tokens"))
+            await self.writes.run(tokens.touch, token_id, last_used)
+        except (SQLAlchemyError, HTTPException) as error:
             _LOG.warning("cannot store that a token was used: %s", type(error).__name__)
 
 
@@ -136,6 +140,11 @@ def secret_of(connection: HTTPConnection) -> tuple[str | None, bool]:
 def address_of(connection: HTTPConnection) -> str:
     """Return the address of the client."""
     return connection.client.host if connection.client else "unknown"
+
+
+def client_name(connection: HTTPConnection, token: str | None) -> str:
+    """Name the client whose requests are limited: a token, or an address without one."""
+    return f"address {address_of(connection)}" if token is None else f"token {token}"
 
 
 def _has_expired(token: ValidToken) -> bool:

@@ -1,14 +1,15 @@
 """Dependencies of routes and pages: settings, sessions, and the authenticated subject."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated
 
 from fastapi import Depends, Request
 from sqlalchemy.orm import Session
 
 from api.app_state import State, state_of
-from api.auth import ANONYMOUS, SUBJECT, Subject, address_of, secret_of
+from api.auth import ANONYMOUS, SUBJECT, Subject, address_of, client_name, secret_of
 from api.errors import Problem
+from api.fair_semaphore import SENDER
 from api.schemas import Id
 from api.settings import ApiSettings
 from records.errors import NoSuchRow
@@ -25,18 +26,19 @@ async def _settings(request: Request) -> ApiSettings:
     return state_of(request).settings
 
 
-def _reader(request: Request) -> Iterator[Session]:
-    with state_of(request).readers() as session:
+async def _reader(request: Request) -> AsyncIterator[Session]:
+    async with state_of(request).reads.session() as session:
         yield session
 
 
-def _writer(request: Request) -> Iterator[Session]:
-    with state_of(request).sessions.begin() as session:
+async def _writer(request: Request) -> AsyncIterator[Session]:
+    async with state_of(request).writes.session() as session:
         yield session
 
 
 SettingsDep = Annotated[ApiSettings, Depends(_settings)]
-# Closed before the answer is sent, so that its reader finds what was written.
+# Closed before the answer is sent, so that its reader finds what was written. Parameters of routes
+# name the subject before the session: looking it up takes a slot of its own.
 ReaderDep = Annotated[Session, Depends(_reader, scope="function")]
 WriterDep = Annotated[Session, Depends(_writer, scope="function")]
 
@@ -70,6 +72,7 @@ async def identify(request: Request) -> Subject:
     request.scope[SUBJECT] = ANONYMOUS if token is None else token.name
     if token is None:
         return Subject(ANONYMOUS, SCOPES, address_of(request))
+    SENDER.get().client = client_name(request, token.name)
     return Subject(token.name, token.scopes, address_of(request), token.project)
 
 

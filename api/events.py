@@ -19,6 +19,7 @@ from typing import TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, sessionmaker
 
+from api.capacity import N_EVENT_THREADS
 from api.single_flight import SingleFlight
 from records import events, jobs
 from records.models import Event
@@ -91,7 +92,7 @@ class Hub:
         self._pages: dict[tuple[int, int], Batch] = {}
         self._reads: SingleFlight[Batch | None] = SingleFlight()
         # Own threads, because requests can fill the common pool.
-        self._threads = ThreadPoolExecutor(2, "events")
+        self._threads = ThreadPoolExecutor(N_EVENT_THREADS, "events")
         self._poller: asyncio.Task[None] | None = None
         self._closing = False
 

@@ -12,12 +12,12 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy.orm import Session, sessionmaker
 from starlette.types import Receive, Scope, Send
 
+from api.capacity import MAX_EXPORTS
 from api.errors import Problem, respond
 from api.streaming import lines_of
 from records import log
 
 MEDIA_TYPE = "application/jsonl"
-MAX_EXPORTS = 2
 #: Time until an export is cut off, seconds; a client that reads 5 MB a second gets 3 GB.
 EXPORT_SECS = 600.0
 _RETRY_AFTER_SECS = 30

@@ -9,10 +9,11 @@ from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.app_state import State, state_of
-from api.auth import SUBJECT, address_of, secret_of
+from api.auth import SUBJECT, address_of, client_name, secret_of
 from api.csrf import check_direct, check_host, check_same_origin
 from api.errors import KINDS, PROBLEM, Problem, as_problem
 from api.exception_handlers import answer
+from api.fair_semaphore import PEER, SENDER, Peer, Sender
 from api.limits import body_limit, check_rate, limited
 
 _LOG = logging.getLogger("api.access")
@@ -134,7 +135,9 @@ class RequestChecks(_Middleware):
                 check_host(connection)
                 check_direct(connection)
             check_same_origin(connection)
-            check_rate(state.buckets, _client(connection, state), scope["method"])
+            client = _client(connection, state)
+            check_rate(state.buckets, client, scope["method"])
+            SENDER.set(Sender(client, scope.get(PEER) or Peer()))
             _check_address(scope)
         await self._app(scope, receive, send)
 
@@ -194,7 +197,7 @@ def _client(connection: HTTPConnection, state: State) -> str:
     name = None if secret is None else state.tokens.remembered(secret)
     if name is not None:
         connection.scope[SUBJECT] = name
-    return f"token {name}" if name is not None else f"address {address_of(connection)}"
+    return client_name(connection, name)
 
 
 def _check_address(scope: Scope) -> None:

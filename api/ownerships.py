@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from sqlalchemy.orm import Session, sessionmaker
-from starlette.concurrency import run_in_threadpool
+from sqlalchemy.orm import Session
 
+from api.transactions import Transactions
 from records import access
 from records.access import Ownership
 
@@ -15,7 +15,7 @@ _MAX_REMEMBERED = 100_000
 class Ownerships:
     """Finds the owner and the project of jobs by their numbers."""
 
-    readers: sessionmaker[Session]
+    reads: Transactions
     _remembered: dict[int, Ownership] = field(default_factory=dict)
 
     async def of(self, job_id: int) -> Ownership:
@@ -27,11 +27,10 @@ class Ownerships:
         remembered = self._remembered.get(job_id)
         if remembered is not None:
             return remembered
-        return await run_in_threadpool(self._read, job_id)
+        return await self.reads.run(self._read, job_id)
 
-    def _read(self, job_id: int) -> Ownership:
-        with self.readers() as session:
-            job = access.ownership(session, job_id)
+    def _read(self, session: Session, job_id: int) -> Ownership:
+        job = access.ownership(session, job_id)
         if len(self._remembered) >= _MAX_REMEMBERED:
             self._remembered.clear()
         self._remembered[job_id] = job

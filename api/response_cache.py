@@ -6,11 +6,12 @@ import time
 from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter
-from sqlalchemy.orm import Session, sessionmaker
-from starlette.concurrency import run_in_threadpool
+from sqlalchemy.orm import Session
 
 from api import formats
+from api.fair_semaphore import SENDER, Sender
 from api.single_flight import SingleFlight
+from api.transactions import Transactions
 from records import events
 from records.errors import NoSuchRow
 from tuner.queries.jobs import read_job
@@ -48,10 +49,10 @@ class _Entry:
 class TableCache:
     """The tables of recently requested jobs."""
 
-    def __init__(self, readers: sessionmaker[Session]) -> None:
-        self._readers = readers
+    def __init__(self, reads: Transactions) -> None:
+        self._reads = reads
         self._entries: dict[int, _Entry] = {}
-        self._reads: SingleFlight[_Entry] = SingleFlight()
+        self._refreshes: SingleFlight[_Entry] = SingleFlight()
 
     def cached(self, job_id: int, kind: str) -> Body | None:
         """Return a table that is at most ``FRESH_SECS`` old, or None."""
@@ -71,24 +72,25 @@ class TableCache:
             return cached
 
         async def refresh() -> _Entry:
-            return await run_in_threadpool(self._refresh, job_id, kind)
+            # Shared, so it does not wait behind other requests of the client that came first.
+            SENDER.set(Sender("tables"))
+            return await self._reads.run(self._refresh, job_id, kind)
 
-        entry = await self._reads.join((job_id, kind), refresh)
+        entry = await self._refreshes.join((job_id, kind), refresh)
         return entry.bodies[kind]
 
     def forget(self, job_id: int) -> None:
         """Drop the table of a job that this process has just changed."""
         self._entries.pop(job_id, None)
 
-    def _refresh(self, job_id: int, kind: str) -> _Entry:
+    def _refresh(self, session: Session, job_id: int, kind: str) -> _Entry:
         at, entry = time.monotonic(), self._entries.get(job_id)
-        with self._readers() as session:
-            version = events.last_events(session, [job_id]).get(job_id)
-            if version is None:
-                self.forget(job_id)
-                raise NoSuchRow(f"no job {job_id}")
-            if entry is None or entry.version != version or at - entry.read > _REREAD_INTERVAL_SECS:
-                entry = _Entry(version, read_job(session, job_id), at, at)
+        version = events.last_events(session, [job_id]).get(job_id)
+        if version is None:
+            self.forget(job_id)
+            raise NoSuchRow(f"no job {job_id}")
+        if entry is None or entry.version != version or at - entry.read > _REREAD_INTERVAL_SECS:
+            entry = _Entry(version, read_job(session, job_id), at, at)
         if kind not in entry.bodies:
             entry.bodies[kind] = _encode(entry.view, kind)
         entry.checked = at

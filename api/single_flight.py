@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
+from api.fair_semaphore import SENDER, Sender
+
 Answer = TypeVar("Answer")
 
 
@@ -30,4 +32,7 @@ class SingleFlight(Generic[Answer]):
 
 
 async def _run(call: Callable[[], Awaitable[Answer]]) -> Answer:
+    # The client that came first may leave, and its slot is not that of the call.
+    sender = SENDER.get(None)
+    SENDER.set(Sender("" if sender is None else sender.client))
     return await call()

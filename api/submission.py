@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -57,12 +58,16 @@ async def submit_form(
     _check_key(key)
     state = state_of(request)
     async with receiving(request, subject) as n_bytes:
-        await run_in_threadpool(_check_quotas, state, subject, key, n_bytes - _MAX_FORM_BYTES)
+        n_model_bytes = n_bytes - _MAX_FORM_BYTES
+        if n_model_bytes > 0 and not subject.viewer.is_admin:
+            await state.reads.run(_check_quotas, state.settings, subject, key, n_model_bytes)
         async with _received(request) as form:
             # The page shows an invalid form again.
             request.state.form = form
             options, files = read_form(form)
-            return await run_in_threadpool(_store, state, options, files, subject, key)
+            async with _staged(state, files) as staged:
+                submitted = _Submitted(options, staged, subject, key)
+                return await state.writes.run(_store, state.settings, submitted)
 
 
 @asynccontextmanager
@@ -94,51 +99,61 @@ async def _received(request: Request) -> AsyncIterator[FormData]:
             file.close()
 
 
-def _check_quotas(state: State, subject: Subject, key: str | None, n_bytes: int) -> None:
+@dataclass(frozen=True)
+class _Submitted:
+    """A received form: its options, its models, its sender and its Idempotency-Key."""
+
+    options: TuneForm
+    staged: list[Staged]
+    subject: Subject
+    key: str | None
+
+
+def _check_quotas(
+    session: Session, settings: ApiSettings, subject: Subject, key: str | None, n_bytes: int
+) -> None:
     """Check the quotas for uploads before a body is received; a repeated request needs none.
 
     Raises:
         QuotaExceeded: If the body exceeds one.
     """
-    if n_bytes <= 0 or subject.viewer.is_admin:
-        return
-    with state.readers() as session:
-        if key is None or not submissions.has_key(session, subject.name, key):
-            check_upload(session, subject.name, state.settings.quotas, n_bytes)
+    if key is None or not submissions.has_key(session, subject.name, key):
+        check_upload(session, subject.name, settings.quotas, n_bytes)
 
 
-def _store(
-    state: State, options: TuneForm, files: list[UploadFile], subject: Subject, key: str | None
-) -> tuple[int, bool]:
+@asynccontextmanager
+async def _staged(state: State, files: list[UploadFile]) -> AsyncIterator[list[Staged]]:
+    """Copy the models of a form, before the transaction, and discard what it does not keep."""
     staged: list[Staged] = []
     try:
-        for file in files:
-            staged.append(stage(file.file, file.filename or "", state.settings.data_dir))  # noqa: PERF401  a failure discards the earlier ones
-        fingerprint = _fingerprint(options, staged)
-        with state.sessions.begin() as session:
-            job_id = _job_of_key(session, subject, key, fingerprint)
-            if job_id is not None:
-                return job_id, False
-            job, is_new = _submit(session, state.settings, options, staged, subject)
-            if key is not None:
-                submissions.keep_key(session, subject.name, key, fingerprint, job.id)
-            detail = {"name": job.name, "created": is_new, "models": [m.sha256 for m in staged]}
-            audit.log_action(session, subject.name, subject.address, "tune", job.id, detail)
-            for model in staged:
-                model.keep()
-            return job.id, is_new
+        async with state.files.slot():
+            for file in files:
+                arguments = (file.file, file.filename or "", state.settings.data_dir)
+                staged.append(await run_in_threadpool(stage, *arguments))
+        yield staged
     finally:
         for model in staged:
             model.discard()
 
 
-def _submit(
-    session: Session,
-    settings: ApiSettings,
-    options: TuneForm,
-    staged: list[Staged],
-    subject: Subject,
-) -> tuple[Job, bool]:
+def _store(session: Session, settings: ApiSettings, submitted: _Submitted) -> tuple[int, bool]:
+    staged, subject, key = submitted.staged, submitted.subject, submitted.key
+    fingerprint = _fingerprint(submitted.options, staged)
+    job_id = _job_of_key(session, subject, key, fingerprint)
+    if job_id is not None:
+        return job_id, False
+    job, is_new = _submit(session, settings, submitted)
+    if key is not None:
+        submissions.keep_key(session, subject.name, key, fingerprint, job.id)
+    detail = {"name": job.name, "created": is_new, "models": [m.sha256 for m in staged]}
+    audit.log_action(session, subject.name, subject.address, "tune", job.id, detail)
+    for model in staged:
+        model.keep()
+    return job.id, is_new
+
+
+def _submit(session: Session, settings: ApiSettings, submitted: _Submitted) -> tuple[Job, bool]:
+    options, staged, subject = submitted.options, submitted.staged, submitted.subject
     quotas.check_priority(subject, options.priority, settings)
     request = options.request([(model.reference, model.name) for model in staged])
     with quotas.enforced(session, subject, settings):

@@ -1,6 +1,10 @@
-"""Load of two hundred clients that poll the table of a 200-task job during its tuning.
+"""Load of many clients: on ordinary routes, and on the table of a job during its tuning.
 
-Starts ``tuner serve``, submits a job of 200 tasks, and measures in turns its trials per second
+The first part loads three routes of an API process that answer from the database with 1, 50 and
+200 clients, each of which asks again once it has an answer, and times a bystander who asks four
+times a second beside them.
+
+The second part starts ``tuner serve``, submits a job of 200 tasks, and measures in turns its trials per second
 alone, and while every client requests the table once a second: alone, polled, polled, alone, and
 so on, so that drift affects both equally. The clients share the machine with the service at a
 lower priority, because real clients have machines of their own. Prints one JSON line.
@@ -8,7 +12,8 @@ lower priority, because real clients have machines of their own. Prints one JSON
 The job's engine burns a fixed processor time for every trial, so that rates are comparable;
 ``--engine real`` tunes six networks of the zoo in one job, whose trials vary more.
 
-    python -m benchmarks.service_load --clients 200 --window 60 --pairs 2
+    python -m benchmarks.service_load --parts routes --database postgresql
+    python -m benchmarks.service_load --parts table --clients 200 --window 60 --pairs 2
 """
 
 import argparse
@@ -26,7 +31,7 @@ import psutil
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
-from benchmarks import _databases, _services, _workers
+from benchmarks import _databases, _route_load, _services, _workers
 from records import database
 from records.models import MeasureRecord
 from tuner.workers.python_command import run_module
@@ -41,6 +46,7 @@ _REAL = (
     "resnet3d-18",
     "resnet-50?image=160",
 )
+_PARTS = ("routes", "table")
 _SECS = 86_400
 _PREPARE_SECS = 600.0
 
@@ -64,7 +70,12 @@ class Window:
 def main() -> None:
     """Run the comparison of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--parts", nargs="+", choices=_PARTS, default=_PARTS)
+    parser.add_argument("--route-clients", type=int, nargs="+", default=[1, 50, 200])
+    parser.add_argument(
+        "--route-secs", type=float, default=10.0, help="seconds of each load of a route"
+    )
+    parser.add_argument("--clients", type=int, default=200, help="clients that poll the table")
     parser.add_argument("--window", type=float, default=60.0, help="seconds of a stretch")
     parser.add_argument(
         "--pairs", type=int, default=2, help="number of pairs of stretches, alone and polled"
@@ -79,8 +90,12 @@ def main() -> None:
     _services.exit_on_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="service-load-"))
     try:
-        with _databases.running(arguments.database, folder / "database") as url:
-            print(json.dumps(_run(url, folder / "data", arguments)), flush=True)
+        if "routes" in arguments.parts:
+            report = _route_load.measure(arguments.database, folder / "routes", arguments)
+            print(json.dumps(report), flush=True)
+        if "table" in arguments.parts:
+            with _databases.running(arguments.database, folder / "table") as url:
+                print(json.dumps(_run(url, folder / "data", arguments)), flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -188,6 +203,7 @@ def _report(windows: list[Window], n_tasks: int, arguments: argparse.Namespace) 
     p99 = max(answer.get("p99_ms", float("inf")) for answer in answers)
     return {
         "benchmark": "service_load",
+        "part": "table",
         "engine": arguments.engine,
         "database": arguments.database,
         "tasks": n_tasks,

@@ -30,8 +30,8 @@ router = APIRouter(prefix=PREFIX, tags=["catalogue"])
 
 @router.get("/networks", response_model=NetworkPage)
 def list_networks(
-    session: ReaderDep,
     subject: Reading,
+    session: ReaderDep,
     cursor: schemas.Cursor = None,
     limit: schemas.Limit = 50,
 ) -> NetworkPage:
@@ -45,8 +45,8 @@ def list_networks(
 @router.get("/networks/{network_id}/tasks", response_model=NetworkTasks, responses=problems(404))
 def list_network_tasks(
     network_id: Id,
-    session: ReaderDep,
     subject: Reading,
+    session: ReaderDep,
     target: Annotated[
         int | None,
         Query(ge=1, le=schemas.MAX_ID, description="Optional for a network with one target."),
@@ -60,8 +60,8 @@ def list_network_tasks(
 
 @router.get("/targets", response_model=TargetPage)
 def list_targets(
-    session: ReaderDep,
     _subject: Reading,
+    session: ReaderDep,
     cursor: schemas.Cursor = None,
     limit: schemas.Limit = 50,
 ) -> TargetPage:
@@ -71,21 +71,21 @@ def list_targets(
 
 
 @router.get("/workers", response_model=Workers)
-def list_workers(session: ReaderDep, subject: Reading) -> Workers:
+def list_workers(subject: Reading, session: ReaderDep) -> Workers:
     """List the processes that measure or are on standby, the last seen first."""
     return Workers(catalogue.list_workers(session, _MAX_WORKERS, subject.viewer))
 
 
 @router.get("/devices", response_model=Devices)
-def list_devices(session: ReaderDep, subject: Reading) -> Devices:
+def list_devices(subject: Reading, session: ReaderDep) -> Devices:
     """List the devices by name, with their activity or the reason that they have none."""
     return Devices(catalogue.list_devices(session, subject.viewer)[:_MAX_DEVICES])
 
 
 @router.get("/audit", response_model=AuditPage)
 def list_actions(
-    session: ReaderDep,
     _subject: Administering,
+    session: ReaderDep,
     job: schemas.OptionalId = None,
     cursor: schemas.Cursor = None,
     limit: schemas.Limit = 100,

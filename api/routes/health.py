@@ -6,6 +6,7 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
 
 from api.auth import Subject
 from api.dependencies import StateDep, require
@@ -55,6 +56,10 @@ async def readyz(state: StateDep) -> Ready:
         **problems(401, 403, 421, 429, 500),
     },
 )
-def metrics(state: StateDep, _subject: Annotated[Subject, Depends(require("read"))]) -> Response:
+async def metrics(
+    state: StateDep, _subject: Annotated[Subject, Depends(require("read"))]
+) -> Response:
     """Serve trials, jobs, queue, devices and requests in the text format of Prometheus."""
-    return Response(state.metrics.render(), headers={"content-type": CONTENT_TYPE_LATEST})
+    async with state.reads.slots.slot():
+        content = await run_in_threadpool(state.metrics.render)
+    return Response(content, headers={"content-type": CONTENT_TYPE_LATEST})

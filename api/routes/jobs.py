@@ -37,8 +37,8 @@ _CHANGE = problems(404, 409)
 
 @router.get("/jobs", response_model=JobPage)
 def list_jobs(  # noqa: PLR0913, PLR0917  a parameter for each field of the query
-    session: ReaderDep,
     subject: Reading,
+    session: ReaderDep,
     state: Annotated[list[JobState], Query(max_length=6)] = [],  # noqa: B006  FastAPI copies it
     q: Annotated[schemas.Text, Query(max_length=200, description="Part of the name.")] = "",
     sort: JobOrder = "-created",
@@ -60,7 +60,7 @@ def list_jobs(  # noqa: PLR0913, PLR0917  a parameter for each field of the quer
 
 
 @router.get("/jobs/{job_id}", response_model=JobDetails, responses=_ONE)
-def read_job(job_id: Id, session: ReaderDep, _subject: ReadingJob) -> JobDetails:
+def read_job(job_id: Id, _subject: ReadingJob, session: ReaderDep) -> JobDetails:
     """Serve a job with its forecast, its failures and its builds."""
     view = job_queries.read_job(session, job_id)
     return JobDetails(
@@ -75,21 +75,21 @@ def read_job(job_id: Id, session: ReaderDep, _subject: ReadingJob) -> JobDetails
 
 
 @router.post("/jobs/{job_id}/cancel", response_model=JobSummary, responses=_CHANGE)
-def cancel_job(job_id: Id, session: WriterDep, subject: ChangingJob, state: StateDep) -> JobSummary:
+def cancel_job(job_id: Id, subject: ChangingJob, session: WriterDep, state: StateDep) -> JobSummary:
     """Stop a job after its running rounds; its measurements stay."""
     _stop(session, job_id, "cancelled")
     return _changed(session, state, subject, job_id, "cancel")
 
 
 @router.post("/jobs/{job_id}/pause", response_model=JobSummary, responses=_CHANGE)
-def pause_job(job_id: Id, session: WriterDep, subject: ChangingJob, state: StateDep) -> JobSummary:
+def pause_job(job_id: Id, subject: ChangingJob, session: WriterDep, state: StateDep) -> JobSummary:
     """Pause a job after its running rounds."""
     _stop(session, job_id, "paused")
     return _changed(session, state, subject, job_id, "pause")
 
 
 @router.post("/jobs/{job_id}/resume", response_model=JobSummary, responses=_CHANGE)
-def resume_job(job_id: Id, session: WriterDep, subject: ChangingJob, state: StateDep) -> JobSummary:
+def resume_job(job_id: Id, subject: ChangingJob, session: WriterDep, state: StateDep) -> JobSummary:
     """Resume a job that is paused, cancelled or failed."""
     job = jobs.get_job(session, job_id)
     _check_from_service(job, "resumed", "Run tuner tune with the same network to resume it.")
@@ -108,7 +108,7 @@ def resume_job(job_id: Id, session: WriterDep, subject: ChangingJob, state: Stat
 
 @router.post("/jobs/{job_id}/release", response_model=JobSummary, responses=_CHANGE)
 def release_job(
-    job_id: Id, session: WriterDep, subject: Administering, state: StateDep
+    job_id: Id, subject: Administering, session: WriterDep, state: StateDep
 ) -> JobSummary:
     """Queue a quarantined job, and its quarantined builds, again."""
     job = jobs.get_job(session, job_id)
@@ -121,8 +121,8 @@ def release_job(
 def raise_budget(
     job_id: Id,
     body: schemas.BudgetIn,
-    session: WriterDep,
     subject: ChangingJob,
+    session: WriterDep,
     state: StateDep,
 ) -> JobSummary:
     """Raise the limits of a job; smaller ones change nothing. A job that is done is resumed."""
@@ -140,8 +140,8 @@ def raise_budget(
 def set_priority(
     job_id: Id,
     body: schemas.PriorityIn,
-    session: WriterDep,
     subject: ChangingJob,
+    session: WriterDep,
     state: StateDep,
 ) -> JobSummary:
     """Change the share of device time of a job."""
@@ -152,7 +152,7 @@ def set_priority(
 
 
 @router.delete("/jobs/{job_id}", status_code=204, responses=_CHANGE)
-def delete_job(job_id: Id, session: WriterDep, subject: ChangingJob, state: StateDep) -> None:
+def delete_job(job_id: Id, subject: ChangingJob, session: WriterDep, state: StateDep) -> None:
     """Delete a job that is not active; its measurements stay."""
     job = jobs.get_job(session, job_id)
     if not submissions.hide(session, job_id):

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Query, Request, Response
 from fastapi.responses import FileResponse
 from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
@@ -44,8 +45,8 @@ ModelIndex = Annotated[
 )
 def request_build(
     job_id: Id,
-    session: WriterDep,
     subject: ChangingJob,
+    session: WriterDep,
     state: StateDep,
     body: Annotated[BuildIn | None, Body()] = None,
 ) -> Build:
@@ -79,7 +80,7 @@ def request_build(
 
 
 @router.get("/jobs/{job_id}/builds/{build_id}", response_model=Build, responses=problems(404))
-def read_build(job_id: Id, build_id: Id, session: ReaderDep, _subject: ReadingJob) -> Build:
+def read_build(job_id: Id, build_id: Id, _subject: ReadingJob, session: ReaderDep) -> Build:
     """Serve the state of a build."""
     jobs.get_job(session, job_id)
     build = builds.get_build(session, build_id)
@@ -98,7 +99,7 @@ def read_build(job_id: Id, build_id: Id, session: ReaderDep, _subject: ReadingJo
         **problems(404, 409, 416),
     },
 )
-def download_library(
+async def download_library(
     job_id: Id,
     request: Request,
     state: StateDep,
@@ -109,10 +110,7 @@ def download_library(
 
     The audit log has every download.
     """
-    # Closed before the audit log is written: a request that holds two connections of one pool may
-    # wait for itself.
-    with state.readers() as session:
-        build = _newest(session, job_id, model_index)
+    build = await state.reads.run(_newest, job_id, model_index)
     digest = build.sha256 or ""
     headers = {
         "etag": f'"{digest}"',
@@ -122,11 +120,11 @@ def download_library(
     }
     if matches(request.headers.get("if-none-match"), headers["etag"]):
         return Response(status_code=304, headers=headers)
-    path = archive_path(state.settings.data_dir, build)
+    path = await run_in_threadpool(archive_path, state.settings.data_dir, build)
     if request.method == "GET":
+        action = (subject.name, subject.address, "download", job_id)
         detail = {"build": build.id, "sha256": digest}
-        with state.sessions.begin() as writer:
-            audit.log_action(writer, subject.name, subject.address, "download", job_id, detail)
+        await state.writes.run(audit.log_action, *action, detail)
     name = f"job-{job_id}-{(build.library_key or digest)[:12]}.tar.gz"
     return _Archive(path, headers=headers, media_type="application/gzip", filename=name)
 
@@ -142,8 +140,8 @@ router.add_api_route(
 
 @router.get("/libraries", response_model=LibraryPage)
 def list_libraries(
-    session: ReaderDep,
     subject: Reading,
+    session: ReaderDep,
     cursor: schemas.Cursor = None,
     limit: schemas.Limit = 50,
 ) -> LibraryPage:

@@ -65,29 +65,28 @@ async def list_best_records(  # noqa: PLR0913, PLR0917  a parameter for each fie
         "limit": limit + 1,
     }
     # One hop to a thread and no response model to validate, because look-ups are frequent.
-    page = await run_in_threadpool(_best_page, state, subject, job, limit, query)
+    transactions = state.lookups if job is None else state.reads
+    page = await transactions.run(_best_page, subject, job, limit, query)
     return Response(_BEST_PAGE.dump_json(page), media_type="application/json")
 
 
 def _best_page(
-    state: State, subject: Subject, job: int | None, limit: int, query: dict[str, Any]
+    session: Session, subject: Subject, job: int | None, limit: int, query: dict[str, Any]
 ) -> BestPage:
-    sessions = state.lookups if job is None else state.readers
-    with sessions() as session:
-        task_ids = None
-        if job is not None:
-            check_visible(session, subject.viewer, job)
-            weighted = tasks.tasks_of_job(session, jobs.get_job(session, job))
-            task_ids = [task.task_id for task in weighted]
-        rows = record_queries.read_bests(session, task_ids=task_ids, **query)
+    task_ids = None
+    if job is not None:
+        check_visible(session, subject.viewer, job)
+        weighted = tasks.tasks_of_job(session, jobs.get_job(session, job))
+        task_ids = [task.task_id for task in weighted]
+    rows = record_queries.read_bests(session, task_ids=task_ids, **query)
     shown, more = pagination.cut(rows, limit)
     return BestPage(shown, pagination.encode(shown[-1].task) if more else None)
 
 
 @router.get("/records/list", response_model=RecordPage)
 def list_records(
-    session: ReaderDep,
     _subject: Reading,
+    session: ReaderDep,
     workload: Workload = None,
     task: schemas.OptionalId = None,
     failed: Annotated[bool, Query(description="Failed trials only.")] = False,
@@ -120,7 +119,7 @@ async def export_records(
     An export takes ten minutes at most; a process serves two at a time, one of each token.
     """
     if target is not None:
-        await run_in_threadpool(_check_target, state, target)
+        await state.reads.run(_target, target)
     return ExportResponse(state.bulk_readers, state.exports, subject.name, target)
 
 
@@ -153,7 +152,10 @@ async def _receive(request: Request, state: State, subject: Subject, *, trust: b
         async for chunk in request.stream():
             await run_in_threadpool(spool.write, chunk)
         async with _turn(state):
-            report = await run_in_threadpool(_import, state, spool, subject, trust)
+            await run_in_threadpool(_check, spool)
+            # Writers wait here and not for the lock of the database, which gives up earlier.
+            async with state.writes.slots.slot():
+                report = await run_in_threadpool(_import, state, spool, subject, trust)
     return record_queries.summarise_import(report)
 
 
@@ -176,21 +178,34 @@ async def _turn(state: State) -> AsyncIterator[None]:
         state.importing.release()
 
 
+def _check(spool: Any) -> None:
+    """Check a log before the transaction, which keeps others from writing."""
+    with _lines_of(spool) as lines:
+        log.check(_checked(lines))
+
+
 def _import(state: State, spool: Any, subject: Subject, trust: bool) -> log.ImportReport:
+    with (
+        _lines_of(spool) as lines,
+        _in_time() as deadline,
+        state.bulk_sessions.begin() as session,
+    ):
+        report = log.import_(session, _until(deadline, _checked(lines)), trusted=trust)
+        counts = {"added": report.n_added, "known": report.n_known, "torn": report.n_bad}
+        detail = {**counts, "refused": report.n_refused, "trusted": trust}
+        audit.log_action(session, subject.name, subject.address, "import", None, detail)
+    return report
+
+
+@contextmanager
+def _lines_of(spool: Any) -> Iterator[io.TextIOWrapper]:
+    """Read a file as text from its start, and leave it open."""
     lines = io.TextIOWrapper(spool, encoding="utf-8", newline="\n")
     try:
-        # Before the transaction, which keeps others from writing.
         lines.seek(0)
-        log.check(_checked(lines))
-        lines.seek(0)
-        with _in_time() as deadline, state.bulk_sessions.begin() as session:
-            report = log.import_(session, _until(deadline, _checked(lines)), trusted=trust)
-            counts = {"added": report.n_added, "known": report.n_known, "torn": report.n_bad}
-            detail = {**counts, "refused": report.n_refused, "trusted": trust}
-            audit.log_action(session, subject.name, subject.address, "import", None, detail)
+        yield lines
     finally:
         lines.detach()
-    return report
 
 
 def _checked(lines: io.TextIOWrapper) -> Iterator[str]:
@@ -232,11 +247,6 @@ def _until(deadline: float, lines: Iterator[str]) -> Iterator[str]:
 def _too_long() -> Problem:
     detail = f"storing the records takes longer than {_MAX_IMPORT_SECS:g} s; nothing was stored"
     return Problem("too-large", detail, advice=_IMPORT_ADVICE)
-
-
-def _check_target(state: State, target_id: int) -> None:
-    with state.readers() as session:
-        _target(session, target_id)
 
 
 def _target(session: Session, target_id: int) -> Target:

@@ -62,8 +62,8 @@ async def read_tasks(
 @router.get("/jobs/{job_id}/picks", response_model=PickPage, responses=_ONE)
 def list_picks(
     job_id: Id,
-    session: ReaderDep,
     _subject: ReadingJob,
+    session: ReaderDep,
     before: schemas.OptionalId = None,
     limit: schemas.Limit = 50,
 ) -> PickPage:
@@ -76,8 +76,8 @@ def list_picks(
 @router.get("/jobs/{job_id}/history", response_model=HistoryView, responses=_ONE)
 def read_history(
     job_id: Id,
-    session: ReaderDep,
     _subject: ReadingJob,
+    session: ReaderDep,
     points: Annotated[int, Query(ge=1, le=2000)] = 300,
 ) -> HistoryView:
     """Serve the latency of the network over trials and time, and the trials by task."""
@@ -85,7 +85,7 @@ def read_history(
 
 
 @router.get("/jobs/{job_id}/failures", response_model=Failures, responses=_ONE)
-def list_failures(job_id: Id, session: ReaderDep, _subject: ReadingJob) -> Failures:
+def list_failures(job_id: Id, _subject: ReadingJob, session: ReaderDep) -> Failures:
     """List how trials failed, the most frequent way first."""
     jobs.get_job(session, job_id)
     return Failures(history.read_failures(session, job_id))
@@ -96,7 +96,7 @@ def list_failures(job_id: Id, session: ReaderDep, _subject: ReadingJob) -> Failu
     response_class=Response,
     responses={200: {"content": {"application/gzip": {}}}, **_ONE},
 )
-def read_recording(job_id: Id, session: ReaderDep, _subject: ReadingJob) -> Response:
+def read_recording(job_id: Id, _subject: ReadingJob, session: ReaderDep) -> Response:
     """Serve the curves of a job's tasks, for `tuner replay`."""
     job = jobs.get_job(session, job_id)
     (summary,) = job_queries.summaries(session, [job])

@@ -3,9 +3,8 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request, Response
-from starlette.concurrency import run_in_threadpool
+from sqlalchemy.orm import Session
 
-from api.app_state import State
 from api.dependencies import StateDep, Submitting
 from api.forms import body_schema
 from api.openapi import problems
@@ -42,7 +41,7 @@ async def tune(
     only for a larger budget.
     """
     job_id, created = await submit_form(request, subject, idempotency_key)
-    job = await run_in_threadpool(_summary, state, job_id)
+    job = await state.reads.run(_summary, job_id)
     state.tables.forget(job_id)
     links = links_of(job_id)
     response.headers["location"] = links.self
@@ -51,7 +50,6 @@ async def tune(
     return Submitted(job=job, created=created, links=links)
 
 
-def _summary(state: State, job_id: int) -> JobSummary:
-    with state.readers() as session:
-        (summary,) = job_queries.summaries(session, [jobs.get_job(session, job_id)])
+def _summary(session: Session, job_id: int) -> JobSummary:
+    (summary,) = job_queries.summaries(session, [jobs.get_job(session, job_id)])
     return summary

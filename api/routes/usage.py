@@ -14,7 +14,7 @@ router = APIRouter(prefix=PREFIX, tags=["catalogue"])
 
 
 @router.get("/usage", response_model=TokenInfo)
-def read_usage(session: ReaderDep, subject: Reading, settings: SettingsDep) -> TokenInfo:
+def read_usage(subject: Reading, session: ReaderDep, settings: SettingsDep) -> TokenInfo:
     """Serve the name, scopes and project of your token, and its quotas; admins have none."""
     is_admin = subject.viewer.is_admin
     used = {} if is_admin else asdict(quotas.usage(session, subject.name))

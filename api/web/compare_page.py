@@ -86,8 +86,8 @@ COLUMNS: Keys = {
 @router.get("/compare")
 def compare_jobs(
     request: Request,
-    session: ReaderDep,
     subject: access.Reader,
+    session: ReaderDep,
     a: str = "",
     b: str = "",
     sort: str = "",

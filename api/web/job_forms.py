@@ -8,6 +8,7 @@ from fastapi import Form as FormField
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import ValidationError
+from sqlalchemy.orm import Session
 from starlette.exceptions import HTTPException
 
 from api.dependencies import ReaderDep, StateDep
@@ -15,7 +16,7 @@ from api.routes import jobs as routes
 from api.routes import libraries
 from api.schemas import BudgetIn, BuildIn, Id, PriorityIn
 from api.web import access
-from api.web.errors import message_of
+from api.web.errors import Message, message_of
 from api.web.job_page import job_page
 from api.web.rendering import render
 from records import jobs
@@ -39,7 +40,9 @@ class Change:
         self.subject = subject
         self.job_id = job_id
 
-    def by(self, route: Callable[..., object], body: object = None, then: str = "") -> Response:
+    async def by(
+        self, route: Callable[..., object], body: object = None, then: str = ""
+    ) -> Response:
         """Call a route and redirect to the page of the job, or show the error there.
 
         Args:
@@ -49,82 +52,85 @@ class Change:
         """
         kwargs: dict[str, Any] = {} if body is None else {"body": body}
         try:
-            with self.state.sessions.begin() as session:
-                route(
-                    self.job_id, session=session, subject=self.subject, state=self.state, **kwargs
-                )
+            await self.state.writes.run(self._change, route, kwargs)
         except (HTTPException, RequestError, QuotaExceeded) as error:
-            return self.refuse(error)
+            return await self.refuse(error)
         return RedirectResponse(then or f"/jobs/{self.job_id}", 303)
 
-    def refuse(self, error: Exception) -> HTMLResponse:
+    async def refuse(self, error: Exception) -> HTMLResponse:
         """Show the page of the job with an error."""
-        status, message = message_of(error)
-        with self.state.readers() as session:
-            return job_page(self.request, session, self.job_id, error=message, status=status)
+        return await self.state.reads.run(self._page, *message_of(error))
+
+    def _change(
+        self, session: Session, route: Callable[..., object], kwargs: dict[str, Any]
+    ) -> None:
+        route(self.job_id, session=session, subject=self.subject, state=self.state, **kwargs)
+
+    def _page(self, session: Session, status: int, message: Message) -> HTMLResponse:
+        return job_page(self.request, session, self.job_id, error=message, status=status)
 
 
 ChangeDep = Annotated[Change, Depends(Change)]
 
 
 @router.post("/jobs/{job_id}/pause")
-def pause_job(change: ChangeDep) -> Response:
+async def pause_job(change: ChangeDep) -> Response:
     """Pause a job after its running rounds."""
-    return change.by(routes.pause_job)
+    return await change.by(routes.pause_job)
 
 
 @router.post("/jobs/{job_id}/cancel")
-def cancel_job(change: ChangeDep) -> Response:
+async def cancel_job(change: ChangeDep) -> Response:
     """Stop a job after its running rounds."""
-    return change.by(routes.cancel_job)
+    return await change.by(routes.cancel_job)
 
 
 @router.post("/jobs/{job_id}/resume")
-def resume_job(change: ChangeDep) -> Response:
+async def resume_job(change: ChangeDep) -> Response:
     """Resume a job."""
-    return change.by(routes.resume_job)
+    return await change.by(routes.resume_job)
 
 
 @router.post("/jobs/{job_id}/release")
-def release_job(_subject: access.Admin, change: ChangeDep) -> Response:
+async def release_job(_subject: access.Admin, change: ChangeDep) -> Response:
     """Release a quarantined job and its builds."""
-    return change.by(routes.release_job)
+    return await change.by(routes.release_job)
 
 
 @router.post("/jobs/{job_id}/budget")
-def raise_budget(change: ChangeDep, trials: Text = "", seconds: Text = "") -> Response:
+async def raise_budget(change: ChangeDep, trials: Text = "", seconds: Text = "") -> Response:
     """Raise the limits of a job."""
     limits = {"trials": trials.strip(), "seconds": seconds.strip()}
     try:
         body = BudgetIn.model_validate({name: text for name, text in limits.items() if text})
     except ValidationError as error:
-        return change.refuse(RequestValidationError(error.errors()))
-    return change.by(routes.raise_budget, body)
+        return await change.refuse(RequestValidationError(error.errors()))
+    return await change.by(routes.raise_budget, body)
 
 
 @router.post("/jobs/{job_id}/priority")
-def set_priority(change: ChangeDep, priority: Text = "") -> Response:
+async def set_priority(change: ChangeDep, priority: Text = "") -> Response:
     """Change the share of device time of a job."""
     try:
         body = PriorityIn.model_validate({"priority": priority.strip()})
     except ValidationError as error:
-        return change.refuse(RequestValidationError(error.errors()))
-    return change.by(routes.set_priority, body)
+        return await change.refuse(RequestValidationError(error.errors()))
+    return await change.by(routes.set_priority, body)
 
 
 @router.post("/jobs/{job_id}/build")
-def build_library(change: ChangeDep, strict: Text = "", model_index: Text = "0") -> Response:
+async def build_library(change: ChangeDep, strict: Text = "", model_index: Text = "0") -> Response:
     """Request the library of a job's network."""
     try:
         body = BuildIn.model_validate({"strict": bool(strict), "model_index": model_index})
     except ValidationError as error:
-        return change.refuse(RequestValidationError(error.errors()))
-    return change.by(libraries.request_build, body)
+        return await change.refuse(RequestValidationError(error.errors()))
+    return await change.by(libraries.request_build, body)
 
 
 @router.get("/jobs/{job_id}/delete")
 def confirm_delete(
-    request: Request, session: ReaderDep, _subject: access.JobOwner, job_id: Id
+    request: Request, _subject: access.JobOwner, session: ReaderDep, job_id: Id
 ) -> HTMLResponse:
     """Show the confirmation of a deletion."""
     (job,) = job_queries.summaries(session, [jobs.get_job(session, job_id)])
@@ -132,6 +138,6 @@ def confirm_delete(
 
 
 @router.post("/jobs/{job_id}/delete")
-def delete_job(change: ChangeDep) -> Response:
+async def delete_job(change: ChangeDep) -> Response:
     """Delete a job that is not active."""
-    return change.by(routes.delete_job, then="/")
+    return await change.by(routes.delete_job, then="/")

@@ -68,8 +68,8 @@ class Progress:
 @router.get("/")
 def read_jobs(
     request: Request,
-    session: ReaderDep,
     _subject: access.Reader,
+    session: ReaderDep,
     state: Annotated[list[str] | None, Query()] = None,
     q: Text = "",
     sort: str = NEWEST,

@@ -63,7 +63,7 @@ class Coverage:
 
 @router.get("/jobs/{job_id}")
 def read_job(
-    request: Request, session: ReaderDep, _subject: access.JobReader, job_id: Id, sort: str = ""
+    request: Request, _subject: access.JobReader, session: ReaderDep, job_id: Id, sort: str = ""
 ) -> HTMLResponse:
     """Show a job."""
     return job_page(request, session, job_id, sort=sort)

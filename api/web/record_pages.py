@@ -35,8 +35,8 @@ class Samples:
 @router.get("/records")
 def read_records(  # noqa: PLR0913, PLR0917  a parameter for each field of the form
     request: Request,
-    session: ReaderDep,
     _subject: access.Reader,
+    session: ReaderDep,
     q: str = "",
     target: str = "",
     task: OptionalId = None,
@@ -69,7 +69,7 @@ def read_records(  # noqa: PLR0913, PLR0917  a parameter for each field of the f
 
 @router.get("/records/{record_id}")
 def read_record(
-    request: Request, session: ReaderDep, subject: access.Reader, record_id: Id
+    request: Request, subject: access.Reader, session: ReaderDep, record_id: Id
 ) -> HTMLResponse:
     """Show a record with its samples and its trace."""
     details = record_browser.read_record(session, record_id)

@@ -4,9 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
-from starlette.concurrency import run_in_threadpool
 
-from api.app_state import State
 from api.auth import COOKIE, SUBJECT, address_of
 from api.dependencies import StateDep
 from api.web.forms import local_path
@@ -40,7 +38,7 @@ async def sign_in(
         error = "The token is unknown, expired or revoked."
         return render(request, "login.html", 401, next=local_path(next), error=error)
     request.scope[SUBJECT] = valid.name
-    await run_in_threadpool(_log_sign_in, state, valid.name, address_of(request))
+    await state.writes.run(audit.log_action, valid.name, address_of(request), "sign-in")
     answer = RedirectResponse(local_path(next), 303)
     answer.set_cookie(
         COOKIE,
@@ -51,11 +49,6 @@ async def sign_in(
         path="/",
     )
     return answer
-
-
-def _log_sign_in(state: State, name: str, address: str) -> None:
-    with state.sessions.begin() as session:
-        audit.log_action(session, name, address, "sign-in")
 
 
 @router.post("/logout")

@@ -3,11 +3,10 @@
 from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from starlette.concurrency import run_in_threadpool
+from sqlalchemy.orm import Session
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 
-from api.app_state import State
 from api.dependencies import StateDep
 from api.errors import as_problem
 from api.submission import submit_form
@@ -27,18 +26,17 @@ async def submit_job(request: Request, state: StateDep, subject: access.Submitte
     try:
         job_id, _ = await submit_form(request, subject)
     except (HTTPException, RequestValidationError, RequestError, QuotaExceeded) as error:
-        return await run_in_threadpool(_again, request, state, error)
+        return await state.reads.run(_again, request, error)
     return RedirectResponse(f"/jobs/{job_id}", 303)
 
 
-def _again(request: Request, state: State, error: Exception) -> HTMLResponse:
+def _again(session: Session, request: Request, error: Exception) -> HTMLResponse:
     status, message = message_of(error)
     sent = _sent(request)
     errors = as_problem(error).more.get("errors", ())
     wrong = tuple(field_error["field"].partition(".")[0] for field_error in errors)
     form = Form(sent, wrong, open=True)
-    with state.readers() as session:
-        return job_list_page(request, session, Filter(), form=form, error=message, status=status)
+    return job_list_page(request, session, Filter(), form=form, error=message, status=status)
 
 
 def _sent(request: Request) -> dict[str, list[str]]:

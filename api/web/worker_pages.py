@@ -54,7 +54,7 @@ class NetworkRow:
 
 
 @router.get("/workers")
-def read_workers(request: Request, session: ReaderDep, subject: access.Reader) -> HTMLResponse:
+def read_workers(request: Request, subject: access.Reader, session: ReaderDep) -> HTMLResponse:
     """Show the processes that measure, and the devices that they measure on."""
     rows = [
         _worker_row(worker) for worker in catalogue.list_workers(session, _LIMIT, subject.viewer)
@@ -76,7 +76,7 @@ def read_workers(request: Request, session: ReaderDep, subject: access.Reader) -
 
 @router.get("/networks")
 def read_networks(
-    request: Request, session: ReaderDep, subject: access.Reader, cursor: OptionalId = None
+    request: Request, subject: access.Reader, session: ReaderDep, cursor: OptionalId = None
 ) -> HTMLResponse:
     """Show the networks, the newest first."""
     networks = catalogue.list_networks(session, cursor, _LIMIT + 1, subject.viewer)
@@ -95,7 +95,7 @@ def read_networks(
 
 @router.get("/audit")
 def read_audit(
-    request: Request, session: ReaderDep, _subject: access.Admin, cursor: OptionalId = None
+    request: Request, _subject: access.Admin, session: ReaderDep, cursor: OptionalId = None
 ) -> HTMLResponse:
     """Show the audit log, the newest entry first."""
     entries = catalogue.list_audit(session, before=cursor, limit=_LIMIT + 1)

@@ -68,7 +68,7 @@ def test_a_percentile_is_a_sample(share: float, expected: int) -> None:
         "lookup --records 64000 --tasks 200 --lookups 20",
         "job_page --records 64000 --requests 3 --databases sqlite",
         "event_readers --readers 20 --events 20",
-        "service_load --clients 5 --window 5 --pairs 1 --settle 1",
+        "service_load --clients 5 --window 5 --pairs 1 --settle 1 --route-clients 2 --route-secs 1",
     ],
 )
 def test_a_benchmark_prints_one_line_a_database(words: str) -> None:
