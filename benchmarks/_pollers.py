@@ -76,6 +76,7 @@ def main() -> None:
     parser.add_argument(
         "--interval", type=float, default=1.0, help="seconds between a client's requests"
     )
+    parser.add_argument("--token", help="secret of a token to send")
     parser.add_argument("--identity", action="store_true", help="do not accept gzip")
     parser.add_argument(
         "--nice",
@@ -114,7 +115,8 @@ async def _poll_all(arguments: argparse.Namespace, tally: Tally) -> None:
     parts = urlsplit(arguments.url)
     encoding = "" if arguments.identity else "Accept-Encoding: gzip\r\n"
     path = parts.path + (f"?{parts.query}" if parts.query else "")
-    request = f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\n{encoding}\r\n".encode()
+    token = f"Authorization: Bearer {arguments.token}\r\n" if arguments.token else ""
+    request = f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\n{encoding}{token}\r\n".encode()
     began = time.monotonic()
     await asyncio.gather(
         *(

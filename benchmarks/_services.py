@@ -57,14 +57,14 @@ def process(*command: str, data_dir: Path, **environ: str) -> Iterator[subproces
 
 
 @contextmanager
-def api(database_url: str, data_dir: Path) -> Iterator[tuple[str, int]]:
+def api(database_url: str, data_dir: Path, *options: str) -> Iterator[tuple[str, int]]:
     """Run an API process alone; yield its URL and process id once it is ready.
 
     Raises:
         RuntimeError: If it does not become ready.
     """
     where = ("--host", "127.0.0.1", "--port", str(port := free_port()), "--database", database_url)
-    with process(*run_module("api", *where), data_dir=data_dir) as started:
+    with process(*run_module("api", *where, *options), data_dir=data_dir) as started:
         wait_ready(url := f"http://127.0.0.1:{port}", started, data_dir / "service.log")
         yield url, started.pid
 

@@ -1,11 +1,11 @@
 """Load of many clients: on ordinary routes, and on the table of a job during its tuning.
 
 The first part loads three routes of an API process that answer from the database with 1, 50 and
-200 clients, each of which asks again once it has an answer, and times a bystander who asks four
-times a second beside them.
+200 clients of one token, each of which asks again once it has an answer, and times a bystander
+with another token who asks four times a second beside them.
 
-The second part starts ``tuner serve``, submits a job of 200 tasks, and measures in turns its trials per second
-alone, and while every client requests the table once a second: alone, polled, polled, alone, and
+The second part starts ``tuner serve``, submits a job of 200 tasks, and measures in turns its trials
+per second alone, and while every client requests the table once a second: alone, polled, polled, alone, and
 so on, so that drift affects both equally. The clients share the machine with the service at a
 lower priority, because real clients have machines of their own. Prints one JSON line.
 

@@ -5,7 +5,7 @@ of a hundred.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Text, cast, func, select
@@ -46,12 +46,9 @@ def read_job(session: Session, job_id: int) -> JobView:
     status = events.status_of(session, job_id)
     weighted = tasks.tasks_of_job(session, job)
     spent_trials, outlook = _forecast(session, job, status, weighted)
-    n_trials = task_stats.trials_of_jobs(session, [job_id])[job_id]
-    total_latency_secs = total_latencies(session, [job_id]).get(job_id)
+    (summary,) = summaries(session, [job])
     return JobView(
-        job=_summary(
-            session, job, status, n_trials, max(spent_trials, n_trials), total_latency_secs
-        ),
+        job=replace(summary, spent_trials=max(spent_trials, summary.trials)),
         tasks=read_tasks(session, job, status, weighted),
         outlook=outlook,
         last_pick=last_pick(session, job_id, weighted),
@@ -122,12 +119,29 @@ def summaries(session: Session, rows: Sequence[Job]) -> list[JobSummary]:
     statuses = {status.job_id: status for status in session.scalars(stmt)}
     n_trials = task_stats.trials_of_jobs(session, ids)
     totals = total_latencies(session, ids)
-    shown = []
-    for job in rows:
-        status, n_own = statuses.get(job.id), n_trials.get(job.id, 0)
-        spent = max(n_own, 0 if status is None else status.spent_trials)
-        shown.append(_summary(session, job, status, n_own, spent, totals.get(job.id)))
-    return shown
+    networks_by_id = {
+        network.id: network
+        for network in session.scalars(
+            select(Network).where(Network.id.in_({job.network_id for job in rows}))
+        )
+    }
+    targets_by_id = {
+        target.id: target
+        for target in session.scalars(
+            select(Target).where(Target.id.in_({job.target_id for job in rows}))
+        )
+    }
+    return [
+        _summary(
+            job,
+            None if job.network_id is None else networks_by_id[job.network_id],
+            None if job.target_id is None else targets_by_id[job.target_id],
+            statuses.get(job.id),
+            n_trials.get(job.id, 0),
+            totals.get(job.id),
+        )
+        for job in rows
+    ]
 
 
 def _forecast(
@@ -147,15 +161,13 @@ def _forecast(
 
 
 def _summary(
-    session: Session,
     job: Job,
+    network: Network | None,
+    target: Target | None,
     status: JobStatus | None,
     n_trials: int,
-    spent_trials: int,
     total_latency_secs: float | None,
 ) -> JobSummary:
-    network = None if job.network_id is None else session.get_one(Network, job.network_id)
-    target = None if job.target_id is None else session.get_one(Target, job.target_id)
     return JobSummary(
         id=job.id,
         name=job.name or (network.name if network else f"job {job.id}"),
@@ -173,7 +185,7 @@ def _summary(
         budget_trials=job.budget_trials,
         budget_secs=job.budget_secs,
         trials=n_trials,
-        spent_trials=spent_trials,
+        spent_trials=max(n_trials, 0 if status is None else status.spent_trials),
         spent_secs=job.spent_secs,
         total_latency_secs=total_latency_secs,
         quarantined=job.quarantined,

@@ -4,13 +4,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.orm import Session
 
 from records import database, measure_records
+from tests.api import make as api_make
 from tests.records import make
 from tests.records.conftest import migrated_sqlite, sqlite_template, sqlite_url
 from tuner.queries import metrics, record_browser
+from tuner.queries.jobs import list_jobs
 from tuner.queries.metrics import TrialCounter
 from tuner.queries.record_browser import RecordFilter
 from tuner.queries.records import read_records
@@ -114,3 +116,25 @@ def test_trials_are_counted_once(migrated_sqlite: str, monkeypatch: pytest.Monke
 
     assert first == 6 * 3
     assert second == 5 * 3 + 8
+
+
+def test_a_page_of_many_jobs_takes_as_many_statements_as_one_of_a_single_job(
+    migrated_sqlite: str,
+) -> None:
+    """Networks and targets of all its jobs are read together."""
+    engine = database.open_database(migrated_sqlite)
+    statements: list[str] = []
+    event.listen(engine, "before_cursor_execute", lambda *sent: statements.append(sent[2]))
+    counts = []
+    for n_jobs in (1, 20):
+        with database.sessions(engine).begin() as session:
+            for number in range(n_jobs):
+                api_make.tuned(session, name=f"{n_jobs}-{number}", n_trials=1)
+        statements.clear()
+        with database.sessions(engine, read_only=True)() as session:
+            shown = list_jobs(session)
+        counts.append(len(statements))
+    engine.dispose()
+
+    assert len(shown) == 21
+    assert counts[0] == counts[1]
