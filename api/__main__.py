@@ -1,9 +1,7 @@
 """``python -m api``: one API process."""
 
 import argparse
-import contextlib
 import logging
-import resource
 import socket
 import sys
 from pathlib import Path
@@ -13,6 +11,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from api.app import create_app
+from api.capacity import max_connections
+from api.connections import Connections
 from api.protocol import BoundedProtocol
 from api.settings import ApiSettings, read_api_settings
 from records import tokens
@@ -47,7 +47,6 @@ def main() -> int:
     logging.getLogger("alembic").setLevel(logging.WARNING)
     # It warns of every malformed form, of which the client gets an error.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
-    _raise_file_limit()
     limit_arenas()
     if locked_out:
         _LOG.warning("there are no tokens yet: tuner token create NAME --scope admin creates one")
@@ -73,6 +72,8 @@ class Server(uvicorn.Server):
 def make_server(settings: ApiSettings) -> uvicorn.Server:
     """Return a server of the application, not yet running."""
     app = create_app(settings)
+    limit = max_connections(settings.max_connections)
+    app.state.connections = Connections(limit, is_behind_proxy=bool(settings.trusted_proxies))
     config = uvicorn.Config(
         app,
         host=settings.host,
@@ -83,7 +84,6 @@ def make_server(settings: ApiSettings) -> uvicorn.Server:
         access_log=False,  # api.middleware writes one with the subject
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=list(settings.trusted_proxies),
-        limit_concurrency=settings.max_connections,
         server_header=False,
         log_config=None,
         log_level="warning",
@@ -120,13 +120,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--log-level", help="debug, info, warning or error [info]")
     parser.add_argument("--log-format", help="json or text [json]")
     return parser
-
-
-def _raise_file_limit() -> None:
-    """Raise the limit of open connections to the maximum of the system."""
-    _, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))
 
 
 if __name__ == "__main__":

@@ -42,6 +42,8 @@ def create_app(settings: ApiSettings) -> FastAPI:
         openapi_url=f"{PREFIX}/openapi.json",
         docs_url=None,
         redoc_url=None,
+        # A redirect would name the host that the client sent.
+        redirect_slashes=False,
         lifespan=lifespan,
         generate_unique_id_function=openapi.operation_id,
     )

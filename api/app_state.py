@@ -13,9 +13,15 @@ from sqlalchemy.orm import Session, sessionmaker
 from starlette.requests import HTTPConnection
 
 from api.auth import Tokens
-from api.capacity import MAX_EXPORTS, capacity_of
+from api.capacity import (
+    MAX_EXPORTS,
+    capacity_of,
+    max_connections,
+    share_of_all,
+    share_of_client,
+)
+from api.caps import Cap
 from api.events import Hub
-from api.exports import Slots
 from api.fair_semaphore import FairSemaphore
 from api.incoming import Incoming
 from api.limits import Buckets
@@ -69,7 +75,9 @@ class State:
     files: FairSemaphore
     bulk_sessions: sessionmaker[Session]
     bulk_readers: sessionmaker[Session]
-    exports: Slots
+    exports: Cap
+    streams: Cap
+    bodies: Cap
     incoming: Incoming
     importing: asyncio.Lock
     readiness: Readiness
@@ -97,18 +105,22 @@ async def open_state(app: FastAPI, settings: ApiSettings) -> AsyncIterator[State
         closing_engine(database.with_limits(context.engine, BULK_LIMITS)) as bulk,
         closing_engine(database.with_limits(context.engine, PROBE_LIMITS)) as probe,
     ):
-        readers = FairSemaphore(capacity.n_readers)
+        limit = max_connections(settings.max_connections)
+        share = share_of_client(limit)
+        readers = FairSemaphore(capacity.n_readers, share)
         reads = Transactions(readers, context.readers)
-        writes = Transactions(FairSemaphore(capacity.n_writers), context.sessions.begin)
+        writes = Transactions(FairSemaphore(capacity.n_writers, share), context.sessions.begin)
         state = State(
             settings=settings,
             reads=reads,
             lookups=Transactions(readers, database.lookups(context.engine)),
             writes=writes,
-            files=FairSemaphore(capacity.n_file_writers),
+            files=FairSemaphore(capacity.n_file_writers, share),
             bulk_sessions=database.sessions(bulk),
             bulk_readers=database.sessions(bulk, read_only=True),
-            exports=Slots(),
+            exports=Cap("exports", 1, MAX_EXPORTS, retry_after_secs=30),
+            streams=Cap("open event streams and downloads", share, share_of_all(limit)),
+            bodies=Cap("arriving bodies", share, share_of_all(limit)),
             incoming=Incoming(),
             importing=asyncio.Lock(),
             readiness=Readiness(

@@ -28,7 +28,8 @@ _N_FILE_WRITERS = 2
 _N_SHORT = 8
 # Files that a process has open besides its connections: database, modules, uploads.
 _N_OTHER_FILES = 256
-_MAX_SHARE = 4
+#: Connections beyond the limit, for probes.
+N_PROBE_CONNECTIONS = 64
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,12 @@ def capacity_of(database_url: str) -> Capacity:
 
 def share_of_client(limit: int) -> int:
     """Return how much of a limit on connections one client may use: a quarter."""
-    return max(limit // _MAX_SHARE, 1)
+    return max(limit // 4, 1)
+
+
+def share_of_all(limit: int) -> int:
+    """Return how much of a limit on connections may be held for long, by all clients: a half."""
+    return max(limit // 2, 1)
 
 
 def max_connections(requested: int) -> int:

@@ -36,6 +36,17 @@ def check_direct(connection: HTTPConnection) -> None:
             raise Problem("proxied", f"the request has the header {name} of a proxy")
 
 
+def check_one_host(connection: HTTPConnection) -> None:
+    """Reject a request with several Host headers, which proxies read in different ways.
+
+    Raises:
+        Problem: If it has several, or none in HTTP/1.1 (RFC 9112, 3.2).
+    """
+    n_hosts = len(connection.headers.getlist("host"))
+    if n_hosts > 1 or (n_hosts == 0 and connection.scope["http_version"] == "1.1"):
+        raise Problem("bad-request", f"the request has {n_hosts} Host headers")
+
+
 def check_host(connection: HTTPConnection) -> None:
     """Reject a Host other than this machine, where no token is required.
 

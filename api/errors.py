@@ -94,7 +94,7 @@ KINDS = {
     "quota": Kind(
         429, "Quota in use", "Wait until jobs end, cancel some, or ask for a larger quota."
     ),
-    "busy": Kind(429, "Too many transfers", "Wait until another export or upload ends."),
+    "busy": Kind(429, "Too many at a time", "Wait until others end, then try again."),
     "unexpected": Kind(
         500, "Internal error", "Report the reference, which the log of the service has as well."
     ),

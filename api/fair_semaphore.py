@@ -56,13 +56,15 @@ class Sender:
     """The client of a request.
 
     Attributes:
-        client: Token or address, among which slots are shared.
+        client: Token or address.
         peer: Connection of the request.
+        program: Name of the program that sends it, if programs of one client are told apart.
         has_slot: True while the request holds a slot.
     """
 
     client: str
     peer: Peer = field(default_factory=Peer)
+    program: str = ""
     has_slot: bool = False
 
 
@@ -82,10 +84,12 @@ class FairSemaphore:
 
     Args:
         n_slots: Requests at a time.
+        max_waiting: Requests of one client that may wait.
     """
 
     n_slots: int
-    _waiting: dict[str, list[tuple[float, int, "asyncio.Future[None]"]]] = field(
+    max_waiting: int
+    _waiting: dict[tuple[str, str], list[tuple[float, int, "asyncio.Future[None]"]]] = field(
         default_factory=dict
     )
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
@@ -99,7 +103,8 @@ class FairSemaphore:
         """Hold a slot during the block.
 
         Raises:
-            Problem: If no request ended for a long time, because the database hangs.
+            Problem: If no request ended for a long time, because the database hangs, or too many of
+                the client wait.
             ClientDisconnect: If the client left before its turn.
             RuntimeError: If the request holds a slot already: waiting for another one, it could
                 wait for itself.
@@ -126,11 +131,14 @@ class FairSemaphore:
         if self._n_free:
             self._n_free -= 1
             return
+        queue = self._waiting.setdefault((sender.client, sender.program), [])
+        if len(queue) >= self.max_waiting:
+            raise _crowded(sender.client, len(queue))
         loop = asyncio.get_running_loop()
         arrived, waiter = loop.time(), loop.create_future()
         rank = arrived + (_MAX_YIELD_SECS if sender.peer.is_hasty else 0.0)
         entry = (rank, next(self._numbers), waiter)
-        heapq.heappush(self._waiting.setdefault(sender.client, []), entry)
+        heapq.heappush(queue, entry)
         sender.peer.wait_by(waiter)
         try:
             while not waiter.done():
@@ -151,11 +159,11 @@ class FairSemaphore:
     def _release(self) -> None:
         """Give a slot to the next waiter, if there is one."""
         while self._waiting:
-            client, queue = next(iter(self._waiting.items()))
-            del self._waiting[client]
+            key, queue = next(iter(self._waiting.items()))
+            del self._waiting[key]
             _, _, waiter = heapq.heappop(queue)
             if queue:
-                self._waiting[client] = queue
+                self._waiting[key] = queue
             if not waiter.done():
                 waiter.set_result(None)
                 return
@@ -167,3 +175,8 @@ def _stalled() -> Problem:
     return Problem(
         "unavailable", f"no request ended for {_STALL_TIMEOUT_SECS:.0f} s", headers=headers
     )
+
+
+def _crowded(client: str, n_waiting: int) -> Problem:
+    headers = {"retry-after": str(_RETRY_AFTER_SECS)}
+    return Problem("busy", f"{n_waiting} requests of {client} wait already", headers=headers)

@@ -10,11 +10,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.app_state import State, state_of
 from api.auth import SUBJECT, address_of, client_name, secret_of
-from api.csrf import check_direct, check_host, check_same_origin
+from api.csrf import check_direct, check_host, check_one_host, check_same_origin
 from api.errors import KINDS, PROBLEM, Problem, as_problem
 from api.exception_handlers import answer
 from api.fair_semaphore import PEER, SENDER, Peer, Sender
 from api.limits import body_limit, check_rate, limited
+from api.protocol import PROBES
 
 _LOG = logging.getLogger("api.access")
 # Defaults that a route may replace: no answer is executed, framed or cached.
@@ -26,12 +27,12 @@ _HEADERS = {
     "cache-control": "no-store",
 }
 _HSTS = "max-age=31536000"
-_PROBES = ("/healthz", "/readyz")
 # Requests of programs and of open pages, which would hide those of people.
-_FREQUENT = (*_PROBES, "/metrics", "/favicon.ico", "/static/{digest}/{name}")
+_FREQUENT = (*PROBES, "/metrics", "/favicon.ico", "/static/{digest}/{name}")
 _REFUSALS = (401, 403, 421, 429)
 _CLIENT_CLOSED_REQUEST = 499
 _MAX_PATH_CHARS = 300
+_MAX_AGENT_CHARS = 100
 
 
 class _Middleware:
@@ -126,18 +127,20 @@ class RequestChecks(_Middleware):
             Problem: If a check fails.
             RecordsError: If the schema is not that of this process.
         """
-        if scope["path"] not in _PROBES:
+        if scope["path"] not in PROBES:
             connection = HTTPConnection(scope)
             state = state_of(connection)
             if state.readiness.schema_error is not None:
                 raise state.readiness.schema_error
+            check_one_host(connection)
             if not state.settings.needs_tokens:
                 check_host(connection)
                 check_direct(connection)
             check_same_origin(connection)
             client = _client(connection, state)
             check_rate(state.buckets, client, scope["method"])
-            SENDER.set(Sender(client, scope.get(PEER) or Peer()))
+            program = "" if state.settings.needs_tokens else _program(connection)
+            SENDER.set(Sender(client, scope.get(PEER) or Peer(), program))
             _check_address(scope)
         await self._app(scope, receive, send)
 
@@ -149,13 +152,18 @@ class BodyLimits(_Middleware):
         """Serve a request whose body is counted while it arrives.
 
         Raises:
-            Problem: If the announced length is over the limit.
+            Problem: If the announced length is over the limit, or too many bodies arrive.
         """
-        if scope["method"] not in ("GET", "HEAD") and scope["path"] not in _PROBES:
+        if scope["method"] not in ("GET", "HEAD") and scope["path"] not in PROBES:
             connection = HTTPConnection(scope)
-            settings = state_of(connection).settings
-            limit = body_limit(scope["path"], settings.max_upload_bytes)
-            receive = limited(receive, connection.headers.get("content-length"), limit)
+            state = state_of(connection)
+            limit = body_limit(scope["path"], state.settings.max_upload_bytes)
+            length = connection.headers.get("content-length")
+            receive = limited(receive, length, limit)
+            if length != "0" and (length or "transfer-encoding" in connection.headers):
+                with state.bodies.taken(SENDER.get().client):
+                    await self._app(scope, receive, send)
+                return
         await self._app(scope, receive, send)
 
 
@@ -198,6 +206,11 @@ def _client(connection: HTTPConnection, state: State) -> str:
     if name is not None:
         connection.scope[SUBJECT] = name
     return client_name(connection, name)
+
+
+def _program(connection: HTTPConnection) -> str:
+    """Name the program of a user of this machine, whose programs share one address."""
+    return connection.headers.get("user-agent", "")[:_MAX_AGENT_CHARS]
 
 
 def _check_address(scope: Scope) -> None:

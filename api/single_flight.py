@@ -34,5 +34,5 @@ class SingleFlight(Generic[Answer]):
 async def _run(call: Callable[[], Awaitable[Answer]]) -> Answer:
     # The client that came first may leave, and its slot is not that of the call.
     sender = SENDER.get(None)
-    SENDER.set(Sender("" if sender is None else sender.client))
+    SENDER.set(Sender("") if sender is None else Sender(sender.client, program=sender.program))
     return await call()

@@ -10,8 +10,9 @@ from starlette.types import Receive, Scope, Send
 
 from api.app_state import State
 from api.dependencies import ReadingJob, StateDep, identify
-from api.errors import Problem
+from api.errors import Problem, respond
 from api.events import Channel
+from api.fair_semaphore import SENDER
 from api.openapi import problems
 from api.routes import PREFIX
 from api.schemas import MAX_ID, Id
@@ -41,6 +42,7 @@ async def stream_events(
     resumed.
     """
     sequence = after if last_event_id is None else last_event_id
+    state.streams.check(SENDER.get().client)
     channel = await state.hub.open(job_id)
 
     async def is_allowed() -> bool:
@@ -67,10 +69,13 @@ class _Stream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the client leaves."""
-        readers = self._state.metrics.event_readers
-        readers.inc()
         try:
-            await super().__call__(scope, receive, send)
+            with (
+                self._state.streams.taken(SENDER.get().client),
+                self._state.metrics.event_readers.track_inprogress(),
+            ):
+                await super().__call__(scope, receive, send)
+        except Problem as problem:
+            await respond(problem)(scope, receive, send)
         finally:
-            readers.dec()
             self._state.hub.leave(self._job_id, self._channel)

@@ -13,6 +13,7 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from api import pagination, quotas, schemas
+from api.caps import Cap
 from api.dependencies import (
     ChangingJob,
     ReaderDep,
@@ -24,6 +25,7 @@ from api.dependencies import (
 from api.disk import check_disk
 from api.errors import Problem, respond
 from api.etag import matches
+from api.fair_semaphore import SENDER
 from api.openapi import problems
 from api.routes import PREFIX
 from api.schemas import BuildIn, Id, LibraryPage
@@ -126,7 +128,9 @@ async def download_library(
         detail = {"build": build.id, "sha256": digest}
         await state.writes.run(audit.log_action, *action, detail)
     name = f"job-{job_id}-{(build.library_key or digest)[:12]}.tar.gz"
-    return _Archive(path, headers=headers, media_type="application/gzip", filename=name)
+    answer = _Archive(path, headers=headers, media_type="application/gzip", filename=name)
+    answer.cap = state.streams
+    return answer
 
 
 router.add_api_route(
@@ -175,7 +179,13 @@ def _newest(session: Session, job_id: int, model_index: int) -> BuildRow:
 
 
 class _Archive(FileResponse):
-    """A file that answers invalid ranges with problem documents."""
+    """A file that answers invalid ranges with problem documents.
+
+    Attributes:
+        cap: Counts the answers that are being sent.
+    """
+
+    cap: Cap
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the file, or the requested ranges of it."""
@@ -189,7 +199,11 @@ class _Archive(FileResponse):
             problem = Problem("bad-range", f"the file has {size} bytes", headers=extra)
             await respond(problem)(scope, receive, send)
             return
-        await super().__call__(scope, receive, send)
+        try:
+            with self.cap.taken(SENDER.get().client):
+                await super().__call__(scope, receive, send)
+        except Problem as problem:
+            await respond(problem)(scope, receive, send)
 
 
 def _is_servable(ranges: str, size: int) -> bool:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api import formats, pagination, schemas
 from api.dependencies import ReaderDep, ReadingJob, StateDep
+from api.errors import Problem
 from api.etag import matches
 from api.openapi import problems
 from api.routes import PREFIX
@@ -94,15 +95,20 @@ def list_failures(job_id: Id, _subject: ReadingJob, session: ReaderDep) -> Failu
 @router.get(
     "/jobs/{job_id}/recording",
     response_class=Response,
-    responses={200: {"content": {"application/gzip": {}}}, **_ONE},
+    responses={200: {"content": {"application/gzip": {}}}, **problems(404, 409)},
 )
 def read_recording(job_id: Id, _subject: ReadingJob, session: ReaderDep) -> Response:
     """Serve the curves of a job's tasks, for `tuner replay`."""
     job = jobs.get_job(session, job_id)
+    weighted = tasks.tasks_of_job(session, job)
+    if not weighted:
+        raise Problem(
+            "wrong-state",
+            f"job {job_id} is {job.state}, and its network is not split into tasks yet",
+            advice="Wait until its table has tasks.",
+        )
     (summary,) = job_queries.summaries(session, [job])
-    recording = recordings.record(
-        session, summary.network or summary.name, tasks.tasks_of_job(session, job)
-    )
+    recording = recordings.record(session, summary.network or summary.name, weighted)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "recording.jsonl.gz"
         recordings.write(recording, path)

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import event
 
 from api import exports, readiness, streaming
+from api.caps import Cap
 from api.errors import Problem
-from api.exports import Slots
 from api.limits import limited
 from api.settings import ApiSettings
 from records import log, measure_records
@@ -66,7 +66,7 @@ def test_an_export_holds_no_connection_while_its_reader_waits(
 
         event.listen(engine, "checkout", lambda *_: count(1))
         event.listen(engine, "checkin", lambda *_: count(-1))
-        response = exports.ExportResponse(served.sessions, Slots(), "ada", None)
+        response = exports.ExportResponse(served.sessions, Cap("exports", 1, 1), "ada", None)
 
         async def read() -> tuple[int, bytes]:
             n_held, content = -1, b""
@@ -102,19 +102,19 @@ def test_an_export_leaves_out_what_is_stored_after_its_start(quick: ApiSettings)
     assert export.n_records == 3
 
 
-def test_slots_are_few_and_one_for_each_subject() -> None:
-    """A slot is free again once its export ends, however it ends."""
-    slots = Slots()
-    with slots.taken("ada"):
-        with pytest.raises(Problem), slots.taken("ada"):
+def test_a_cap_is_for_each_client_and_for_all() -> None:
+    """What a client held is free again once it ends, however it ends."""
+    cap = Cap("exports", 1, 2)
+    with cap.taken("ada"):
+        with pytest.raises(Problem), cap.taken("ada"):
             pass
-        with slots.taken("bob"), pytest.raises(Problem), slots.taken("eve"):
+        with cap.taken("bob"), pytest.raises(Problem), cap.taken("eve"):
             pass
-        with slots.taken("eve"):
+        with cap.taken("eve"):
             pass
-    with pytest.raises(ValueError, match="failed"), slots.taken("ada"):
+    with pytest.raises(ValueError, match="failed"), cap.taken("ada"):
         raise ValueError("failed")
-    with slots.taken("ada"):
+    with cap.taken("ada"):
         pass
 
 

@@ -87,23 +87,6 @@ def test_a_service_without_tokens_refuses_proxies(quick: ApiSettings, header: st
     assert answer.json()["type"].endswith("proxied")
 
 
-def test_too_many_connections_are_refused(quick: ApiSettings) -> None:
-    """The next one gets 503 and a time to wait, and the service answers again when one closed."""
-    with serving(replace(quick, max_connections=3)) as served:
-        url = served.client.base_url
-        served.client.close()
-        held = [httpx.Client(base_url=url) for _ in range(3)]
-        answers = [client.get("/healthz") for client in held]
-        for client in held:
-            client.close()
-        with httpx.Client(base_url=url, transport=httpx.HTTPTransport(retries=3)) as later:
-            later_status = later.get("/healthz").status_code
-
-    assert [answer.status_code for answer in answers] == [200, 200, 503]
-    assert [answer.headers.get("retry-after") for answer in answers] == [None, None, "5"]
-    assert later_status == 200
-
-
 def test_a_service_without_tokens_refuses_http_1_0(quick: ApiSettings) -> None:
     """By default nginx asks so, with Host of the service and without other headers."""
     with serving(quick) as served:

@@ -34,7 +34,12 @@ def record(session: Session, network: str, tasks: Sequence[WeightedTask]) -> Rec
     """Read the curves of a network's tasks, with the rounds of all jobs, from the database.
 
     A round of unknown duration gets the average duration of its task.
+
+    Raises:
+        RequestError: If the network is not split into tasks yet.
     """
+    if not tasks:
+        raise RequestError(f"{network} is not split into tasks yet; wait until its table has tasks")
     histories = rounds.history(session, [task.task_id for task in tasks])
     recorded = []
     latencies = [
