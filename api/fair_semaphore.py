@@ -14,7 +14,8 @@ from starlette.requests import ClientDisconnect
 
 from api.errors import Problem
 
-_STALL_TIMEOUT_SECS = 30.0
+# No transaction of a request or of an import takes longer.
+_STALL_TIMEOUT_SECS = 60.0
 _RETRY_AFTER_SECS = 5
 # A client that asks again sooner than this after an answer is in a hurry, and lets others go first.
 _MIN_PAUSE_SECS = 0.1

@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 from sqlalchemy.exc import SQLAlchemyError
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from api.app_state import State
@@ -48,8 +49,10 @@ async def stream_events(
     async def is_allowed() -> bool:
         try:
             return (await identify(request)).allows("read")
-        except Problem:
+        except ClientDisconnect:
             return False
+        except Problem as problem:
+            return problem.slug != "unauthenticated"
         except SQLAlchemyError:
             # The stream itself waits for the database.
             return True

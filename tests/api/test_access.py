@@ -164,6 +164,32 @@ def test_a_head_without_end_is_cut_off(quick: ApiSettings, head: bytes) -> None:
         assert served.client.get("/healthz").status_code == 200
 
 
+@pytest.mark.parametrize("hosts", [(), ("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "evil.example")])
+@pytest.mark.parametrize("require_tokens", [False, True])
+def test_a_request_has_one_host(
+    quick: ApiSettings, hosts: tuple[str, ...], require_tokens: bool
+) -> None:
+    """A proxy and the service could choose different ones of several."""
+    lines = "".join(f"host: {host}\r\n" for host in hosts)
+    with serving(replace(quick, require_tokens=require_tokens)) as served:
+        address = (served.client.base_url.host, served.client.base_url.port)
+        with socket.create_connection(address, timeout=30) as sender:
+            sender.sendall(f"GET /api/v1/jobs HTTP/1.1\r\n{lines}\r\n".encode())
+            status = sender.recv(100).split()[1]
+
+    assert status == b"400"
+
+
+@pytest.mark.parametrize("path", ["/jobs/1/", "/api/v1/jobs/", "/api/v1/jobs/1/", "/healthz/"])
+def test_no_redirect_names_the_host_of_the_request(quick: ApiSettings, path: str) -> None:
+    """A path with a slash too many is unknown."""
+    with serving(replace(quick, require_tokens=True)) as served:
+        answer = served.client.get(path, headers={"host": "evil.example"})
+
+    assert answer.status_code == 404
+    assert "location" not in answer.headers
+
+
 @pytest.mark.parametrize(
     ("kind", "refused"), [("Basic eDp5", True), ("Bearer", True), ("Bearer tuner_x", False)]
 )

@@ -103,7 +103,7 @@ def test_an_export_leaves_out_what_is_stored_after_its_start(quick: ApiSettings)
 
 
 def test_a_cap_is_for_each_client_and_for_all() -> None:
-    """What a client held is free again once it ends, however it ends."""
+    """A client may hold one more once its last one ended, however it ended."""
     cap = Cap("exports", 1, 2)
     with cap.taken("ada"):
         with pytest.raises(Problem), cap.taken("ada"):

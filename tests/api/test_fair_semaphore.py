@@ -35,22 +35,29 @@ def _run(scenario: Callable[[FairSemaphore], Awaitable[None]], max_waiting: int 
     asyncio.run(run())
 
 
-def test_clients_take_turns() -> None:
-    """A client with one request waits for one request of a client with many."""
-    done: list[str] = []
+@pytest.mark.parametrize("other", [Sender("token other"), Sender("token many", program="curl")])
+def test_clients_take_turns(other: Sender) -> None:
+    """A client, or program, with one request waits for one request of a client with many."""
+    done: list[Sender] = []
+
+    async def work(semaphore: FairSemaphore, sender: Sender) -> None:
+        SENDER.set(sender)
+        async with semaphore.slot():
+            await asyncio.sleep(0)
+            done.append(sender)
 
     async def scenario(semaphore: FairSemaphore) -> None:
-        names = ["many"] * 20 + ["one"]
-        await asyncio.gather(*(_work(semaphore, Sender(name), done) for name in names))
+        senders = [*(Sender("token many") for _ in range(20)), other]
+        await asyncio.gather(*(work(semaphore, sender) for sender in senders))
 
     _run(scenario)
 
-    assert done.index("one") <= 2
+    assert done.index(other) <= 2
     assert len(done) == 21
 
 
 def test_a_connection_that_paused_goes_before_those_that_ask_at_once() -> None:
-    """Of one client, the request after a pause comes first, and the others in their order."""
+    """The request after a pause comes first, and the others of the client in their order."""
     done: list[str] = []
 
     async def work(semaphore: FairSemaphore, name: str, pause_secs: float) -> None:

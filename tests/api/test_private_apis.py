@@ -28,8 +28,22 @@ def test_the_protocol_has_the_methods_that_are_overridden() -> None:
     for name in ("connection_made", "connection_lost", "data_received"):
         assert len(_parameters(HttpToolsProtocol, name)) == 2
         assert len(_parameters(protocol.BoundedProtocol, name)) == 2
-    for name in ("on_headers_complete", "on_message_complete"):
+    for name in (
+        "on_message_begin",
+        "on_headers_complete",
+        "on_message_complete",
+        "on_response_complete",
+    ):
         assert _parameters(HttpToolsProtocol, name) == ["self"]
+
+
+def test_the_protocol_has_the_attributes_in_use() -> None:
+    """It queues requests in ``pipeline``, and refuses at ``limit_concurrency`` connections."""
+    assigned = inspect.getsource(HttpToolsProtocol)
+    for name in ("limit_concurrency", "pipeline", "client", "cycle"):
+        assert f"self.{name}" in inspect.getsource(HttpToolsProtocol.__init__)
+    assert 'self.url = b""' in assigned
+    assert "len(self.connections) >= self.limit_concurrency" in assigned
 
 
 def _parameters(kind: type, name: str) -> list[str]:

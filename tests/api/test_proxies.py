@@ -2,8 +2,8 @@
 
 import socket
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-import httpx
 import pytest
 
 from api.settings import ApiSettings
@@ -11,6 +11,9 @@ from records import audit
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tests.api.test_access import token
+
+if TYPE_CHECKING:
+    import httpx
 
 _CLIENT = "203.0.113.7"
 _FORWARDED = {"x-forwarded-for": _CLIENT, "x-forwarded-proto": "https"}

@@ -112,6 +112,17 @@ def test_history_and_failures_are_served(served: Served) -> None:
     assert failures["items"][0]["message"] == "Segmentation fault"
 
 
+def test_a_recording_needs_tasks(quick: ApiSettings) -> None:
+    """A job that is not split into tasks yet has no curves."""
+    with serving(quick) as served:
+        with served.sessions.begin() as session:
+            job_id = make.job(session).id
+        answer = served.client.get(f"/api/v1/jobs/{job_id}/recording")
+
+    assert answer.status_code == 409
+    assert answer.json()["type"].endswith("wrong-state")
+
+
 def test_a_recording_can_be_replayed(quick: ApiSettings) -> None:
     """A recording has the format of ``tuner replay``."""
     with serving(quick) as served:
