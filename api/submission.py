@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import anyio
 from fastapi import Request
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
@@ -132,8 +133,13 @@ async def _staged(state: State, files: list[UploadFile]) -> AsyncIterator[list[S
                 staged.append(await run_in_threadpool(stage, *arguments))
         yield staged
     finally:
-        for model in staged:
-            model.discard()
+        with anyio.CancelScope(shield=True):
+            await run_in_threadpool(_discard, staged)
+
+
+def _discard(staged: list[Staged]) -> None:
+    for model in staged:
+        model.discard()
 
 
 def _store(session: Session, settings: ApiSettings, submitted: _Submitted) -> tuple[int, bool]:

@@ -30,6 +30,7 @@ class Tally:
     errors: dict[str, int] = field(default_factory=dict)
     n_bytes: int = 0
     n_late: int = 0
+    elapsed_secs: float = 0.0
 
     def fail(self, kind: str) -> None:
         """Count an error."""
@@ -99,6 +100,8 @@ def described(tally: Tally) -> dict[str, Any]:
         "requests": len(tally.secs),
         "errors": sum(tally.errors.values()),
         "error_kinds": tally.errors,
+        # Until the last response.
+        "secs": round(tally.elapsed_secs, 2),
         # The client was still waiting or not scheduled when its next request was due.
         "late": tally.n_late,
         **{
@@ -130,6 +133,7 @@ async def _poll_all(arguments: argparse.Namespace, tally: Tally) -> None:
             for client in range(arguments.clients)
         )
     )
+    tally.elapsed_secs = time.monotonic() - began
 
 
 async def _poll(

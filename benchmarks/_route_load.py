@@ -67,8 +67,9 @@ class _Load:
         crowd = self._start(url, self.crowd, n_clients, 0.0)
         lone = self._start(url, self.bystander, 1, _BYSTANDER_INTERVAL_SECS)
         answers, bystander = self._result(crowd), self._result(lone)
-        n_served = answers["requests"] - answers["errors"]
-        per_sec = round(n_served / self.arguments.route_secs, 1)
+        kinds = answers["error_kinds"].items()
+        n_refused = sum(n for kind, n in kinds if kind.startswith("status"))
+        per_sec = round((answers["requests"] - n_refused) / answers["secs"], 1)
         return {"per_sec": per_sec, **answers, "bystander": bystander}
 
     def _start(

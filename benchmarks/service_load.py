@@ -5,9 +5,9 @@ The first part loads three routes of an API process that answer from the databas
 with another token who asks four times a second beside them.
 
 The second part starts ``tuner serve``, submits a job of 200 tasks, and measures in turns its trials
-per second alone, and while every client requests the table once a second: alone, polled, polled, alone, and
-so on, so that drift affects both equally. The clients share the machine with the service at a
-lower priority, because real clients have machines of their own. Prints one JSON line.
+per second alone, and while every client requests the table once a second: alone, polled, polled,
+alone, and so on, so that drift affects both equally. The clients share the machine with the service
+at a lower priority, because real clients have machines of their own. Each part prints a JSON line.
 
 The job's engine burns a fixed processor time for every trial, so that rates are comparable;
 ``--engine real`` tunes six networks of the zoo in one job, whose trials vary more.

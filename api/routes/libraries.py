@@ -112,6 +112,7 @@ async def download_library(
 
     The audit log has every download.
     """
+    state.streams.check(SENDER.get().client)
     build = await state.reads.run(_newest, job_id, model_index)
     digest = build.sha256 or ""
     headers = {
