@@ -100,7 +100,7 @@ def serve(
         int | None,
         typer.Option(
             metavar="N",
-            help="Maximum of open connections; more get 503 [default: 4096].",
+            help="Maximum of connections; beyond them only probes are answered [default: 4096].",
             min=1,
             show_default=False,
             rich_help_panel=_NETWORK_PANEL,
