@@ -19,8 +19,8 @@ from sqlalchemy import make_url
 MAX_EXPORTS = 2
 #: Threads that read event streams.
 N_EVENT_THREADS = 2
-# More readers only share the processor, and delay the event loop; PostgreSQL is waited for.
-_N_READERS = {"sqlite": 4, "postgresql": 8}
+# They share one interpreter: more of them do not read faster, and delay the event loop.
+_N_READERS = 4
 # SQLite has one write lock. A request that waits for it in the event loop costs no thread.
 _N_WRITERS = {"sqlite": 1, "postgresql": 4}
 _N_FILE_WRITERS = 2
@@ -62,7 +62,7 @@ def capacity_of(database_url: str) -> Capacity:
     """Return the capacity of a process for a database."""
     backend = make_url(database_url).get_backend_name()
     kind = "sqlite" if backend == "sqlite" else "postgresql"
-    return Capacity(_N_READERS[kind], _N_WRITERS[kind])
+    return Capacity(_N_READERS, _N_WRITERS[kind])
 
 
 def share_of_client(limit: int) -> int:

@@ -1,4 +1,4 @@
-"""The service under load: every request is answered, and nobody waits for the sockets of others."""
+"""The service under load: every request is answered, also beside hundreds of others."""
 
 import asyncio
 import importlib
