@@ -67,7 +67,7 @@ class LibraryFiles:
                 # Absent without them, so that earlier entries are found.
                 **({"buckets": asdict(self.buckets)} if self.buckets else {}),
             },
-            self.networks[0].model.name,
+            self.networks[0].shared_name,
         )
 
     def make(self, folder: Path) -> Mapping[str, Any]:
@@ -142,7 +142,7 @@ class LibraryFiles:
     ) -> manifests.Manifest:
         first, target = self.networks[0], self.compiler.target
         return manifests.Manifest(
-            model_name=first.model.name,
+            model_name=first.shared_name,
             target=target.spec,
             device=dict(target.device),
             compiler=dict(target.compiler),

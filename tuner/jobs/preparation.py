@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -39,6 +40,8 @@ from tuner.workers.sandbox_paths import models_folder
 
 _LOG = logging.getLogger(__name__)
 
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -54,6 +57,7 @@ class Prepared:
         notes: Remarks of loading and extraction, for people.
         members: Networks that this one was combined from; empty for a single network.
         weight: Relative frequency of its sizes among those of its model.
+        shared_name: Name where others see it, too: in its row, and in manifests of libraries.
     """
 
     model: LoadedModel
@@ -65,6 +69,7 @@ class Prepared:
     notes: tuple[str, ...]
     members: tuple["Prepared", ...] = ()
     weight: float = 1.0
+    shared_name: str = ""
 
     @property
     def n_bytes(self) -> int:
@@ -119,13 +124,13 @@ def prepare(
         request.reference, request.inputs, request.random_weights, request.dimensions
     )
     model = model_cache.load(cache, worker, models_folder(settings.data_dir), query, limits)
-    if request.name:
-        model = replace(model, name=request.name)
+    shared_name = _shared_name(model.name, request)
+    model = replace(model, name=request.name or model.name)
     with sessions.begin() as session:
         network_id = networks.ensure_network(
             session,
             network_key(model.sha256, settings.engine, target.pipeline),
-            model.name,
+            shared_name,
             _described(model),
         ).id
         target_id = targets.ensure_target(session, target.spec, dict(target.device)).id
@@ -149,7 +154,20 @@ def prepare(
             _store(session, network_id, target_id, settings.engine, extraction)
     _store_profiles(sessions, limits, worker, settings.engine, (network_id, target_id))
     prepared = _read(sessions, model, target, network_id, target_id)
-    return replace(prepared, weight=request.weight)
+    return replace(prepared, weight=request.weight, shared_name=shared_name)
+
+
+def _shared_name(loaded: str, request: ModelRequest) -> str:
+    """Return the name of a network where owners share it: not that of an uploaded file.
+
+    Args:
+        loaded: Name of the model's file; an upload has the hash of its content.
+        request: The model as its owner names it.
+    """
+    if not _SHA256.fullmatch(loaded):
+        return request.name or loaded
+    sizes = ",".join(f"{name}={size}" for name, size in request.dimensions.items())
+    return f"{loaded[:12]}@{sizes}" if sizes else loaded[:12]
 
 
 def combine(sessions: sessionmaker[Session], members: Sequence[Prepared]) -> Prepared:
@@ -173,7 +191,11 @@ def combine(sessions: sessionmaker[Session], members: Sequence[Prepared]) -> Pre
     first = members[0]
     with sessions.begin() as session:
         network_id = networks.ensure_union(
-            session, sha256, " + ".join(names), first.target_id, member_ids
+            session,
+            sha256,
+            " + ".join(member.shared_name for member in members),
+            first.target_id,
+            member_ids,
         ).id
         weighted = tuple(tasks.weighted_tasks(session, network_id, first.target_id))
     return replace(

@@ -126,6 +126,13 @@ def request_of(stored: Mapping[str, Any], data_dir: Path | None = None) -> TuneR
     return TuneRequest(models, make_spec(_upgraded(fields) if "goal" in fields else fields))
 
 
+def names_of(stored: Mapping[str, Any]) -> str:
+    """Return the names of the models of a stored request, as its owner gave them."""
+    models = stored.get("models", ())
+    named = (ModelRequest(model["reference"], name=model.get("name", "")) for model in models)
+    return " + ".join(map(model_name, named))
+
+
 def uploads_of(stored: Mapping[str, Any], data_dir: Path) -> list[Path]:
     """Return the paths of the uploads that a stored request names."""
     matches = (_UPLOAD.fullmatch(model["reference"]) for model in stored["models"])

@@ -1,7 +1,7 @@
 """Networks, targets, workers, devices, libraries, builds and the audit log, as shapes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from sqlalchemy import func, select
@@ -12,6 +12,7 @@ from records.access import EVERYTHING, Viewer, visible_jobs
 from records.models import Job, NetworkTask, Target, Task
 from records.service_models import Build as BuildRow
 from tuner import schemas
+from tuner.jobs.submission import names_of
 from tuner.schemas.base import Schema
 
 Shape = TypeVar("Shape", bound=Schema)
@@ -35,10 +36,26 @@ def list_networks(
 ) -> list[schemas.NetworkInfo]:
     """Return at most ``limit`` networks of a viewer's jobs before a number, the newest first."""
     rows = catalogue.list_networks(session, before, limit, viewer)
-    targets = catalogue.targets_by_network(session, [row.id for row in rows])
+    ids = [row.id for row in rows]
+    targets = catalogue.targets_by_network(session, ids)
+    names = _names(session, ids, viewer)
     return [
-        _shape(schemas.NetworkInfo, row, target_ids=list(targets.get(row.id, []))) for row in rows
+        replace(
+            _shape(schemas.NetworkInfo, row, target_ids=list(targets.get(row.id, []))),
+            name=names.get(row.id, row.name),
+        )
+        for row in rows
     ]
+
+
+def _names(session: Session, network_ids: Sequence[int], viewer: Viewer) -> dict[int, str]:
+    """Return the names that the newest jobs of a viewer give networks."""
+    stmt = select(Job.network_id, Job.request).where(
+        Job.network_id.in_(network_ids), Job.request.is_not(None), visible_jobs(viewer)
+    )
+    rows = session.execute(stmt.order_by(Job.id))
+    named = {network_id: names_of(request) for network_id, request in rows}
+    return {network_id: name for network_id, name in named.items() if name}
 
 
 def network_tasks(session: Session, network_id: int, target_id: int) -> list[schemas.NetworkTask]:

@@ -15,6 +15,7 @@ from records import events, jobs, networks, task_stats, tasks
 from records.access import EVERYTHING, Viewer, visible_jobs
 from records.models import Job, JobStatus, Network, Target
 from records.tasks import WeightedTask
+from tuner.jobs.submission import names_of
 from tuner.queries.latencies import total_latencies
 from tuner.queries.picks import last_pick
 from tuner.queries.tasks import read_tasks
@@ -28,6 +29,8 @@ JobOrder = Literal[
 _NAME = func.lower(
     func.coalesce(func.nullif(Job.name, ""), Network.name, "job " + cast(Job.id, Text))
 )
+# Networks are shared by owners, who name them each by the files that they submit.
+_FIRST_MODEL = Job.request["models"][0]["name"].as_string()
 _SORTED_BY: dict[str, ColumnElement[Any]] = {
     "created": Job.created.expression,
     "updated": Job.updated.expression,
@@ -88,6 +91,7 @@ def list_jobs(  # noqa: PLR0913  a keyword for each part of the query
         stmt = stmt.where(
             Job.name.icontains(text, autoescape=True)
             | Network.name.icontains(text, autoescape=True)
+            | _FIRST_MODEL.icontains(text, autoescape=True)
         )
     column, falls = _SORTED_BY[sort.lstrip("-")], sort.startswith("-")
     if after is not None:
@@ -175,7 +179,7 @@ def _summary(
         message=job.message,
         phase=status.phase if status is not None and job.state == "running" else None,
         network_id=job.network_id,
-        network=network.name if network else None,
+        network=_network_name(job, network),
         target_id=job.target_id,
         target=target.spec if target else None,
         device=str(target.device.get("name", "")) if target else None,
@@ -196,6 +200,12 @@ def _summary(
         created=job.created,
         updated=job.updated,
     )
+
+
+def _network_name(job: Job, network: Network | None) -> str | None:
+    if network is None:
+        return None
+    return names_of(job.request or {}) or network.name
 
 
 def _split(session: Session, job: Job) -> SplitView | None:

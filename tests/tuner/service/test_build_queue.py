@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from records import attempts, builds, jobs, submissions
+from records.access import Viewer
 from records.models import Extraction, Job, Network
 from records.service_models import Build
 from tests.tuner.cli.commands.test_bench import text_model
@@ -20,7 +21,10 @@ from tuner.errors import WorkerLost
 from tuner.executors.local import LocalExecutor
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
+from tuner.jobs.submission import submit_request
 from tuner.library import manifest
+from tuner.queries import catalogue
+from tuner.queries.jobs import list_jobs, recent_jobs
 from tuner.service.build_queue import BuildQueue
 from tuner.service.job_loader import JobLoader
 from tuner.service.limited_loading import ProcessLimits
@@ -94,7 +98,7 @@ def test_a_model_with_buckets_is_one_library(context: Context, workers: LocalExe
         job = session.get_one(Job, job_id)
         name = session.get_one(Network, job.network_id).name
     assert (build.state, build.message) == ("done", None)
-    assert name == "text@length=4 + text@length=8"
+    assert name == f"{sha256[:12]}@length=4 + {sha256[:12]}@length=8"
     described = unpacked(context, build)
     assert [program.inputs["ids"][0] for program in described.programs] == [(1, 4), (1, 8)]
     assert described.buckets is not None
@@ -121,6 +125,36 @@ def test_a_library_is_packed_with_its_tail(context: Context, workers: LocalExecu
     manifest.verify(uploads / "lib", described)
     assert "tail.onnx" in described.files
     assert described.outputs == ("kept", "scores", "places")
+
+
+def test_owners_of_equal_models_do_not_see_each_others_file_names(
+    context: Context, workers: LocalExecutor
+) -> None:
+    """A network, its library and its archive are shared; each owner has a name of its own."""
+    uploads = context.settings.data_dir / "uploads"
+    uploads.mkdir()
+    content = detector().SerializeToString()
+    sha256 = hashlib.sha256(content).hexdigest()
+    (uploads / f"{sha256}.onnx").write_bytes(content)
+    upload = f"upload:{sha256}.onnx"
+    _, build_id = build_of(context, workers, ModelRequest(upload, name="project-x"))
+    other = TuneRequest((ModelRequest(upload, name="mine"),), TuneSpec(trials=0))
+    with context.sessions.begin() as session:
+        submit_request(session, other, "", owner="eve")
+    loader = JobLoader(context, LIMITS, lambda _job, _activity: None)
+    assert loader.load(loader.claim(()) or Job()) is None
+
+    with context.sessions() as session:
+        build = builds.get_build(session, build_id)
+        assert session.scalars(select(Network.name)).all() == [sha256[:12]]
+        shown = {job.owner: (job.name, job.network) for job in recent_jobs(session, 9)}
+        eve = Viewer("eve", is_admin=False)
+        (network,) = catalogue.list_networks(session, None, 9, eve)
+        (found,) = list_jobs(session, text="MINE")
+    assert shown == {None: ("project-x", "project-x"), "eve": ("mine", "mine")}
+    assert network.name == "mine"
+    assert found.owner == "eve"
+    assert unpacked(context, build).model_name == sha256[:12]
 
 
 def test_a_build_that_three_processes_died_over_is_quarantined(
