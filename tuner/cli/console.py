@@ -2,28 +2,50 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.segment import Segment
 
 _PIPE_WIDTH = 120
 
 
+# Characters that command a terminal (C0 and C1 without tab and newline) or reorder a line.
+_CONTROLS = dict.fromkeys(
+    {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
+    - {ord("\t"), ord("\n")}
+)
+
+
+def without_controls(text: str) -> str:
+    """Remove what could command a terminal from a text of a server, a database or a model."""
+    return text.translate(_CONTROLS)
+
+
 def stdout_console() -> "Console":
     """Return a console for results; a pipe gets a fixed width that fits the tables."""
-    from rich.console import Console
-
-    console = Console()
-    return console if console.is_terminal else Console(width=_PIPE_WIDTH)
+    console = _make_console()
+    return console if console.is_terminal else _make_console(width=_PIPE_WIDTH)
 
 
 def stderr_console() -> "Console":
     """Return a console for progress and notes."""
+    return _make_console(file=sys.stderr)
+
+
+def _make_console(**options: Any) -> "Console":
+    """Return a console that writes the control characters of its own styles alone."""
     from rich.console import Console
 
-    return Console(file=sys.stderr)
+    class PlainConsole(Console):
+        def render(self, *args: Any, **kwargs: Any) -> "Iterable[Segment]":
+            for segment in super().render(*args, **kwargs):
+                text = segment.text if segment.control else without_controls(segment.text)
+                yield segment._replace(text=text)
+
+    return PlainConsole(**options)
 
 
 def print_line(text: str, *, to_stderr: bool = False) -> None:
@@ -34,12 +56,12 @@ def print_line(text: str, *, to_stderr: bool = False) -> None:
 
 def print_error(text: str) -> None:
     """Print one line on stderr in the form of an error that ends a command."""
-    print(f"tuner: {text}", file=sys.stderr)
+    print(f"tuner: {without_controls(text)}", file=sys.stderr)
 
 
 def print_note(text: str) -> None:
     """Print one line on stderr that is not an error."""
-    print(f"note: {text}", file=sys.stderr)
+    print(f"note: {without_controls(text)}", file=sys.stderr)
 
 
 def print_json(value: Mapping[str, Any]) -> None:
