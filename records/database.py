@@ -4,9 +4,10 @@ import os
 import random
 import re
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -242,6 +243,20 @@ def _prepare_file(path: str | None) -> None:
     for required in (folder, Path(path)):
         if required.exists() and not os.access(required, os.W_OK):
             raise PermissionError(f"{required} is not writable")
+    _make_private(Path(path))
+
+
+def _make_private(path: Path) -> None:
+    """Keep other users out of a database of this user; its group only if files inherit that."""
+    is_shared = path.parent.stat().st_mode & stat.S_ISGID
+    others = stat.S_IRWXO | (0 if is_shared else stat.S_IRWXG)
+    if not path.exists():
+        path.touch(mode=0o660 & ~others)
+    for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        with suppress(OSError):  # SQLite removes the others when it closes them
+            status = file.stat()
+            if status.st_uid == os.geteuid() and status.st_mode & others:
+                file.chmod(stat.S_IMODE(status.st_mode) & ~others)
 
 
 def _require_file(path: str | None) -> None:

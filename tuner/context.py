@@ -1,7 +1,9 @@
 """Settings and database of a process, opened together."""
 
+import os
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +63,7 @@ def open_context(
     )
     try:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
+        _make_private(settings.data_dir)
     except OSError as error:
         raise RequestError(
             f"cannot write the data directory {settings.data_dir}: {error.strerror}"
@@ -76,3 +79,12 @@ def open_context(
         )
     finally:
         connected.dispose()
+
+
+def _make_private(folder: Path) -> None:
+    """Keep other users out of a folder of this user, and its group unless new files inherit it."""
+    status = folder.stat()
+    others = stat.S_IRWXO if status.st_mode & stat.S_ISGID else stat.S_IRWXO | stat.S_IRWXG
+    if status.st_uid == os.geteuid() and status.st_mode & others:
+        with suppress(OSError):  # a read-only root file system of a container
+            folder.chmod(stat.S_IMODE(status.st_mode) & ~others)

@@ -150,10 +150,10 @@ def test_owners_of_equal_models_do_not_see_each_others_file_names(
         shown = {job.owner: (job.name, job.network) for job in recent_jobs(session, 9)}
         eve = Viewer("eve", is_admin=False)
         (network,) = catalogue.list_networks(session, None, 9, eve)
-        (found,) = list_jobs(session, text="MINE")
+        (listed,) = list_jobs(session, text="MINE")
     assert shown == {None: ("project-x", "project-x"), "eve": ("mine", "mine")}
     assert network.name == "mine"
-    assert found.owner == "eve"
+    assert listed.owner == "eve"
     assert unpacked(context, build).model_name == sha256[:12]
 
 
