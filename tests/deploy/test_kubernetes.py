@@ -168,6 +168,8 @@ def test_only_the_api_is_reached_and_only_the_database_is_left_for() -> None:
     selected = {"matchLabels": {"app.kubernetes.io/component": "api"}}
     assert policies["api"]["podSelector"] == selected
     assert set(ports) == {53, 5432}
+    # A rule without addresses leads to all of them.
+    assert all(rule["to"] for rule in policies["database"]["egress"])
 
 
 def test_an_upgrade_is_a_job_of_its_own() -> None:
