@@ -186,7 +186,7 @@ def test_a_worker_reports_its_activity(at_work: Rig) -> None:
     """The report is a row of the database."""
     (worker,) = at_work.workers()
 
-    assert (worker.role, worker.device) == ("active", {"name": "toy"})
+    assert (worker.role, worker.device) == ("active", {"name": "toy", "sandbox": "confined"})
     assert 0.0 < worker.busy_share <= 1.0
 
 
