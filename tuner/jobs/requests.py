@@ -49,10 +49,15 @@ class ModelRequest:
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """Models that one job tunes together, at least one, and the options of the job."""
+    """Models that one job tunes together, at least one, and the options of the job.
+
+    ``started`` is the time by the monotonic clock from which the seconds of a run count; None for
+    that of the call.
+    """
 
     models: tuple[ModelRequest, ...]
     spec: TuneSpec = field(default_factory=TuneSpec)
+    started: float | None = None
 
 
 def model_requests(

@@ -70,6 +70,16 @@ class Deadline:
         """Return whether another race may be built."""
         return self.elapsed_secs < _BUILD_PART * self._secs
 
+    @property
+    def build_secs(self) -> float | None:
+        """Seconds after which races that are not built are left out; None without a limit."""
+        return None if math.isinf(self._secs) else _BUILD_PART * self._secs
+
+    @property
+    def left_secs(self) -> float | None:
+        """Seconds until the final is to end, at least 0; None without a limit."""
+        return None if math.isinf(self._secs) else max(self._secs - self.elapsed_secs, 0.0)
+
     def fits(self, secs: float) -> bool:
         """Return whether work of this duration ends in time."""
         return self.elapsed_secs + secs <= self._secs
@@ -204,7 +214,8 @@ class Final:
     Args:
         races: The races; what matters most comes first.
         device: Device that times them.
-        deadline: Time limit; the first heat of the first race runs whatever it says.
+        deadline: Time limit. The first heat of the first race begins whatever it says; whatever
+            runs when the time is up ends there, and has no result.
         on_heat: Called before each heat of a race.
     """
 
@@ -229,17 +240,23 @@ class Final:
             DeviceLost: If the device was lost; no race may be stored.
         """
         try:
-            racing = await self._build()
-            for heat, n_turns in enumerate(_TURNS):
-                if heat:
-                    for race in racing:
-                        race.halve()
-                racing = [race for race in racing if await self._run_heat(race, n_turns)]
+            async with asyncio.timeout(self._deadline.left_secs) as limit:
+                await self._run_heats(await self._build())
+        except TimeoutError:
+            if not limit.expired():
+                raise
         finally:
             for race in self._races:
                 race.timing.close()
         if len(self._timed) < len(self._races):
             _LOG.info("the final had time for %d of %d races", len(self._timed), len(self._races))
+
+    async def _run_heats(self, racing: list[Race]) -> None:
+        for heat, n_turns in enumerate(_TURNS):
+            if heat:
+                for race in racing:
+                    race.halve()
+            racing = [race for race in racing if await self._run_heat(race, n_turns)]
 
     def store(self, sessions: sessionmaker[Session], clock_factor: ClockFactor) -> None:
         """Store the winners of the races that had a heat.
@@ -255,9 +272,9 @@ class Final:
                 race.store(session, factor)
 
     async def _build(self) -> list[Race]:
-        """Build races, before any is timed; returns those built in time.
+        """Build races, before any is timed; returns those built in time, and one at least.
 
-        As many are under way as keep all builders busy: what has begun cannot be left out.
+        As many are under way as keep all builders busy.
         """
         built: list[int] = []
         waiting = deque(range(len(self._races)))
@@ -274,12 +291,18 @@ class Final:
 
         n_builders = max((race.timing.n_builders for race in self._races), default=1)
         n_at_once = max(math.ceil(n_builders / _MAX_RIVALS), min(n_builders, 2), 1)
-        # All end before an error is raised, so that what they have built can be removed.
-        ends = await asyncio.gather(
-            *(build_next() for _ in range(n_at_once)), return_exceptions=True
-        )
+        builds = [asyncio.ensure_future(build_next()) for _ in range(n_at_once)]
+        try:
+            _, building = await asyncio.wait(builds, timeout=self._deadline.build_secs)
+            while building and not built:
+                _, building = await asyncio.wait(building, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for build in builds:
+                build.cancel()
+            # All end before an error is raised, so that what they have built can be removed.
+            ends = await asyncio.gather(*builds, return_exceptions=True)
         for error in ends:
-            if error is not None:
+            if error is not None and not isinstance(error, asyncio.CancelledError):
                 raise error
         return [self._races[index] for index in sorted(built)]
 
@@ -291,8 +314,6 @@ class Final:
         fits = is_required or self._deadline.fits(n_runs * self._secs_per_turn(race))
         if not (n_runs and fits):
             return False
-        if is_new:
-            self._timed.append(race)
         self._on_heat(race)
         started = self._deadline.elapsed_secs
 
@@ -303,6 +324,8 @@ class Final:
         # Rounds of other jobs may have the device first, which the turns are not charged for.
         await race.run_heat(self._device, n_turns, begin)
         race.secs_per_turn = (self._deadline.elapsed_secs - started) / n_runs
+        if is_new:
+            self._timed.append(race)
         return True
 
     def _secs_per_turn(self, race: Race) -> float:

@@ -38,6 +38,11 @@ class JobTimer:
             self._add_elapsed()
             self._n_running -= 1
 
+    def charge(self, secs: float) -> None:
+        """Charge the job for seconds before its work."""
+        self._spent += secs
+        self._unsaved += secs
+
     @property
     def secs(self) -> float:
         """Seconds that the job has spent until now."""

@@ -39,8 +39,8 @@ class TuneResult:
         target: Target as it was requested.
         snapshot: The task table at the end.
         n_measured: Trials that this run measured.
-        secs: Seconds from the start of the run to its end.
-        first_trial_secs: Seconds from the start of the run to the first trial; None without one.
+        secs: Seconds from the start of the run, or of its command, to its end.
+        first_trial_secs: Seconds from that start to the first trial; None without one.
         error: Error that ended the job; None if it did not fail.
         busy: Share of the time in which each device worked, by its name. The CPU of this
             machine works for builders too.
@@ -90,7 +90,7 @@ def _run(
     callbacks: TuningCallbacks,
 ) -> list[TuneResult]:
     """Tune each group of networks in a job."""
-    started = time.monotonic()
+    started = time.monotonic() if request.started is None else request.started
     request.spec.require_trials()
     settings = context.settings
     context = replace(context, sessions=sessions_with_retry(context))
@@ -102,7 +102,7 @@ def _run(
             raise RequestError("the same network is given twice; name each network once")
         for note in dict.fromkeys(note for network in prepared for note in network.notes):
             callbacks.on_note(note)
-        jobs = [(network, _options(request, network)) for network in prepared]
+        jobs = [(network, _options(request, network, started)) for network in prepared]
         run = _ResumableRun(context, executor, jobs, callbacks.on_status)
         busy_before, began = _busy_secs(executor), time.monotonic()
         try:
@@ -146,6 +146,9 @@ class _ResumableRun:
         """Run the unfinished jobs to their ends."""
         settings = self.context.settings
         tuning_context = TuningContext(self.context.sessions, self.executor, settings.data_dir)
+        if self.unfinished is not None:
+            # The first attempt was charged for the preparation.
+            self.jobs = [(job, replace(options, started=None)) for job, options in self.jobs]
         self.sessions = [TuningSession(tuning_context, *job, self.on_status) for job in self.jobs]
         # Jobs that ended or were stopped before an outage are not started again.
         unfinished = [
@@ -223,6 +226,6 @@ def _programs(context: Context, models: Sequence[ModelRequest]) -> Iterator[Mode
         yield from programs_of(model, dimensions)
 
 
-def _options(request: TuneRequest, prepared: Prepared) -> SessionOptions:
-    spec = with_weights(request.spec, prepared)
-    return SessionOptions(spec.with_default_budget(len(prepared.tasks)))
+def _options(request: TuneRequest, prepared: Prepared, started: float) -> SessionOptions:
+    spec = with_weights(request.spec, prepared).with_default_budget(len(prepared.tasks))
+    return SessionOptions(spec, started=started)

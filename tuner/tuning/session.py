@@ -6,6 +6,8 @@ pick that would have been made. If several rounds ran on one task, the candidate
 may differ, because they leave out those that the others were about to measure.
 """
 
+import asyncio
+import math
 from collections import deque
 from functools import partial
 from typing import get_args
@@ -73,6 +75,7 @@ class TuningSession:
         self._limits = JobLimits(options, job)
         self._timer = JobTimer(context, job.id, job.spent_secs)
         self._final_time = FinalTime(context.sessions)
+        self._started = options.started
         self._publisher = StatusPublisher(context, job.id, on_status)
         context.task_states.register_job(self.job_id, prepared.tasks)
         self._open_picks: deque[Pick] = deque()
@@ -142,6 +145,7 @@ class TuningSession:
             None if there is nothing to do before a running round ends, or at all, or because the
             job was stopped.
         """
+        self._charge_preparation()
         with self._timer.running():
             several = self._context.has_multiple_devices
             if not self._refresh_limits(_LIMITS_INTERVAL_SECS if several else 0.0):
@@ -151,13 +155,24 @@ class TuningSession:
                 self._context.task_states.reserve(pick.task_id)
             return pick
 
+    def _charge_preparation(self) -> None:
+        """Charge the job for the time from the start of its command to the first pick."""
+        if self._started is None:
+            return
+        secs = self._context.now() - self._started
+        budget, spent = self._limits.budget, self._timer.secs
+        self._timer.charge(self._final_time.preparation_secs(budget, spent, secs))
+        self._started = None
+
     def on_round_started(self, pick: Pick) -> None:
         """Note that the round of a pick starts."""
         self._n_picks = max(self._n_picks, pick.sequence)
         self._context.task_states.round_started(pick)
 
     async def run_round(self, pick: Pick, device: Device) -> None:
-        """Run the round of a pick on a device; it ends early and stays open if the job is stopped.
+        """Run the round of a pick on a device.
+
+        It ends early and stays open if the job is stopped or its seconds are spent.
 
         Raises:
             DeviceLost: If the device was lost; :meth:`next_pick` returns the pick again.
@@ -171,7 +186,7 @@ class TuningSession:
             try:
                 async with self._attempts.round(pick):
                     self._publish_if_due("searching", pick.task_id)
-                    await self._round_runner.run(pick, device, self)
+                    await self._run_in_time(pick, device)
                 self._n_failed_searches = 0
                 completed = True
             except (SearchFailed, NothingLeft) as error:
@@ -194,6 +209,25 @@ class TuningSession:
                 self._end_round(pick, failed=str(failure))
             else:
                 self._count_failed_search(pick, failure)
+
+    async def _run_in_time(self, pick: Pick, device: Device) -> None:
+        """Run the round of a pick until it ends or the budget in seconds does.
+
+        Raises:
+            RoundStopped: If time is up; what was measured is committed.
+        """
+        secs = self._round_secs_left(self.snapshot())
+        try:
+            async with asyncio.timeout(secs if math.isfinite(secs) else None) as limit:
+                await self._round_runner.run(pick, device, self)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            self._context.record_writer.flush(self.job_id)
+            raise RoundStopped("the seconds of the job are spent") from error
+
+    def _round_secs_left(self, snapshot: JobSnapshot) -> float:
+        return self._final_time.round_secs_left(self._limits.budget, self._timer.secs, snapshot)
 
     def _keep_open(self, pick: Pick) -> None:
         """Let :meth:`next_pick` return a pick again, whose round did not end."""
@@ -285,7 +319,8 @@ class TuningSession:
         spent = snapshot.spent_trials(budget.trials)
         pick = self._next_open_pick()
         secs = self._timer.secs
-        if budget.exhausted(spent, secs + self._final_time.reserve_secs(budget, secs, snapshot)):
+        reserved = self._final_time.reserve_secs(budget, secs, snapshot)
+        if budget.exhausted(spent, secs + reserved) or self._round_secs_left(snapshot) <= 0.0:
             if pick is not None:
                 self._attempts.leave(pick)
                 self._open_picks.appendleft(pick)

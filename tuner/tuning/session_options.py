@@ -24,6 +24,8 @@ class SessionOptions:
         max_trials_per_round: Largest round that is chosen where the spec names no size.
         scheduler: Settings of the allocator; None for its defaults.
         search: Settings of the search of each round.
+        started: Time by the monotonic clock at which the command of this run began, whose seconds
+            count from then; None if those of its rounds count.
     """
 
     spec: TuneSpec
@@ -31,6 +33,7 @@ class SessionOptions:
     max_trials_per_round: int = request_caps.DEFAULTS.max_trials_per_round
     scheduler: GreedySettings | None = None
     search: SearchSettings = field(default_factory=SearchSettings)
+    started: float | None = None
 
     @property
     def budget(self) -> Budget:

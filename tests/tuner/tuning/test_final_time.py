@@ -1,20 +1,26 @@
 """Budgets in seconds include the final: the search leaves time to it, and it ends in time."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
 
 from scheduler.budget import Budget
-from tests.engines.toy_network import Workshop, bests_of
+from tests.engines.toy_network import Workshop, bests_of, picks_of
 from tuner.devices.device import Device
 from tuner.engines.base import Candidate, RunResult
+from tuner.jobs.spec import TuneSpec
 from tuner.measure.interleaved_timing import InterleavedTiming
-from tuner.tuning import finals
+from tuner.tuning import finals, round_runner
 from tuner.tuning.context import TuningContext
 from tuner.tuning.final_time import FinalTime
 from tuner.tuning.round_runner import _ResultRecorder
+from tuner.tuning.session import TuningSession
+from tuner.tuning.session_options import SessionOptions
 from tuner.tuning.snapshot import JobSnapshot
 
 
@@ -238,3 +244,75 @@ def test_races_are_built_side_by_side(workshop: Workshop, monkeypatch: pytest.Mo
     assert events[:3] == ["begin", "begin", "end"]
     assert sorted(events[:8]) == ["begin"] * 4 + ["end"] * 4
     assert set(events[8:]) == {"time"}
+
+
+def hang(*_arguments: Any, **_options: Any) -> asyncio.Future[Any]:
+    """Begin work that never ends."""
+    return asyncio.get_running_loop().create_future()
+
+
+def test_a_round_ends_with_the_seconds_of_its_job(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays open, and the final has the rest."""
+    prepared = workshop.prepare()
+    workshop.tune(prepared, 8)
+    spent = workshop.job().spent_secs
+    monkeypatch.setattr(round_runner, "search", hang)
+
+    workshop.tune(prepared, 400, seconds=spent + 2.0, trials_per_round=4)
+
+    assert workshop.job().state == "done"
+    *_, (_, _, n_trials, is_complete) = picks_of(workshop.sessions)
+    assert (n_trials, is_complete) == (4, False)
+    assert len(workshop.trials()) == 8
+
+
+@pytest.mark.parametrize("part", ["build", "time"])
+def test_a_final_ends_with_the_seconds_of_its_job(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """Races without a result confirm nothing, and the best records stay."""
+    prepared = workshop.prepare()
+    monkeypatch.setattr(finals, "find_races", lambda *_: [])
+    workshop.tune(prepared, 40)
+    monkeypatch.undo()
+    monkeypatch.setattr(InterleavedTiming, part, hang)
+    before = bests_of(workshop.sessions)
+
+    workshop.tune(prepared, 400, seconds=workshop.job().spent_secs)
+
+    assert workshop.job().state == "done"
+    assert bests_of(workshop.sessions) == before
+
+
+def test_the_seconds_of_a_command_count_from_its_start(workshop: Workshop) -> None:
+    """Preparation takes four fifths of what is left at most, so that some trials run."""
+    prepared = workshop.prepare()
+    spec = SessionOptions(TuneSpec(seconds=50.0, trials=4, trials_per_round=2))
+    session = TuningSession(
+        workshop.context,
+        prepared,
+        replace(spec, started=workshop.context.now() - 1e6),
+        lambda _: None,
+    )
+
+    workshop.run_alone(session)
+
+    assert 40.0 < workshop.job(session.job_id).spent_secs < 60.0
+    assert len(workshop.trials()) == 4
+
+
+def test_the_time_of_a_round_follows_from_the_budget(workshop: Workshop) -> None:
+    """It leaves a part for a final if there is something to confirm."""
+    final_time = FinalTime(workshop.sessions)
+    prepared = workshop.prepare()
+    nothing = workshop.session(prepared, 4).snapshot()
+    measured = workshop.tune(prepared, 4)
+
+    assert final_time.round_secs_left(Budget(trials=4), 9.0, measured) == inf
+    assert final_time.round_secs_left(Budget(secs=100.0), 10.0, nothing) == pytest.approx(90.0)
+    assert final_time.round_secs_left(Budget(secs=100.0), 10.0, measured) == pytest.approx(75.0)
+    assert final_time.preparation_secs(Budget(trials=4), 0.0, 9.0) == 0.0
+    assert final_time.preparation_secs(Budget(secs=100.0), 60.0, 20.0) == 20.0
+    assert final_time.preparation_secs(Budget(secs=100.0), 60.0, 90.0) == pytest.approx(32.0)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuner.cli import connection, options
+from tuner.cli import STARTED, connection, options
 from tuner.cli.console import print_error, print_json
 from tuner.cli.spec_options import with_spec_options
 
@@ -67,7 +67,7 @@ def tune(
 
     shapes, padded = parse_input_sets(inputs), parse_padded(buckets, masks)
     request = TuneRequest(
-        model_requests(models, target, shapes, random_weights, padded), make_spec(fields)
+        model_requests(models, target, shapes, random_weights, padded), make_spec(fields), STARTED
     )
     overrides: SettingOverrides = {
         "database": database,
