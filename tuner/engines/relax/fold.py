@@ -99,7 +99,8 @@ class _Folder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
             return visited
         if not is_fixed(call.ty):
             return visited
-        value = folder(call, [value for value in values if value is not None])
+        with np.errstate(all="ignore"):
+            value = folder(call, [value for value in values if value is not None])
         # NumPy's ascontiguousarray turns a scalar into a vector.
         return relax.const(np.asarray(value, dtype=dtype, order="C"), dtype)
 

@@ -42,6 +42,7 @@ from tuner.engines.relax.rewrites.sparse_windows import split_sparse_windows
 from tuner.engines.relax.rewrites.unreached_taps import drop_unreached_taps
 from tuner.engines.relax.scatters import split_scatters
 from tuner.engines.relax.slices import legalise_pad, legalise_slice
+from tuner.engines.relax.special_values import CPU_DEFINITIONS, DEFINITIONS
 from tuner.engines.relax.transposed_convolutions import replace_transposed_convolutions
 from tuner.engines.relax.weight_products import pack_weights
 from tuner.errors import ModelError, described
@@ -144,7 +145,8 @@ def _fuse(module: tvm.IRModule, target: Target) -> tvm.IRModule:
                     "relax.nn.pad": legalise_pad,
                     "relax.strided_slice": legalise_slice,
                     **COMPARISONS,
-                    **(LEGALIZATIONS if is_cpu else {}),
+                    **DEFINITIONS,
+                    **({**LEGALIZATIONS, **CPU_DEFINITIONS} if is_cpu else {}),
                 }
             ),
             # Sorts have no legalisation; they call TVM's runtime.

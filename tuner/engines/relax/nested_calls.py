@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx import PrimFunc, SeqStmt, compilation_pipeline
 
-from tuner.engines.relax import vector_functions
+from tuner.engines.relax import extremes, vector_functions
 from tuner.engines.relax.vector_math import dtype_of
 
 #: Name of TVM's default passes for CPUs, and this one.
@@ -30,7 +30,8 @@ def register() -> None:
 
 def _passes() -> tuple[Any, Any, Any]:
     lower, *others = compilation_pipeline.get_tir_pipeline("default")
-    return (tvm.transform.Sequential([lower, _store_intermediates]), *others)
+    passes = [extremes.start_at_infinity, lower, extremes.keep_nan, _store_intermediates]
+    return (tvm.transform.Sequential(passes), *others)
 
 
 @tvm.transform.module_pass(opt_level=0, name="tuner.StoreIntermediates")  # type: ignore[untyped-decorator]

@@ -51,7 +51,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             if op_name == "Slice" and "starts" in attrs:
                 _add_bounds(inputs, attrs)
             if op_name in CONVERTERS:
-                return self.bb.normalize(CONVERTERS[op_name](self.bb, inputs, attrs, opset))
+                converted = CONVERTERS[op_name](self.bb, inputs, attrs, opset)
+                if converted is not None:
+                    return self.bb.normalize(converted)
             return super()._convert_operator(op_name, inputs, attrs, opset)
 
 

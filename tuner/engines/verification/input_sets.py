@@ -26,6 +26,11 @@ _MAX_INTEGER = 2**62
 # Magnitude of peaks among whole floating-point numbers, exact in every type, and their share.
 _PEAK = 12
 _PEAK_SHARE = 0.25
+# Numbers among which kernels differ, their share in a part of a tensor, and that of infinite rows.
+_SPECIAL = (np.nan, np.inf, -np.inf, 0.0)
+_SPECIAL_SHARE, _ROW_SHARE = 1 / 4, 1 / 16
+#: Size from which tensors have them.
+MIN_SPECIAL = 8
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,8 @@ class InputSpec:
         low: Smallest integer.
         high: Largest integer.
         axis: The axis along which the largest integers differ.
+        special_sign: Sign of the infinity that rows along each axis and a box hold, beside NaN,
+            infinities and zeros alone in the first half of every axis; 0 for none of them.
         highs: Largest integers at the positions along that axis; empty if they are alike.
         is_positive: True to draw positive floating-point numbers only.
         density: Share of non-zero numbers among whole ones.
@@ -54,6 +61,7 @@ class InputSpec:
     density: float = 1.0
     magnitude: int = 3
     has_peaks: bool = False
+    special_sign: int = 0
     axis: int = 0
     highs: tuple[int, ...] = ()
 
@@ -128,6 +136,8 @@ def _draw(rng: np.random.Generator, spec: InputSpec, kind: InputKind) -> Array:
         if kind == "real":
             return _real_numbers(rng, spec).astype(spec.dtype)
         drawn = _whole_numbers(rng, spec)
+        if spec.special_sign and drawn.size >= MIN_SPECIAL:
+            _add_specials(rng, drawn, spec.special_sign * np.inf)
         if spec.has_peaks:
             low = 1 if spec.is_positive else -_PEAK
             _add_peaks(rng, drawn, (low, _PEAK))
@@ -169,3 +179,19 @@ def _add_peaks(rng: np.random.Generator, array: Array, ends: tuple[int, int]) ->
             array[(slice(None),) * axis + (end,)] = np.where(
                 is_peak, rng.choice(ends, size=part.shape), part
             )
+
+
+def _add_specials(rng: np.random.Generator, array: Array, infinity: float) -> None:
+    """Replace some elements by special numbers, and rows along each axis by an infinity.
+
+    What a maximum over some axes reads must not be special for all of its results: NaN would hide
+    what a kernel does wrong elsewhere.
+    """
+    half = array[tuple(slice((extent + 1) // 2) for extent in array.shape)]
+    is_special = rng.random(half.shape) < _SPECIAL_SHARE
+    half[...] = np.where(is_special, rng.choice(_SPECIAL, size=half.shape), half)
+    array[tuple(slice((extent + 3) // 4) for extent in array.shape)] = infinity
+    for axis in range(array.ndim):
+        shape = [1 if each == axis else extent for each, extent in enumerate(array.shape)]
+        array[...] = np.where(rng.random(shape) < _ROW_SHARE, infinity, array)
+    half[(-1,) * array.ndim] = np.nan

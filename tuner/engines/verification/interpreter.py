@@ -47,14 +47,17 @@ _MIN_ROWS = 64
 # Statements that may run one after the other.
 _MAX_STEPS = 300_000
 
-_COMBINE = {"Max": np.maximum.reduce, "Min": np.minimum.reduce}
+_EXTREMES = {
+    **{"Max": np.maximum, "Min": np.minimum},
+    **{"Maximum": np.maximum, "Minimum": np.minimum},
+}
 
 
 class _Reduction(NamedTuple):
     """Reduction of a block over its reduction axes.
 
     Attributes:
-        operation: "Add", "Max" or "Min".
+        operation: "Add", or the name of an extreme.
         term: Value that is reduced.
         factors: Both factors of the term and their type, if it is a product; None otherwise.
         dtype: Type of the result.
@@ -270,7 +273,7 @@ class _BlockRun:
         if not (isinstance(store, Store) and isinstance(start, Store)):
             return None
         update = store.value
-        if not isinstance(update, Call) or update.operation not in ("Add", "Max", "Min"):
+        if not isinstance(update, Call) or update.operation not in ("Add", *_EXTREMES):
             return None
         before, term = update.args
         if not (isinstance(before, Load) and before.buffer is store.buffer):
@@ -411,9 +414,10 @@ class _BlockRun:
             error = np.broadcast_to(number.error, extents)
         else:
             error = np.zeros((1,) * len(part))
-        if operation in _COMBINE:
+        if operation in _EXTREMES:
             worst = _reduced(np.max, error, behind)
-            return _COMBINE[operation](value, axis=behind, keepdims=True), worst, worst
+            choose = _EXTREMES[operation]
+            return choose.reduce(value, axis=behind, keepdims=True), worst, worst
         with np.errstate(all="ignore"):
             total = value.sum(axis=behind, keepdims=True)
             magnitude = np.abs(value).sum(axis=behind, keepdims=True, dtype=np.float64)
@@ -457,8 +461,7 @@ def _combined(
     if operation == "Add":
         value, error, magnitude = (x + y for x, y in zip(a, b, strict=True))
         return value, error, magnitude
-    choose = np.maximum if operation == "Max" else np.minimum
-    return choose(a[0], b[0]), np.maximum(a[1], b[1]), a[2]
+    return _EXTREMES[operation](a[0], b[0]), np.maximum(a[1], b[1]), a[2]
 
 
 def _reduced(reduce: Any, error: Array, behind: tuple[int, ...]) -> Array:

@@ -276,6 +276,18 @@ def _divide(dtype: str, a: Number, b: Number) -> Number:
     return rounded(value, errors, dtype, n_ulps)
 
 
+def _keeping_nan(choose: Callable[[Array, Array], Array]) -> Callable[..., Number]:
+    def extreme(dtype: str, a: Number, b: Number) -> Number:
+        with np.errstate(invalid="ignore"):
+            value = choose(a.value, b.value)
+        if a.error is None and b.error is None:
+            return Number(value, None, dtype)
+        errors = np.where(np.isnan(b.value), b.errors, np.maximum(a.errors, b.errors))
+        return Number(value, np.where(np.isnan(a.value), a.errors, errors), dtype)
+
+    return extreme
+
+
 def _extreme(choose: Callable[[Array, Array], Array]) -> Callable[..., Number]:
     def extreme(dtype: str, a: Number, b: Number) -> Number:
         with np.errstate(invalid="ignore"):
@@ -416,7 +428,8 @@ def _two(function: Callable[[Array, Array], Array]) -> Callable[..., Number]:
 def _round(dtype: str, a: Number) -> Number:
     """Round to whole numbers; versions of TVM and devices differ in ties."""
     whole = monotone(np.rint, a, dtype)
-    ties = np.abs(a.value - np.trunc(a.value)) == 0.5
+    with np.errstate(invalid="ignore"):
+        ties = np.abs(a.value - np.trunc(a.value)) == 0.5
     if not ties.any():
         return whole
     return Number(whole.value, np.where(ties, whole.errors + 1.0, whole.errors), dtype)
@@ -498,6 +511,8 @@ _FLOAT: dict[str, Callable[..., Number]] = {
     "fmod": _remainder,
     "Min": _extreme(np.minimum),
     "Max": _extreme(np.maximum),
+    "Minimum": _keeping_nan(np.minimum),
+    "Maximum": _keeping_nan(np.maximum),
     "fabs": _abs,
     "abs": _abs,
     "floor": _whole(np.floor),

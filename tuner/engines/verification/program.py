@@ -115,12 +115,21 @@ Statement = Store | Bind | Loop | Branch | Block
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A subgraph: its inputs and outputs in the order of the kernel's arguments."""
+    """A subgraph: its inputs and outputs in the order of the kernel's arguments.
+
+    Attributes:
+        inputs: Buffers that it reads.
+        outputs: Buffers that it writes.
+        body: Its statements.
+        buffers: All of its buffers.
+        keeps_nan: True if its kernels have NaN and infinities where the definition has them.
+    """
 
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
     body: tuple[Statement, ...]
     buffers: tuple[Buffer, ...] = field(default=())
+    keeps_nan: bool = False
 
 
 def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:

@@ -1,6 +1,7 @@
 """References: the inputs of a kernel, its expected outputs, and the errors that are allowed."""
 
 import io
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -70,7 +71,8 @@ def make(program: Program, kind: InputKind, seed: int, growth: float = 0.0) -> R
 
     Inputs have both signs and integers their full range. Where that gives a NaN, an infinity or an
     overflow of integers, the least restriction that avoids it is chosen: one positive input, all
-    positive, fewer bits.
+    positive, fewer bits. Whole inputs have NaN and infinities where kernels keep them and the
+    order of operations does not matter.
 
     Args:
         program: Program to run.
@@ -85,7 +87,7 @@ def make(program: Program, kind: InputKind, seed: int, growth: float = 0.0) -> R
     for input_set in _input_sets(program, kind, seed):
         arrays = dict(zip(program.inputs, input_sets.draw(input_set), strict=True))
         outputs = interpreter.run(program, arrays, independent=kind == "real")
-        n_bad = _n_undefined(outputs)
+        n_bad = _n_undefined(outputs, is_finite=not _has_specials(input_set))
         if best is None or n_bad < best[0]:
             best = (n_bad, input_set, outputs)
         if not n_bad:
@@ -100,8 +102,9 @@ def make(program: Program, kind: InputKind, seed: int, growth: float = 0.0) -> R
             replace(each, loose_bounds=_expected(number).bounds)
             for each, number in zip(expected, loose, strict=True)
         )
+    is_finite = not _has_specials(chosen)
     for number in outputs:
-        if number.value.size and not _is_checked(number).any():
+        if number.value.size and not _is_checked(number, is_finite=is_finite).any():
             raise WorkError(
                 "no element of an output is defined on the seeded inputs, so candidates cannot be "
                 "verified"
@@ -146,6 +149,11 @@ def _input_sets(program: Program, kind: InputKind, seed: int) -> Iterator[InputS
     has_integers = len(floats) < len(program.inputs)
     singles = [(i,) for i in floats[:_MAX_SINGLE]] if len(floats) > 1 else []
     signs: list[tuple[int, ...]] = [(), *singles, *([tuple(floats)] if floats else [])]
+    sign = roles.sign_of_limit(program) if kind == "whole" and program.keeps_nan else 0
+    n_results = min(math.prod(buffer.shape) for buffer in program.outputs)
+    if sign and floats and n_results >= input_sets.MIN_SPECIAL:
+        specs = [replace(spec, special_sign=sign) for spec in _specs(program, _BITS[0])]
+        yield InputSet(kind, seed, tuple(specs))
     for bits in _BITS if has_integers else _BITS[:1]:
         specs = _specs(program, bits)
         for positive in signs:
@@ -191,9 +199,14 @@ def _limited(spec: InputSpec, limit: Highs) -> InputSpec:
     return replace(spec, high=max(highs), axis=limit.axis, highs=highs, has_peaks=False)
 
 
-def _is_checked(number: Number) -> Array:
-    """Return where an output is finite and its error bounded."""
-    finite = np.isfinite(number.value) if number.value.dtype.kind == "f" else True
+def _has_specials(input_set: InputSet) -> bool:
+    return any(spec.special_sign for spec in input_set.specs)
+
+
+def _is_checked(number: Number, *, is_finite: bool) -> Array:
+    """Return where the error of an output is bounded, and the output finite if it has to be."""
+    has_to_be = is_finite and number.value.dtype.kind == "f"
+    finite = np.isfinite(number.value) if has_to_be else True
     return np.broadcast_to(finite & (_bounds(number) < UNKNOWN), number.value.shape)
 
 
@@ -203,13 +216,13 @@ def _bounds(number: Number) -> Array:
     return number.errors
 
 
-def _n_undefined(outputs: Sequence[Number]) -> int:
-    """Count elements that are not finite, and those without a check if they are many."""
+def _n_undefined(outputs: Sequence[Number], *, is_finite: bool) -> int:
+    """Count elements that have to be finite and are not, and many without a check."""
     n_bad = 0
     for number in outputs:
-        if number.value.dtype.kind == "f":
+        if is_finite and number.value.dtype.kind == "f":
             n_bad += int((~np.isfinite(number.value)).sum())
-        n_unchecked = int((~_is_checked(number)).sum())
+        n_unchecked = int((~_is_checked(number, is_finite=is_finite)).sum())
         if n_unchecked > _MAX_UNCHECKED * number.value.size:
             n_bad += n_unchecked
     return n_bad

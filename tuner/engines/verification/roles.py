@@ -1,4 +1,4 @@
-"""Analysis of a program that tells how many terms its sums and extremes have."""
+"""Analysis of a program that tells what it reduces: sums, extremes, and of how many terms."""
 
 import math
 
@@ -7,6 +7,7 @@ from tuner.engines.verification.program import Block, Call, Program, Store, stat
 
 # Numbers from which on few of them are the extreme of any.
 _LONG = 16
+_SIGNS = {"Max": -1, "Maximum": -1, "Min": 1, "Minimum": 1}
 
 
 def longest_sum(program: Program) -> tuple[int, float]:
@@ -37,3 +38,20 @@ def has_long_extremes(program: Program) -> bool:
                 if extent >= _LONG and not is_sum:
                     return True
     return False
+
+
+def sign_of_limit(program: Program) -> int:
+    """Return the sign of the infinity that its extremes start at, or of one; 0 if it has sums.
+
+    The order of sums may matter to infinities and NaN.
+    """
+    sign = -1
+    for statement in statements(program.body):
+        if not isinstance(statement, Block) or not any(a.is_reduction for a in statement.axes):
+            continue
+        for store in statement.body:
+            value = store.value if isinstance(store, Store) else None
+            if not isinstance(value, Call) or value.operation not in _SIGNS:
+                return 0
+            sign = _SIGNS[value.operation]
+    return sign

@@ -3,8 +3,10 @@
 Nodes are told apart by the names of their classes, so that this module imports no compiler.
 """
 
+import math
 from typing import Any
 
+from tuner.engines.verification.numbers import format_of, is_float
 from tuner.engines.verification.program import (
     Axis,
     Bind,
@@ -30,6 +32,8 @@ _BINARY = {
     *("EQ", "NE", "LT", "LE", "GT", "GE", "And", "Or"),
     *("BitwiseAnd", "BitwiseOr", "BitwiseXor", "LShift", "RShift"),
 }
+# Names of maxima and minima that are NaN where an operand is.
+_EXTREMES = {"Max": "Maximum", "Min": "Minimum"}
 # Calls that return one of their arguments.
 _TRANSPARENT = {"likely": 0, "assume": 0}
 
@@ -38,22 +42,25 @@ class Untranslatable(WorkError):  # noqa: N818  the name says what happened
     """A subgraph has a node that cannot be evaluated here."""
 
 
-def translate(function: Any, *, fast_math: bool = False) -> Program:
+def translate(function: Any, *, fast_math: bool = False, keeps_nan: bool = False) -> Program:
     """Translate an unscheduled function.
 
     Args:
         function: A ``PrimFunc`` of either TVM.
         fast_math: True if kernels are compiled with CUDA's fast mathematics.
+        keeps_nan: True if maxima and minima are NaN where an operand is, and start at infinities
+            instead of TVM's limits of the type.
 
     Raises:
         Untranslatable: If it contains an unknown node; the message names it.
     """
-    return _Translator(fast_math).program(function)
+    return _Translator(fast_math, keeps_nan).program(function)
 
 
 class _Translator:
-    def __init__(self, fast_math: bool) -> None:
+    def __init__(self, fast_math: bool, keeps_nan: bool) -> None:
         self._fast_math = fast_math
+        self._keeps_nan = keeps_nan
         self._buffers: dict[Any, Buffer] = {}
         self._variables: dict[Any, Variable] = {}
 
@@ -70,6 +77,7 @@ class _Translator:
             tuple(buffer for buffer in parameters if buffer in written),
             body,
             tuple(self._buffers.values()),
+            self._keeps_nan,
         )
 
     def _buffer(self, buffer: Any) -> Buffer:
@@ -134,7 +142,10 @@ class _Translator:
             for axis, value in zip(block.iter_vars, realize.iter_values, strict=True)
         )
         init = () if block.init is None else self._statements(block.init)
-        return Block(axes, self._(realize.predicate), init, self._statements(block.body))
+        body = self._statements(block.body)
+        if self._keeps_nan and len(init) == len(body) == 1:
+            init = (_from_infinity(init[0], body[0]),)
+        return Block(axes, self._(realize.predicate), init, body)
 
     def _all(self, nodes: Any) -> tuple[Expression, ...]:
         return tuple(self._(node) for node in nodes)
@@ -151,7 +162,9 @@ class _Translator:
             buffer = node.buffer if name == "BufferLoad" else node.source
             return Load(self._buffer(buffer), self._all(node.indices))
         if name in _BINARY:
-            return Call(name, (self._(node.a), self._(node.b)), _dtype(node))
+            dtype = _dtype(node)
+            operation = _EXTREMES.get(name, name) if self._keeps_nan and is_float(dtype) else name
+            return Call(operation, (self._(node.a), self._(node.b)), dtype)
         if name == "Not":
             return Call(name, (self._(node.a),), _dtype(node))
         if name == "Cast":
@@ -172,6 +185,19 @@ class _Translator:
         if operation == "tanh" and self._fast_math:
             operation = "fast_tanh"
         return Call(operation, self._all(node.args), _dtype(node))
+
+
+def _from_infinity(start: Statement, update: Statement) -> Statement:
+    """Return the start of a reduction, from an infinity instead of TVM's limit of the type."""
+    if not (isinstance(start, Store) and isinstance(update, Store)):
+        return start
+    if not (isinstance(update.value, Call) and isinstance(start.value, Constant)):
+        return start
+    dtype, value = start.value.dtype, start.value.value
+    infinity = {"Maximum": -math.inf, "Minimum": math.inf}.get(update.value.operation)
+    if infinity is None or value != math.copysign(format_of(dtype).largest, infinity):
+        return start
+    return Store(start.buffer, start.indices, Constant(infinity, dtype))
 
 
 def _dtype(node: Any) -> str:

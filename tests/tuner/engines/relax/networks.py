@@ -15,7 +15,7 @@ from tvm import relax
 
 from tests.tuner.engines.relax.conftest import Array
 from tuner.engines.base import LinkedObject, LinkRequest, ModelFile, ObjectRequest, TargetInfo
-from tuner.engines.relax import worker, workloads
+from tuner.engines.relax import nested_calls, worker, workloads
 from tuner.engines.relax.extract import find_subgraphs
 from tuner.engines.relax.lower import lower
 from tuner.engines.relax.network import Library
@@ -73,7 +73,7 @@ def run_module(
     made = make_target(target, intrinsics=False)
     if not optimise:
         made = tvm.target.Target({**json.loads(target), "opt-level": 0})
-    built = tvm.compile(module, made)
+    built = tvm.compile(module, made, tir_pipeline=nested_calls.PIPELINE)
     machine = relax.VirtualMachine(built, tvm.cpu())
     tensors = [tvm.runtime.tensor(np.asarray(feeds[name], order="C")) for name in file.inputs]
     returned = machine["main"](*tensors)

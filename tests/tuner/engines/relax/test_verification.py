@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tvm import te, topi
+from tvm import te, tirx, topi
 
 from benchmarks import _kernels, _mutations
 from benchmarks.verification import Judge, mutants
@@ -79,6 +79,31 @@ def test_every_output_is_compared(judge_of: JudgeOf) -> None:
     verdict = judge_of("split float32").verdict(ir, "")
 
     assert verdict.error_text.startswith("output 0 at (0, 0) is")
+
+
+def test_kernels_that_lose_nan_or_infinities_are_refused(tmp_path: Path) -> None:
+    """Drawn inputs have NaN among numbers, and rows that are minus infinity."""
+    x = te.placeholder((16, 12), "float32", name="x")
+    zero, lowest = tirx.const(0, "float32"), tirx.const(-3e38, "float32")
+    k = te.reduce_axis((0, 12), "k")
+    kept = [
+        te.compute(x.shape, lambda i, j: te.max(x[i, j], zero), "relu"),
+        te.compute((16,), lambda i: te.max(x[i, k], axis=k), "largest"),
+    ]
+    lost = [
+        te.compute(x.shape, lambda i, j: tirx.Select(x[i, j] > zero, x[i, j], zero), "relu"),
+        te.compute((16,), lambda i: te.max(te.max(x[i, k], lowest), axis=k), "largest"),
+    ]
+    for right, wrong in zip(kept, lost, strict=True):
+        folder = tmp_path / right.op.name  # references are kept by their path
+        folder.mkdir()
+        judge = Judge(te.create_prim_func([x, right]), folder, seed=1)
+        function = te.create_prim_func([x, wrong])
+
+        verdict = judge.verdict(workloads.dump(workloads.as_workload(function)), "")
+
+        assert judge.verdict(judge.ir, "").error_text == ""
+        assert verdict.error_kind == "wrong_result"
 
 
 def test_a_logarithm_gets_positive_inputs(judge_of: JudgeOf) -> None:

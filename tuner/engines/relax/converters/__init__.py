@@ -8,11 +8,14 @@ from tvm import relax
 from tuner.engines.relax.converters.einsum import convert_einsum
 from tuner.engines.relax.converters.elementary import convert_clip, convert_pad
 from tuner.engines.relax.converters.elementwise import (
+    convert_cast,
     convert_log_sum_exp,
     convert_mean,
     convert_one_hot,
     convert_pow,
     convert_prelu,
+    convert_reduction,
+    convert_thresholded,
     convert_topk,
     fold_with,
 )
@@ -20,8 +23,10 @@ from tuner.engines.relax.converters.recurrent import converter_of
 from tuner.engines.relax.converters.regions import convert_grid_sample, convert_roi_align
 from tuner.engines.relax.converters.resize import convert_resize, convert_upsample
 
-#: Converter by name of the operator: builder, inputs, attributes and opset to an expression.
+#: Converter by name of the operator: builder, inputs, attributes and opset to an expression, or
+#: None for TVM's converter.
 CONVERTERS: dict[str, Callable[[Any, Any, dict[str, Any], int], Any]] = {
+    "Cast": convert_cast,
     "Clip": convert_clip,
     "Einsum": convert_einsum,
     "GRU": converter_of("GRU"),
@@ -35,9 +40,14 @@ CONVERTERS: dict[str, Callable[[Any, Any, dict[str, Any], int], Any]] = {
     "Pad": convert_pad,
     "Pow": convert_pow,
     "RNN": converter_of("RNN"),
+    "ReduceL1": convert_reduction(relax.op.abs),
+    "ReduceL2": convert_reduction(relax.op.abs),
+    "ReduceLogSum": convert_reduction(relax.op.log),
     "ReduceLogSumExp": convert_log_sum_exp,
+    "ReduceSumSquare": convert_reduction(relax.op.square),
     "Resize": convert_resize,
     "RoiAlign": convert_roi_align,
+    "ThresholdedRelu": convert_thresholded,
     "TopK": convert_topk,
     "Upsample": convert_upsample,
 }

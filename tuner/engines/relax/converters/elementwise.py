@@ -5,6 +5,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+from onnx import helper
 from tvm import relax
 from tvm.ir import GenericConst
 
@@ -16,6 +17,9 @@ _MAX_PRODUCTS = 4
 _PRELU_BROADCASTS = 7
 # Version from which the axes of ReduceLogSumExp are an input.
 _AXES_ARE_AN_INPUT = 18
+# Types whose numbers convert to whole numbers of these types, by bits, without wrapping around.
+_FLOATS = ("float32", "float64")
+_BITS = {"int32": 32, "int64": 64}
 # Axes of a tensor whose last axis are the channels: batch and channels.
 _N_AXES = 2
 
@@ -36,8 +40,7 @@ def fold_with(operator: Callable[[Any, Any], Any]) -> Callable[..., relax.Expr]:
 def convert_log_sum_exp(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Convert ReduceLogSumExp; TVM subtracts infinite numbers from themselves, which gives NaN."""
     x, emit = inputs[0], builder.emit
-    axes = attrs.get("axes") if opset < _AXES_ARE_AN_INPUT else constant_array([*inputs, None][1])
-    axes = None if axes is None or len(axes) == 0 else [int(axis) for axis in axes]
+    axes = _axes(inputs, attrs, opset)
     if axes is None and attrs.get("noop_with_empty_axes", 0):
         return x
     largest = emit(relax.op.max(x, axes, keepdims=True))
@@ -47,6 +50,48 @@ def convert_log_sum_exp(builder: Any, inputs: Any, attrs: dict[str, Any], opset:
     total = emit(relax.op.sum(powers, axes, keepdims=True))
     result = relax.op.add(emit(relax.op.log(total)), shift)
     return result if attrs.get("keepdims", 1) else relax.op.squeeze(emit(result), axes)
+
+
+def convert_reduction(element: Callable[[Any], Any]) -> Callable[..., relax.Expr | None]:
+    """Return the converter of a reduction that reduces no axis, as an attribute may ask.
+
+    Args:
+        element: Returns what the operator is of one element.
+    """
+
+    def convert(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr | None:
+        del builder
+        is_noop = not _axes(inputs, attrs, opset) and attrs.get("noop_with_empty_axes", 0)
+        return element(inputs[0]) if is_noop else None
+
+    return convert
+
+
+def convert_cast(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr | None:
+    """Convert floating-point numbers to whole ones; TVM converts the others.
+
+    A number that does not fit, or NaN, becomes the least one, as x86 processors have it.
+    """
+    del opset
+    (x,) = inputs
+    dtype = str(helper.tensor_dtype_to_np_dtype(attrs["to"]))
+    kind = str(getattr(getattr(x, "ty", None), "dtype", ""))
+    if kind not in _FLOATS or dtype not in _BITS or isinstance(x, GenericConst):
+        return None
+    limit = relax.const(2.0 ** (_BITS[dtype] - 1), kind)
+    fits = builder.emit(relax.op.less(builder.emit(relax.op.abs(x)), limit))
+    number = builder.emit(relax.op.where(fits, x, relax.const(0, kind)))
+    least = relax.const(-(2 ** (_BITS[dtype] - 1)), dtype)
+    return relax.op.where(fits, builder.emit(relax.op.astype(number, dtype)), least)
+
+
+def convert_thresholded(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Convert ThresholdedRelu; TVM multiplies infinities by 0."""
+    del opset
+    (x,) = inputs
+    dtype = str(x.ty.dtype)
+    is_above = builder.emit(relax.op.greater(x, relax.const(attrs.get("alpha", 1.0), dtype)))
+    return relax.op.where(is_above, x, relax.const(0, dtype))
 
 
 def convert_mean(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
@@ -124,6 +169,12 @@ def convert_topk(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -
     if given < 1:
         raise NotImplementedError("TopK without elements")
     return relax.op.topk(inputs[0], int(given), axis, "both", largest, "int64")
+
+
+def _axes(inputs: Any, attrs: dict[str, Any], opset: int) -> list[int] | None:
+    """Return the axes of a reduction; None for all, or none."""
+    axes = attrs.get("axes") if opset < _AXES_ARE_AN_INPUT else constant_array([*inputs, None][1])
+    return None if axes is None or len(axes) == 0 else [int(axis) for axis in axes]
 
 
 def _cast(builder: Any, value: relax.Expr, dtype: str) -> relax.Expr:

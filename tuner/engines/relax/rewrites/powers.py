@@ -1,27 +1,40 @@
-"""Replacement of constant powers by products."""
+"""Replacement of constant powers, and of divisions by the constant 0, by products."""
 
+import math
+
+import numpy as np
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
-from tuner.engines.relax.rewrites.visitor import CallVisitor, dtype_of
+from tuner.engines.relax.rewrites.visitor import CallVisitor, const, dtype_of, name_of
 from tuner.engines.relax.tensor_types import shape_of
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 def simplify_powers(module: tvm.IRModule) -> tvm.IRModule:
-    """Replace powers by -1, 1, 2, 3 and 4, which otherwise cost a logarithm each."""
+    """Replace powers by -1, 1, 2, 3 and 4, which otherwise cost a logarithm each.
+
+    A division by 0, which TVM refuses, is a product with infinity: both give an infinity of the
+    same sign, and NaN for 0.
+    """
     return _Simplifier(module).run(module)
 
 
 @mutator
 class _Simplifier(CallVisitor):
-    """Mutator that replaces power(x, constant)."""
+    """Mutator that replaces power(x, constant) and divide(x, 0)."""
 
     def rewrite(self, _original: relax.Call, call: relax.Call) -> relax.Expr:
-        """Replace one power; exponents of many elements or other values stay."""
-        if getattr(call.op, "name", "") != "relax.power":
+        """Replace one call; constants of many elements or other values stay."""
+        if name_of(call) == "divide" and dtype_of(call) in _FLOATS:
+            divisor = self.constant(call.args[1])
+            if divisor is None or divisor.size != 1 or divisor.any():
+                return call
+            infinity = np.copysign(math.inf, divisor)
+            return relax.op.multiply(call.args[0], const(infinity, dtype_of(call)))
+        if name_of(call) != "power":
             return call
         x, exponent = call.args[0], self.scalar(call.args[1])
         is_plain = dtype_of(call) in _FLOATS and shape_of(x) == shape_of(call)

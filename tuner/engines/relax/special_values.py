@@ -1,0 +1,168 @@
+"""Definitions of operators whose definition by TVM is wrong at NaN, infinities and limits of types.
+
+They replace TVM's. Maxima that keep NaN are a matter of compilation: see ``extremes.py``.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax, te, tirx, topi
+
+Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
+
+_FLOATS = ("float", "bfloat")
+# Integers whose order is that of floating-point numbers, by the type of the numbers.
+_KEYS = {"float16": "int16", "float32": "int32", "float64": "int64"}
+# Integers that TVM's runtime sorts.
+_SORTED_KEYS = {"int16": "int32"}
+
+
+def _is_float(value: Any) -> bool:
+    return str(value.ty.dtype).startswith(_FLOATS)
+
+
+def _sign(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Define a sign that is NaN for NaN, and a zero for that zero."""
+    if not _is_float(call):
+        return call.op.get_attr("FLegalize")(builder, call)
+
+    def define(x: te.Tensor) -> te.Tensor:
+        one, zero = tirx.const(1, x.dtype), tirx.const(0, x.dtype)
+
+        def element(*i: Any) -> Any:
+            return tirx.Select(x(*i) > zero, one, tirx.Select(x(*i) < zero, -one, x(*i)))
+
+        return te.compute(x.shape, element, "sign")
+
+    return builder.call_te(define, call.args[0], primfunc_name_hint="sign")
+
+
+def _position_of(extreme: Callable[..., te.Tensor]) -> Legalization:
+    """Define the first position of an extreme along an axis, which is NaN where one is.
+
+    TVM's reduction starts at the limit of the type, and keeps no position where all are there.
+    """
+
+    def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        (x,), axis = call.args, call.attrs.axis
+        if axis is None:
+            x, axis = builder.emit(relax.op.reshape(x, [-1])), 0
+        axis = int(axis) % len(x.ty.shape)
+        hint = str(call.op.name).rpartition(".")[2]
+        largest = builder.call_te(extreme, x, axis, True, primfunc_name_hint=hint)
+        position = builder.call_te(
+            lambda x, y: _first_equal(x, y, axis, str(call.ty.dtype), bool(call.attrs.keepdims)),
+            x,
+            builder.emit(largest),
+            primfunc_name_hint=f"{hint}_position",
+        )
+        is_whole = call.attrs.axis is None and call.attrs.keepdims
+        return relax.op.reshape(builder.emit(position), call.ty.shape) if is_whole else position
+
+    return legalise
+
+
+def _first_equal(
+    x: te.Tensor, number: te.Tensor, axis: int, dtype: str, keepdims: bool
+) -> te.Tensor:
+    """Return where along an axis a number, or NaN, comes first."""
+    k = te.reduce_axis((0, x.shape[axis]), "k")
+    shape = [size for i, size in enumerate(x.shape) if i != axis or keepdims]
+    if keepdims:
+        shape[axis] = 1
+
+    def position(*i: Any) -> Any:
+        before, after = i[:axis], i[axis + keepdims :]
+        each = x(*before, k, *after)
+        is_it = tirx.EQ(each, number(*before, 0, *after))
+        if str(x.dtype).startswith(_FLOATS):
+            is_it = tirx.Or(is_it, tirx.isnan(each))
+        return te.min(tirx.Select(is_it, tirx.Cast(dtype, k), tirx.max_value(dtype)), axis=k)
+
+    return te.compute(shape or [1], position, "position")
+
+
+def _max_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Define a maximum of windows with padding by minus infinity, not the lowest number."""
+    attrs, rank = call.attrs, len(call.attrs.pool_size)
+    if not _is_float(call) or not any(int(n) for n in attrs.padding):
+        return call.op.get_attr("FLegalize")(builder, call)
+    before, after = ([int(n) for n in part] for part in _halves(attrs.padding))
+    if attrs.ceil_mode:
+        after = [n + int(step) - 1 for n, step in zip(after, attrs.strides, strict=True)]
+    layout = str(attrs.layout)
+    spatial = [axis for axis, name in enumerate(layout) if name in "DHW"]
+
+    def define(x: te.Tensor) -> te.Tensor:
+        widths = [[0] * len(layout), [0] * len(layout)]
+        for number, axis in enumerate(spatial):
+            widths[0][axis], widths[1][axis] = before[number], after[number]
+        padded = topi.nn.pad(x, *widths, tirx.const(-math.inf, x.dtype), name="pad_temp")
+        pool = getattr(topi.nn, f"pool{rank}d")
+        sizes = (attrs.pool_size, attrs.strides, attrs.dilation, [0] * (2 * rank))
+        return pool(padded, *sizes, pool_type="max", layout=layout)
+
+    hint = str(call.op.name).rpartition(".")[2]
+    return builder.call_te(define, call.args[0], primfunc_name_hint=hint)
+
+
+def _halves(values: Any) -> tuple[Any, Any]:
+    n = len(values) // 2
+    return values[:n], values[n:]
+
+
+def _topk(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Sort by integers, among which NaN is the largest; no order of numbers holds it."""
+    (x,), attrs = call.args, call.attrs
+    dtype = str(x.ty.dtype)
+    if dtype not in _KEYS:
+        return call
+    keys = builder.emit(builder.call_te(_keys, x, primfunc_name_hint="sort_keys"))
+    sort = relax.op.topk(keys, attrs.k, attrs.axis, "both", bool(attrs.largest), attrs.dtype)
+    chosen = builder.emit(sort)
+    values = builder.emit(
+        builder.call_te(
+            _numbers, builder.emit(chosen[0]), dtype, primfunc_name_hint="sorted_numbers"
+        )
+    )
+    results = {"values": values, "indices": chosen[1]}
+    kind = str(attrs.ret_type)
+    return relax.Tuple([*results.values()]) if kind == "both" else builder.emit(results[kind])
+
+
+def _keys(x: te.Tensor) -> te.Tensor:
+    """Return integers in the order of numbers; all zeros are equal, and all NaN."""
+    narrow = _KEYS[str(x.dtype)]
+    low = tirx.min_value(narrow)
+
+    def key(*i: Any) -> Any:
+        bits = tirx.reinterpret(narrow, x(*i))
+        ordered = tirx.Select(bits < tirx.const(0, narrow), low - bits, bits)
+        largest = tirx.Select(tirx.isnan(x(*i)), tirx.max_value(narrow), ordered)
+        return tirx.Cast(_SORTED_KEYS.get(narrow, narrow), largest)
+
+    return te.compute(x.shape, key, "keys")
+
+
+def _numbers(keys: te.Tensor, dtype: str) -> te.Tensor:
+    """Return the numbers of keys."""
+    narrow = _KEYS[dtype]
+    low = tirx.min_value(narrow)
+
+    def number(*i: Any) -> Any:
+        key = tirx.Cast(narrow, keys(*i))
+        return tirx.reinterpret(dtype, tirx.Select(key < tirx.const(0, narrow), low - key, key))
+
+    return te.compute(keys.shape, number, "numbers")
+
+
+#: Definitions for all targets.
+DEFINITIONS: dict[str, Legalization] = {
+    "relax.argmax": _position_of(topi.max),
+    "relax.argmin": _position_of(topi.min),
+    "relax.sign": _sign,
+    **{f"relax.nn.max_pool{n}d": _max_pool for n in (1, 2, 3)},
+}
+#: Definitions for CPUs, whose sorts call TVM's runtime.
+CPU_DEFINITIONS: dict[str, Legalization] = {"relax.topk": _topk}
