@@ -198,7 +198,7 @@ def _with_records(
 def _with_models(manifest: manifests.Manifest, networks: Sequence[Prepared]) -> manifests.Manifest:
     """Replace the origin: another file, or other values, may have been cleaned to the same."""
     programs = tuple(
-        replace(program, values=dict(network.model.values))
+        replace(program, values=dict(network.model.values), limits=network.model.limits)
         for program, network in zip(manifest.programs, networks, strict=True)
     )
     return replace(manifest, source=networks[0].model.source, programs=programs)

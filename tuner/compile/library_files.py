@@ -156,6 +156,7 @@ class LibraryFiles:
                     calls=dict(program.calls),
                     values=dict(network.model.values),
                     tail=tail,
+                    limits=network.model.limits,
                 )
                 for network, program, tail in zip(
                     self.networks, result.programs, _tail_names(self.networks), strict=True

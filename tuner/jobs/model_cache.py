@@ -9,6 +9,7 @@ from tuner.build_cache.key_inputs import code_of, versions_of
 from tuner.build_cache.keys import Key
 from tuner.engines.base import ModelFile
 from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, ModelQuery, load_in
+from tuner.library.limits import parse as parse_limits
 from tuner.library.manifest import Source, parse_tail, values_of
 from tuner.networks.base import LoadedModel
 from tuner.workers.pool import Pool
@@ -83,6 +84,7 @@ def _find(cache: Cache, key: Key) -> LoadedModel | None:
         source=Source(**info["source"]) if info["source"] else None,
         values=values_of(info["values"]),
         tail=parse_tail(info["tail"]),
+        limits=parse_limits(info["limits"]),
     )
 
 
@@ -100,6 +102,7 @@ def _add(cache: Cache, key: Key, loaded: LoadedModel) -> None:
         "source": vars(loaded.source) if loaded.source else None,
         "values": dict(loaded.values),
         "tail": vars(loaded.tail) if loaded.tail else None,
+        "limits": [*map(vars, loaded.limits)],
     }
     cache.remember(key, info)
 

@@ -7,10 +7,14 @@ import numpy as np
 
 from tuner.library.arrays import Array
 from tuner.library.buckets import Buckets
+from tuner.library.limits import LimitsByShapes
 
 if TYPE_CHECKING:
     from tuner.library.loading import Library
     from tuner.library.manifest import Inputs
+
+
+_NO_LIMITS = LimitsByShapes()
 
 
 class BucketedLibrary:
@@ -22,8 +26,11 @@ class BucketedLibrary:
         buckets: The dynamic dimensions and their sizes.
     """
 
-    def __init__(self, library: "Library", buckets: Buckets) -> None:
+    def __init__(
+        self, library: "Library", buckets: Buckets, limits: LimitsByShapes = _NO_LIMITS
+    ) -> None:
         self.buckets = buckets
+        self._limits = limits
         self.inputs: Inputs = library.inputs
         self.outputs = library.outputs
         self._library = library
@@ -41,7 +48,9 @@ class BucketedLibrary:
             return self._library(arrays)  # which refuses them
         sizes = self.buckets.sizes_of({name: tuple(a.shape) for name, a in arrays.items()})
         fitting = self.buckets.fit(sizes)
+        plain = {name: np.asarray(array) for name, array in arrays.items()}
+        shapes = {name: array.shape for name, array in plain.items()}
+        self._limits.check(plain, self.buckets.resized(shapes, fitting))
         if fitting == sizes:
             return self._library(arrays)
-        plain = {name: np.asarray(array) for name, array in arrays.items()}
         return self.buckets.cut(self._library(self.buckets.pad(plain, fitting)), sizes)

@@ -10,6 +10,7 @@ import numpy as np
 from tuner.errors import RequestError
 from tuner.library import manifest
 from tuner.library.bucketed_library import BucketedLibrary
+from tuner.library.limits import LimitsByShapes, limited
 from tuner.library.processors import check_library
 from tuner.library.tails import with_tail
 from tuner.library.threads import set_threads
@@ -46,7 +47,8 @@ class Library(Protocol):
             An array per output name.
 
         Raises:
-            ValueError: If an input is missing, unknown, or of another shape or dtype.
+            ValueError: If an input is missing, unknown, of another shape or dtype, or has an index
+                outside of what it indexes or a divisor 0; the message names it.
         """
 
 
@@ -74,4 +76,6 @@ def load(folder: Path, threads: int | None = None) -> Library:
             f"{folder} was built by {engine}, which cannot load it here: {error}"
         ) from error
     library = with_tail(cast("Library", module.load(folder)), folder, described)
-    return library if described.buckets is None else BucketedLibrary(library, described.buckets)
+    if described.buckets is None:
+        return limited(library, described)
+    return BucketedLibrary(library, described.buckets, LimitsByShapes(described.programs))

@@ -10,6 +10,8 @@ from typing import Any
 from tuner.errors import RequestError
 from tuner.library.buckets import Buckets
 from tuner.library.buckets import parse as parse_buckets
+from tuner.library.limits import InputLimit
+from tuner.library.limits import parse as parse_limits
 
 MANIFEST = "manifest.json"
 LIBRARY = "lib.so"
@@ -95,6 +97,7 @@ class Program:
         values: Values of the model's inputs that are constants of the program, by name; of an
             input without elements, its shape.
         tail: Name of the ONNX file of the operators that run after it; empty without a tail.
+        limits: Limits of the values of inputs that it takes as indices and divisors.
     """
 
     entry: str
@@ -104,6 +107,7 @@ class Program:
     calls: Mapping[str, int]
     values: Mapping[str, InputValue] = field(default_factory=dict)
     tail: str = ""
+    limits: tuple[InputLimit, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -306,8 +310,9 @@ def _parse(raw: dict[str, Any]) -> Manifest:
 def _program(raw: dict[str, Any]) -> Program:
     inputs = {name: (tuple(shape), dtype) for name, (shape, dtype) in raw["inputs"].items()}
     values = values_of(raw.get("values", {}))
-    weights = tuple(raw["weights"])
-    return Program(**{**raw, "inputs": inputs, "weights": weights, "values": values})
+    weights, limits = tuple(raw["weights"]), parse_limits(raw.get("limits", ()))
+    changed = {"inputs": inputs, "weights": weights, "values": values, "limits": limits}
+    return Program(**{**raw, **changed})
 
 
 def parse_tail(raw: Mapping[str, Any] | None) -> Tail | None:

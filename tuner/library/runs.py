@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tuner.library import manifest
 from tuner.library.arrays import read_arrays, write_arrays
+from tuner.library.limits import limited
 from tuner.library.tails import with_tail
 from tuner.library.threads import set_threads
 
@@ -49,4 +50,4 @@ def _loaded(folder: str) -> "Library":
     described = manifest.read(path)
     set_threads(described, None)
     network = import_module(".".join([*described.engine.split(".")[:-1], "network"]))
-    return with_tail(network.Library(path), path, described)
+    return limited(with_tail(network.Library(path), path, described), described)

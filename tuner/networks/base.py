@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tuner.engines.base import ModelFile
+from tuner.library.limits import InputLimit
 from tuner.library.manifest import InputValue, Source, Tail
 
 #: Largest ONNX model: the limit of protobuf.
@@ -38,6 +39,7 @@ class Network:
         notes: Changes made to the model and advice for the user, one sentence each.
         values: Values of the inputs that became constants, by name; a shape without elements.
         tail: The operators of ``model`` that are not compiled; None if all are.
+        limits: Limits of the values of inputs that it takes as indices and divisors.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Network:
     notes: tuple[str, ...]
     values: Mapping[str, InputValue] = field(default_factory=dict)
     tail: Tail | None = None
+    limits: tuple[InputLimit, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class LoadedModel:
         source: The model before it was cleaned; None if there is none, as in tests.
         values: Values of the inputs that became constants, by name; a shape without elements.
         tail: The operators of ``model`` that are not compiled; None if all are.
+        limits: Limits of the values of inputs that it takes as indices and divisors.
     """
 
     name: str
@@ -74,6 +78,7 @@ class LoadedModel:
     source: Source | None = None
     values: Mapping[str, InputValue] = field(default_factory=dict)
     tail: Tail | None = None
+    limits: tuple[InputLimit, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from tuner.networks.graph import (
 from tuner.networks.loops import check_loops, refuse_loops, unroll_loops
 from tuner.networks.node_builder import Tables
 from tuner.networks.onnx_file import check_size
+from tuner.networks.onnx_limits import find_limits
 from tuner.networks.opsets import raise_opset
 from tuner.networks.quantised import replace_quantised
 from tuner.networks.random_draws import guard_random, refuse_random
@@ -42,6 +43,7 @@ from tuner.networks.simplifying import simplify
 from tuner.networks.subgraphs import separate_names
 from tuner.networks.sums import replace_sums
 from tuner.networks.tail import attach_tail, describe_tail, split_tail, trusted_shapes
+from tuner.networks.value_limits import merged
 
 # Place in the C++ sources of onnx, with which the texts of failed assertions begin.
 _ASSERTION = re.compile(r"^\S+:\d+: \w+: Assertion `.*` failed: ")
@@ -102,7 +104,12 @@ def clean(
     separate_names(model.graph)
     refuse_random(model, with_branches=False)
     guard_random(model)
-    model, tail, problems, rewritten = _rewrite(model, declared_outputs)
+    rewritten = _replace_before_folding(model)
+    model, problems = simplify(model)
+    # Operators are replaced by those that also take other numbers, and new ones come of loops.
+    limits = find_limits(model)
+    model, tail, more_problems = _rewrite(model, declared_outputs, rewritten)
+    limits = merged((*limits, *find_limits(model)))
     refuse_random(model)
     refuse_loops(model)
     _restore_shapes(model, trusted_shapes(model, declared_outputs))
@@ -110,31 +117,34 @@ def clean(
     folded = fold_affine(model)
     described = None if tail is None else describe_tail(tail, model)
     after = _count_operators(model) + _count_operators(tail or onnx.ModelProto())
+    problems = tuple(dict.fromkeys((*problems, *more_problems)))
     notes += (*problems, *_describe(before, after, folded))
     notes += tuple(text.format(n) for text, n in rewritten.items() if n)
     specs = {info.name: _spec(info) for info in model.graph.input}
     outputs = {info.name: _spec(info) for info in (tail or model).graph.output}
     data = _serialise(model, tail)
     sha256 = network_hash(data, specs)
-    return Network(name, "onnx", data, sha256, specs, outputs, notes, values, described)
+    limits = tuple(limit for limit in limits if limit.input in specs)
+    return Network(name, "onnx", data, sha256, specs, outputs, notes, values, described, limits)
 
 
 def _rewrite(
-    model: onnx.ModelProto, declared: Mapping[str, onnx.ValueInfoProto]
-) -> tuple[onnx.ModelProto, onnx.ModelProto | None, tuple[str, ...], Counter[str]]:
+    model: onnx.ModelProto,
+    declared: Mapping[str, onnx.ValueInfoProto],
+    rewritten: Counter[str],
+) -> tuple[onnx.ModelProto, onnx.ModelProto | None, tuple[str, ...]]:
     """Replace what engines lack until nothing is left that can be replaced.
 
     Args:
-        model: The model.
+        model: The simplified model.
         declared: Outputs by name as the model declares them; empty if they may be wrong.
+        rewritten: Number of replaced operators by note, to which more are added.
 
     Returns:
-        The new model, its tail, the notes of its simplification, and the number of operators by
-        note.
+        The new model, its tail, and the notes of its simplification.
     """
     tail: onnx.ModelProto | None = None
-    rewritten = _replace_before_folding(model)
-    model, problems = simplify(model)
+    problems: tuple[str, ...] = ()
     # What one of them leaves may be what another one needs.
     tables = Tables()
     while True:
@@ -149,7 +159,7 @@ def _rewrite(
             # A condition may have become a constant until now.
             n_selected = select_branches(model)
             if not n_selected:
-                return model, tail, problems, rewritten
+                return model, tail, problems
             rewritten["computed both branches of {} choices by the data"] += n_selected
         rewritten += more_rewritten
         check_loops(model)

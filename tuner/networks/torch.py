@@ -45,7 +45,10 @@ def load(
             program, program.graph_signature.user_outputs, "output"
         ).items()
     }
-    return Network(path.stem, "pt2", data, network_hash(data, specs), specs, outputs, notes)
+    from tuner.networks.torch_limits import find_limits
+
+    sha256, limits = network_hash(data, specs), find_limits(program)
+    return Network(path.stem, "pt2", data, sha256, specs, outputs, notes, limits=limits)
 
 
 def declared_inputs(path: Path) -> dict[str, Dims]:

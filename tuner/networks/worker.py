@@ -38,6 +38,7 @@ def load_model(
         source=source_of(reference, random_weights),
         values=network.values,
         tail=network.tail,
+        limits=network.limits,
     )
 
 

@@ -20,6 +20,7 @@ from tuner.engines.relax.comparisons import COMPARISONS
 from tuner.engines.relax.concat import split_concatenations
 from tuner.engines.relax.dot_products import has_dot_products, pack_integer_products
 from tuner.engines.relax.fold import fold_constants
+from tuner.engines.relax.guards import guard_kernels
 from tuner.engines.relax.importer import import_model
 from tuner.engines.relax.layout import assign_layouts
 from tuner.engines.relax.linkable import check_linkable
@@ -40,7 +41,7 @@ from tuner.engines.relax.rewrites.reshapes import sink_reshapes
 from tuner.engines.relax.rewrites.scaled_products import fold_factors
 from tuner.engines.relax.rewrites.sparse_windows import split_sparse_windows
 from tuner.engines.relax.rewrites.unreached_taps import drop_unreached_taps
-from tuner.engines.relax.scatters import split_scatters
+from tuner.engines.relax.scatters import SCATTERS, split_scatters
 from tuner.engines.relax.slices import legalise_pad, legalise_slice
 from tuner.engines.relax.special_values import CPU_DEFINITIONS, DEFINITIONS
 from tuner.engines.relax.transposed_convolutions import replace_transposed_convolutions
@@ -97,7 +98,7 @@ def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
     transform = relax.transform
     is_cpu = str(target.kind.name) == "llvm"
     with nullcontext() if is_whole else target:
-        imported = import_model(model)
+        imported = guard_kernels(import_model(model))
     if is_cpu:
         imported = compute_in_float32(imported)
     module = _sequence(
@@ -146,13 +147,15 @@ def _fuse(module: tvm.IRModule, target: Target) -> tvm.IRModule:
                     "relax.strided_slice": legalise_slice,
                     **COMPARISONS,
                     **DEFINITIONS,
+                    **SCATTERS,
                     **({**LEGALIZATIONS, **CPU_DEFINITIONS} if is_cpu else {}),
                 }
             ),
             # Sorts have no legalisation; they call TVM's runtime.
             DispatchSortScan(),
-            transform.AnnotateTIROpPattern(),
-            transform.FoldConstant(),
+        )
+        module = _sequence(
+            guard_kernels(module), transform.AnnotateTIROpPattern(), transform.FoldConstant()
         )
         return _sequence(seal_regions(module), transform.FuseOps(), transform.FuseTIR())
 

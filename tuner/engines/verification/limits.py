@@ -27,6 +27,7 @@ _COMPARISONS = {"EQ", "NE", "LT", "LE", "GT", "GE"}
 _DIVISIONS = {"Div", "Mod", "FloorDiv", "FloorMod"}
 _SHIFTS = {"shift_left", "shift_right", "LShift", "RShift"}
 _MAX_SHIFT = 7
+_MAX_DIVISOR = 7
 
 
 class Highs(NamedTuple):
@@ -63,6 +64,9 @@ class Limits:
     that is compared with a loop variable stays within the loop, as the input of a one-hot encoding.
     Of several inputs that form one index of a flat tensor, as those of ScatterND do, each stays
     within its own stride.
+
+    Where a guard bounds an index, the input goes one position beyond both ends, counted from the
+    end at the lower one. A guarded divisor may be 0.
     """
 
     def __init__(self, program: Program) -> None:
@@ -102,6 +106,8 @@ class Limits:
             for index, extent in zip(statement.indices, statement.buffer.shape, strict=True):
                 self._limit_index(index, extent)
         if isinstance(statement, Store) and not is_float(statement.buffer.dtype):
+            if any(_is_check(part) for part in expressions(statement.value)):
+                return
             axes = {
                 index: _Axis(number)
                 for number, index in enumerate(statement.indices)
@@ -125,11 +131,16 @@ class Limits:
                 loops = [self._extents[each] for each in _variables(one) if each in self._extents]
                 if loops:
                     self._limit_to(other, 0, max(loops) - 1)
+        elif isinstance(part, Call) and (guarded := _guarded(part)) is not None:
+            self._limit_to(guarded[0], -guarded[1] - 1, guarded[1])
         elif isinstance(part, Call) and part.operation in _DIVISIONS and not is_float(part.dtype):
+            if _is_guarded_divisor(part.args[1]):
+                return self._limit_to(part.args[1], -_MAX_DIVISOR, _MAX_DIVISOR)
             for origin in self._origins_in(part.args[1]):
                 self.low[origin.buffer] = max(self.low.get(origin.buffer, 1), 1)
-        elif isinstance(part, Call) and part.operation in _SHIFTS:
+        elif isinstance(part, Call) and part.operation in _SHIFTS and not _guarded(part.args[1]):
             self._limit_to(part.args[1], 0, _MAX_SHIFT)
+        return None
 
     def _limit_to(self, expression: Expression, low: int, high: int) -> None:
         for buffer, places in self._origins_in(expression):
@@ -140,6 +151,8 @@ class Limits:
 
     def _limit_index(self, index: Expression, n_positions: int) -> None:
         """Limit the inputs in an index to values that stay below a number of positions."""
+        if _guarded(index) is not None:
+            return None
         if isinstance(index, Call) and isinstance(index.args[-1], Constant):
             if index.operation == "FloorDiv":
                 return self._limit_index(index.args[0], n_positions * int(index.args[-1].value))
@@ -187,6 +200,31 @@ class Limits:
             elif isinstance(part, Variable):
                 origins |= self._origins.get(part, set())
         return origins
+
+
+def _guarded(expression: Expression) -> tuple[Expression, int] | None:
+    """Return the index that a guard bounds, and its number of positions; None without a guard."""
+    match expression:
+        case Call("Cast", (Call("Min", (index, Constant() as last)),)) if "uint" in last.dtype:
+            return index, int(last.value) + 1
+        case _:
+            return None
+
+
+def _is_check(expression: Expression) -> bool:
+    """Return whether an expression asks if a guard leaves an index as it is."""
+    if not isinstance(expression, Call) or expression.operation != "EQ":
+        return False
+    return any(_guarded(arg) is not None for arg in expression.args)
+
+
+def _is_guarded_divisor(expression: Expression) -> bool:
+    """Return whether 1 takes the place of a divisor without a quotient."""
+    match expression:
+        case Call("Select", (_, Constant() as one, _)):
+            return one.value == 1
+        case _:
+            return False
 
 
 def _extents_of(program: Program) -> dict[Variable, int]:

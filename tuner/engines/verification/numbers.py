@@ -188,7 +188,10 @@ def select(condition: Number, then: Number, otherwise: Number) -> Number:
 
 def compare(operation: str, a: Number, b: Number) -> Number:
     """Compare; the answer is open where the intervals overlap."""
-    value = _COMPARISONS[operation](a.value, b.value)
+    values = (a.value, b.value)
+    if a.dtype == b.dtype == "uint64":
+        values = (a.value.view(np.uint64), b.value.view(np.uint64))
+    value = _COMPARISONS[operation](*values)
     if a.error is None and b.error is None:
         return Number(value, None, "bool")
     with np.errstate(invalid="ignore"):
@@ -458,9 +461,11 @@ def _integer(operation: str, args: tuple[Number, ...], dtype: str) -> Number:
         return _reinterpreted(args[0], dtype)
     if is_bool(dtype):
         dtype = "int64"
-    values = tuple(number.value.astype(np.int64) for number in args)
+    # Those of 64 bits without a sign are held as int64 of the same bits.
+    held_as = np.uint64 if args[0].dtype == "uint64" else np.int64
+    values = tuple(number.value.astype(np.int64).view(held_as) for number in args)
     with np.errstate(all="ignore"):
-        result = wrapped(_INTEGER[operation](*values), dtype)
+        result = wrapped(np.asarray(_INTEGER[operation](*values)).astype(np.int64), dtype)
     errors = [number.error for number in args if number.error is not None]
     if not errors:
         return result

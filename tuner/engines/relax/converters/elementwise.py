@@ -158,6 +158,11 @@ def convert_one_hot(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int
     return relax.op.where(is_hot, on, off)
 
 
+def convert_scatter(_builder: Any, inputs: Any, attrs: dict[str, Any], _opset: int) -> relax.Expr:
+    """Convert the Scatter of old opsets, whose indices also count from the end."""
+    return relax.op.scatter_elements(*inputs, axis=attrs.get("axis", 0))
+
+
 def convert_topk(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Convert TopK, sorted even where any order is allowed.
 

@@ -1,0 +1,103 @@
+"""A library refuses an index or divisor of its caller, and names the input."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tuner
+from tests.tuner.networks.models import Array
+from tuner.library.bucketed_library import BucketedLibrary
+from tuner.library.buckets import BucketedDimension, Buckets
+from tuner.library.limits import InputLimit, LimitsByShapes
+from tuner.library.manifest import Program
+
+_INT, _FLOAT = TensorProto.INT64, TensorProto.FLOAT
+
+
+class Doubling:
+    """A library of one program that returns its input twice."""
+
+    def __init__(self) -> None:
+        self.inputs = {"x": ((4,), "int64")}
+        self.outputs = ("y",)
+
+    def __call__(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        """Run it."""
+        return {"y": inputs["x"] * 2}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> "tuner.Library":
+    """A network with an index, places of a scatter and a divisor, built without records."""
+    folder = tmp_path_factory.mktemp("limits")
+    graph = helper.make_graph(
+        [
+            helper.make_node("Gather", ["table", "index"], ["rows"]),
+            helper.make_node("ScatterND", ["rows", "places", "new"], ["y"]),
+            helper.make_node("Div", ["places", "divisor"], ["z"]),
+        ],
+        "limits",
+        [
+            helper.make_tensor_value_info("index", _INT, [2]),
+            helper.make_tensor_value_info("places", _INT, [1, 2]),
+            helper.make_tensor_value_info("divisor", _INT, [1, 2]),
+        ],
+        [
+            helper.make_tensor_value_info("y", _FLOAT, [2, 8]),
+            helper.make_tensor_value_info("z", _INT, [1, 2]),
+        ],
+        [
+            numpy_helper.from_array(np.zeros((4, 8), np.float32), "table"),
+            numpy_helper.from_array(np.ones(1, np.float32), "new"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    tuner.build(str(path), folder / "model.lib", data_dir=folder)
+    return tuner.load(folder / "model.lib")
+
+
+_GIVEN = {
+    "index": np.array([0, -4]),
+    "places": np.array([[1, -8]]),
+    "divisor": np.array([[2, -1]]),
+}
+
+
+@pytest.mark.tvm
+@pytest.mark.filterwarnings("ignore:::tvm")
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("index", [0, 4], "'index' has the index 4, but Gather takes indices from -4 to 3"),
+        ("index", [-5, 0], "'index' has the index -5"),
+        ("index", [0, 10**12], "'index' has the index 1000000000000"),
+        ("places", [[2, 0]], "'places' has the index 2, but ScatterND takes indices from -2 to 1"),
+        ("places", [[0, -9]], "'places' has the index -9"),
+        ("divisor", [[1, 0]], "'divisor' has a 0, by which Div divides"),
+    ],
+)
+def test_an_input_beyond_its_limit_is_refused(
+    library: "tuner.Library", name: str, values: list[int], message: str
+) -> None:
+    """Inputs at both ends are served before and after."""
+    before = library(_GIVEN)
+
+    with pytest.raises(ValueError, match=message):
+        library({**_GIVEN, name: np.array(values)})
+
+    np.testing.assert_array_equal(library(_GIVEN)["y"], before["y"])
+
+
+def test_padding_is_not_what_a_caller_passed() -> None:
+    """A bucket pads a divisor with 0; a 0 of the caller is refused."""
+    limits = LimitsByShapes(
+        [Program("main", "", Doubling().inputs, (), {}, limits=(InputLimit("x", "Div"),))]
+    )
+    dimension = BucketedDimension("n", (4,), {"x": (0,)}, {"y": (0,)})
+    bucketed = BucketedLibrary(Doubling(), Buckets((dimension,), {}), limits)
+
+    np.testing.assert_array_equal(bucketed(x=np.array([1, 2]))["y"], [2, 4])
+    with pytest.raises(ValueError, match="'x' has a 0"):
+        bucketed(x=np.array([1, 0]))
