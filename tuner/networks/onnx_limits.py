@@ -202,7 +202,9 @@ def _unpooled(node: onnx.NodeProto, values: Values) -> _Operands:
 
 
 def _rotations(node: onnx.NodeProto, values: Values) -> _Operands:
-    """Read the places of a RotaryEmbedding, or that of the first row alone."""
+    """Read the places of ONNX Runtime's RotaryEmbedding, or that of the first row alone."""
+    if not node.domain:
+        return
     size, shape = _size(values, node.input[2], 0), values.shapes.get(node.input[0])
     if size and shape and values.shapes.get(node.input[1]) != (shape[0], shape[-2]):
         size -= shape[-2] - 1

@@ -1,5 +1,7 @@
 """A library refuses an index or divisor of its caller, and names the input."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -9,7 +11,8 @@ from tests.tuner.networks.models import Array
 from tuner.library.bucketed_library import BucketedLibrary
 from tuner.library.buckets import BucketedDimension, Buckets
 from tuner.library.limits import InputLimit, LimitsByShapes
-from tuner.library.manifest import Program
+from tuner.library.loading import Library
+from tuner.library.manifest import Inputs, Program
 
 _INT, _FLOAT = TensorProto.INT64, TensorProto.FLOAT
 
@@ -18,16 +21,19 @@ class Doubling:
     """A library of one program that returns its input twice."""
 
     def __init__(self) -> None:
-        self.inputs = {"x": ((4,), "int64")}
+        self.inputs: Inputs = {"x": ((4,), "int64")}
         self.outputs = ("y",)
 
-    def __call__(self, inputs: dict[str, Array]) -> dict[str, Array]:
+    def __call__(
+        self, inputs: Mapping[str, Array] | None = None, **named: Array
+    ) -> dict[str, Array]:
         """Run it."""
-        return {"y": inputs["x"] * 2}
+        arrays = {**(inputs or {}), **named}
+        return {"y": arrays["x"] * 2}
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> "tuner.Library":
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     """A network with an index, places of a scatter and a divisor, built without records."""
     folder = tmp_path_factory.mktemp("limits")
     graph = helper.make_graph(
@@ -79,7 +85,7 @@ _GIVEN = {
     ],
 )
 def test_an_input_beyond_its_limit_is_refused(
-    library: "tuner.Library", name: str, values: list[int], message: str
+    library: Library, name: str, values: list[int], message: str
 ) -> None:
     """Inputs at both ends are served before and after."""
     before = library(_GIVEN)

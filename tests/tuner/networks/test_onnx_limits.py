@@ -7,7 +7,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.tuner.networks.models import Array
 from tuner.errors import ModelError
 from tuner.library.limits import InputLimit
 from tuner.networks.onnx import clean
@@ -37,7 +36,7 @@ def node(op: str, operands: str, out: str = "y", domain: str = "", **attributes:
 
 
 def limits_of(
-    *nodes: onnx.NodeProto, kind: int = _FLOAT, **constants: Array
+    *nodes: onnx.NodeProto, kind: int = _FLOAT, **constants: Any
 ) -> tuple[InputLimit, ...]:
     """Return the limits of the inputs of a model with the output ``y``."""
     made = {name for each in nodes for name in each.output}
@@ -85,7 +84,7 @@ def test_operands_have_the_limits_of_the_axis(
         before = [helper.make_node("Cast", ["n"], ["m"], to=TensorProto.INT32)]
         each.input[4] = "m"
         each.input[0] = "s"
-    constants: dict[str, Array] = {}
+    constants: dict[str, Any] = {}
     if "whole_u" in each.input:
         constants["whole_u"] = np.zeros((2, 2), np.float32)
     if each.op_type == "EmbedLayerNormalization":
@@ -122,7 +121,7 @@ def test_what_only_moves_numbers_is_followed() -> None:
         node("Concat", "c known", out="d", axis=0),
         node("Gather", "table d"),
     ]
-    ends = {"first": np.array([1]), "last": np.array([2])}
+    ends: dict[str, Any] = {"first": np.array([1]), "last": np.array([2])}
 
     limits = limits_of(*nodes, known=np.array([[3, 0]], np.int32), **ends)
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 Function = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-class _Module(torch.nn.Module):
+class _Module(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, function: Function) -> None:
         super().__init__()
         self.table = torch.nn.Parameter(torch.zeros(4, 8))
