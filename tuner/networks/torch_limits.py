@@ -70,20 +70,20 @@ def _uses(node: fx.Node) -> Iterator[tuple[fx.Node, Use]]:
     if node.op != "call_function" or not args or not isinstance(args[0], fx.Node):
         return
     shape = tuple(getattr(args[0].meta.get("val"), "shape", ()))
-    found: list[tuple[Any, int | None, bool]] = []
+    uses: list[tuple[Any, int | None, bool]] = []
     if name in ("embedding", "embedding_bag", "_embedding_bag") and shape:
-        found = [(args[1], shape[0], False)]
+        uses = [(args[1], shape[0], False)]
     elif name in _ALONG_AXIS:
-        found = [(args[2], shape[args[1]] if shape else 1, False)]
+        uses = [(args[2], shape[args[1]] if shape else 1, False)]
     elif name == "take":
-        found = [(args[1], args[0].meta["val"].numel(), True)]
+        uses = [(args[1], args[0].meta["val"].numel(), True)]
     elif name == "one_hot" and len(args) > 1 and args[1] != -1:
-        found = [(args[0], args[1], False)]
+        uses = [(args[0], args[1], False)]
     elif name in ("index", "index_put", "_unsafe_index", "_unsafe_index_put"):
-        found = [(each, size, True) for each, size in zip(args[1], shape, strict=False)]
+        uses = [(each, size, True) for each, size in zip(args[1], shape, strict=False)]
     elif name in _DIVISIONS and _is_integer(args[0]) and _is_integer(node):
-        found = [(args[1], None, False)]
-    for operand, size, wraps in found:
+        uses = [(args[1], None, False)]
+    for operand, size, wraps in uses:
         if isinstance(operand, fx.Node) and _is_integer(operand):
             if size is None:
                 yield operand, Use(node.name)

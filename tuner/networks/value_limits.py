@@ -15,7 +15,7 @@ from tuner.errors import ModelError
 from tuner.library.limits import InputLimit, Part
 from tuner.networks.graph import Array
 
-#: Elements up to which values are followed; larger ones are no indices.
+#: Elements up to which values are followed; larger ones are data.
 MAX_SIZE = 1 << 24
 #: Name of an element that is computed, or that is part of a constant.
 OTHER = -1
