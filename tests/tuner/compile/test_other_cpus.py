@@ -118,3 +118,15 @@ def test_a_target_that_this_cpu_cannot_run_is_not_tuned(tmp_path: Path) -> None:
     assert answer.status == 2
     assert "egpr" in answer.complaint
     assert cli.count_records() == 0
+
+
+def test_a_library_that_was_built_again_is_loaded_again(tmp_path: Path) -> None:
+    """The dynamic linker knows files by their paths, and a process may load two of one path."""
+    numbers = np.arange(4096, dtype=np.float32)
+    for operator, expected in (("Mul", 3 * numbers), ("Add", 3 + numbers)):
+        path, library = tmp_path / "network.onnx", tmp_path / "network.lib"
+        node = helper.make_node(operator, ["x", "w"], ["y"])
+        onnx.save(model([node], {"x": (4096,)}, {"y": (4096,)}, {"w": numbers}), path)
+        tuner.build(path, library, data_dir=tmp_path / "data")
+        outputs = tuner.load(library)(x=np.full(4096, 3, np.float32))
+        np.testing.assert_array_equal(outputs["y"], expected)

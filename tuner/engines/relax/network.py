@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax
 
 from tuner.engines import call_observer, cuda_events, onednn
@@ -65,7 +66,7 @@ class Library:
         device = devices.find_device(described.target)
         if any(onednn.is_call(subgraph.variant) for subgraph in described.subgraphs):
             onednn.check(str(described.device.get(onednn.NAME, "")))
-        module = tvm.runtime.load_module(str(folder / manifest.LIBRARY))
+        module = tvm_ffi.load_module(_own_name(folder / manifest.LIBRARY))
         self._vm = relax.VirtualMachine(module, device)
         weights = load_weights(folder / WEIGHTS, described.weights, device)
         self.programs = tuple(
@@ -206,6 +207,24 @@ def _profile(program: Program, tensors: Sequence[Any], timers: CallTimers) -> Pr
         for call, began, ended in spans
     )
     return ProfiledRun((end - start) / 1e9, tuple(calls))
+
+
+# Files that were loaded by each path, oldest first.
+_files: dict[str, list[tuple[int, int]]] = {}
+
+
+def _own_name(path: Path) -> str:
+    """Return a path that names this file alone, although another was loaded by the same path.
+
+    The dynamic linker compares names first: for a library that was built again, it would return
+    the code of the former one.
+    """
+    stat = path.stat()
+    files = _files.setdefault(str(path), [])
+    if (stat.st_dev, stat.st_ino) not in files:
+        files.append((stat.st_dev, stat.st_ino))
+    slashes = "/" * (1 + files.index((stat.st_dev, stat.st_ino)))
+    return f"{path.parent}{slashes}{path.name}"
 
 
 def _signature(inputs: manifest.Inputs) -> tuple[Any, ...]:
