@@ -10,6 +10,8 @@ from onnx import helper
 
 from tuner.networks import classical
 from tuner.networks.diffusion import DIFFUSION
+from tuner.networks.dropped_forms import DROPPED
+from tuner.networks.functions import version_of
 from tuner.networks.fused_attention import (
     replace_attention,
     replace_embed_layer_norm,
@@ -245,6 +247,7 @@ CONTRIBUTED: dict[str, Callable[[Replacement], None]] = {
     "SkipSimplifiedLayerNormalization": _skip_simplified_layer_norm,
     "TransposeMatMul": _fused_matmul,
     **DIFFUSION,
+    **DROPPED,
 }
 # Operators that the standard has since the version.
 _STANDARDISED = {
@@ -265,10 +268,8 @@ def correct_domains(model: onnx.ModelProto) -> None:
     of a domain; some operators of its own have become those of the standard.
     """
     opset = opset_of(model)
-    schemas = {each.name for each in onnx.defs.get_all_schemas()}
     for node in nodes_within(model.graph):
-        is_standard = node.domain in ("", "ai.onnx")
-        if is_standard and node.op_type in CONTRIBUTED and node.op_type not in schemas:
+        if not node.domain and node.op_type in CONTRIBUTED and not version_of(node, opset):
             node.domain = DOMAIN
         if node.domain == DOMAIN and opset >= _STANDARDISED.get(node.op_type, opset + 1):
             node.domain = ""

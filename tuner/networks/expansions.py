@@ -12,6 +12,7 @@ from tuner.networks import classical
 from tuner.networks.activations import ACTIVATIONS
 from tuner.networks.broadcasts import BROADCASTS
 from tuner.networks.contributed import CONTRIBUTED, DOMAIN
+from tuner.networks.dropped_forms import replace_elementwise_norm, replace_mask
 from tuner.networks.explicit_pads import pad_explicitly, pad_pool, pad_transposed
 from tuner.networks.fourier import replace_dft, replace_stft
 from tuner.networks.graph import Array
@@ -281,15 +282,32 @@ def _deform_conv(b: Replacement) -> None:
     )
 
 
+def _slice(b: Replacement) -> bool:
+    """Shorten steps that leave their axis at once, with which TVM's importer overflows."""
+    steps = b.array(4)
+    if b.opset < 10 or steps is None:
+        return False
+    lengths = np.maximum(b.shape(b.input(0)), 1)
+    axes = b.array(3)
+    limits = lengths[: steps.size] if axes is None else lengths[axes]
+    short = np.clip(steps, -limits, limits).astype(steps.dtype)
+    if (short == steps).all():
+        return False
+    b.add("Slice", *b.node.input[:4], b.constant(short), output=b.node.output[0])
+    return True
+
+
 _STANDARD: dict[str, Callable[[Replacement], bool | None]] = {
     **ACTIVATIONS,
     **BROADCASTS,
     "AveragePool": pad_pool,
+    "BatchNormalization": replace_elementwise_norm,
     "Col2Im": _col2im,
     "Conv": pad_explicitly,
     "ConvTranspose": pad_transposed,
     "DFT": replace_dft,
     "DeformConv": _deform_conv,
+    "Dropout": replace_mask,
     "IsInf": _is_inf,
     "LayerNormalization": replace_layer_norm,
     "LpNormalization": _lp_normalization,
@@ -300,11 +318,12 @@ _STANDARD: dict[str, Callable[[Replacement], bool | None]] = {
     "Resize": round_scales,
     "ReverseSequence": _reverse_sequence,
     "STFT": replace_stft,
+    "Slice": _slice,
     "SpaceToDepth": _space_to_depth,
     "Upsample": round_scales,
 }
 _REPLACEMENTS = {
-    **{(domain, name): each for name, each in _STANDARD.items() for domain in ("", "ai.onnx")},
+    **{("", name): each for name, each in _STANDARD.items()},
     **{(DOMAIN, name): each for name, each in CONTRIBUTED.items()},
     **{(classical.DOMAIN, name): each for name, each in classical.CLASSICAL.items()},
 }

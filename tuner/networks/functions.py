@@ -138,14 +138,14 @@ def align_functions(model: onnx.ModelProto) -> None:
     for function in model.functions:
         for item in function.opset_import:
             if item.domain in STANDARD_DOMAINS and all(
-                _version(node, item.version) == _version(node, opset)
+                version_of(node, item.version) == version_of(node, opset)
                 for node in nodes_within(function)
                 if not is_foreign(node)
             ):
                 item.version = opset
 
 
-def _version(node: onnx.NodeProto, opset: int) -> int:
+def version_of(node: onnx.NodeProto, opset: int) -> int:
     """Return the opset that defined an operator as it is in another one; 0 if none has it."""
     try:
         return int(onnx.defs.get_schema(node.op_type, opset, "").since_version)

@@ -88,15 +88,38 @@ def has_fixed_shape(info: onnx.ValueInfoProto) -> bool:
     return tensor.HasField("shape") and all(dim.dim_value > 0 for dim in tensor.shape.dim)
 
 
-def clear_output_shapes(graph: onnx.GraphProto) -> None:
-    """Clear the dimensions of outputs, which may be wrong; those of inputs are kept.
+def check_model(model: onnx.ModelProto) -> None:
+    """Check a model by the checker of onnx, which asks for the shapes of outputs.
 
-    The inference of shapes takes an output that is an input for one of unknown dimensions too.
+    ONNX Runtime and the inference do without them.
+
+    Raises:
+        Exception: Errors of several types, if it is refused.
     """
-    inputs = {info.name: info for info in graph.input}
+    tensors = [info.type.tensor_type for info in model.graph.output]
+    open_tensors = [tensor for tensor in tensors if not tensor.HasField("shape")]
+    for tensor in open_tensors:
+        tensor.shape.SetInParent()
+    try:
+        onnx.checker.check_model(model)
+    finally:
+        for tensor in open_tensors:
+            tensor.ClearField("shape")
+
+
+def clear_output_shapes(graph: onnx.GraphProto) -> None:
+    """Clear the dimensions of outputs, which may be wrong; those of inputs and weights are kept.
+
+    The inference of shapes takes an output that is one of them for one of unknown dimensions too.
+    """
+    known = {info.name: info for info in graph.input}
+    for tensor in graph.initializer:
+        known[tensor.name] = onnx.helper.make_tensor_value_info(
+            tensor.name, tensor.data_type, tensor.dims
+        )
     for info in graph.output:
-        if info.name in inputs:
-            info.CopyFrom(inputs[info.name])
+        if info.name in known:
+            info.CopyFrom(known[info.name])
             continue
         for dim in info.type.tensor_type.shape.dim:
             dim.Clear()

@@ -75,9 +75,15 @@ def _load(reference: str, shapes: _Shapes, random_weights: int | None, *, alone:
                 f"{path}: random weights are supported for ONNX models only", code="random-weights"
             )
         return torch.load(path, shapes.inputs, shapes.sizes)
-    raise ModelError(
-        f"cannot tell what {str(path)!r} is from its extension: {_EXPECTED}", code="unknown-format"
-    )
+    raise _unknown_format(path)
+
+
+def _unknown_format(path: Path) -> ModelError:
+    from tuner.networks import file_kinds
+
+    kind = file_kinds.describe(path)
+    known = f"{str(path)!r} {kind}" if kind else f"cannot tell what {str(path)!r} is"
+    return ModelError(f"{known}; {_EXPECTED}", code="unknown-format")
 
 
 def find_dynamic_dimensions(reference: str, *, alone: bool = False) -> tuple[DynamicDimension, ...]:
@@ -94,6 +100,8 @@ def find_dynamic_dimensions(reference: str, *, alone: bool = False) -> tuple[Dyn
             from tuner.networks import torch
 
             return dynamic_dimensions(torch.declared_inputs(path))
+        if path.suffix.lower() != ".onnx":
+            raise _unknown_format(path)
         from tuner.networks import onnx, onnx_file
 
         return dynamic_dimensions(onnx.declared_inputs(onnx_file.read(path, alone=alone)))

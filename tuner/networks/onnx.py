@@ -25,18 +25,20 @@ from tuner.networks.functions import (
     inline_functions,
 )
 from tuner.networks.graph import (
+    check_model,
     clear_output_shapes,
     drop_unused_constants,
     has_fixed_shape,
     nodes_within,
 )
 from tuner.networks.loops import check_loops, refuse_loops, unroll_loops
-from tuner.networks.node_builder import Tables
+from tuner.networks.node_builder import Tables, opset_of
 from tuner.networks.onnx_file import check_size
 from tuner.networks.onnx_limits import find_limits
 from tuner.networks.opsets import raise_opset
 from tuner.networks.quantised import replace_quantised
 from tuner.networks.random_draws import guard_random, refuse_random
+from tuner.networks.repairs import add_output_types, repair
 from tuner.networks.selection import select_branches
 from tuner.networks.shapes import Dims, fix_shapes
 from tuner.networks.simplifying import simplify
@@ -47,6 +49,7 @@ from tuner.networks.value_limits import merged
 
 # Place in the C++ sources of onnx, with which the texts of failed assertions begin.
 _ASSERTION = re.compile(r"^\S+:\d+: \w+: Assertion `.*` failed: ")
+_UNDEFINED = re.compile(r"Nodes in a graph must be topologically sorted, however input (.*) of .*")
 _NO_NUMBERS = (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING)
 _DTYPES = frozenset(onnx.TensorProto.DataType.values())
 
@@ -193,9 +196,10 @@ def declared_inputs(model: onnx.ModelProto) -> dict[str, Dims]:
 
 
 def _prepare(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Copy a model, with its functions inlined and its initialisers no longer inputs."""
+    """Copy and repair a model, with its functions inlined and its initialisers no longer inputs."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
+    repair(copy)
     if copy.functions:
         check_expansion(copy)
         # It checks that functions do not call themselves.
@@ -209,20 +213,21 @@ def _prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     copy.graph.input.extend(kept)
     # Before version 4 of the format every initialiser had to be an input.
     copy.ir_version = max(copy.ir_version, 4)
+    add_output_types(copy)
     return copy
 
 
 def _check(model: onnx.ModelProto) -> None:
     check_size(model.ByteSize(), "the model")
-    tensors = [info.type.tensor_type for info in model.graph.output]
-    # The checker asks for the shapes of outputs, which ONNX Runtime and the inference do without.
-    open_tensors = [tensor for tensor in tensors if not tensor.HasField("shape")]
-    for tensor in open_tensors:
-        tensor.shape.SetInParent()
+    newest = onnx.defs.onnx_opset_version()
+    if opset_of(model) > newest:
+        raise ModelError(
+            f"the model uses opset {opset_of(model)}, and the newest known one is {newest}: export "
+            "it with an older opset",
+            code="invalid-model",
+        )
     with _invalid():
-        onnx.checker.check_model(model)
-    for tensor in open_tensors:
-        tensor.ClearField("shape")
+        check_model(model)
 
 
 @contextmanager
@@ -232,6 +237,8 @@ def _invalid() -> Iterator[None]:
         yield
     except Exception as error:
         reason = _ASSERTION.sub("", summary(error))[:200]
+        # Nodes are sorted by now.
+        reason = _UNDEFINED.sub(r"nothing gives the value \1, which an operator reads", reason)
         raise ModelError(
             f"the ONNX checker refuses the model: {reason}; export it again", code="invalid-model"
         ) from error

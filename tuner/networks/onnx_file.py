@@ -1,14 +1,16 @@
 """Reading of ONNX files with their external data, with precise errors for bad files."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
+from onnx.external_data_helper import uses_external_data
 
-from tuner.errors import ModelError, summary
+from tuner.errors import ModelError
+from tuner.networks import file_kinds
 from tuner.networks.base import MAX_ONNX_BYTES
 
 
@@ -34,9 +36,9 @@ def read(path: Path, *, alone: bool = False) -> onnx.ModelProto:
     try:
         model.ParseFromString(data)
     except DecodeError as error:
-        raise ModelError(f"{str(path)!r} {_describe_bad(data)}", code="damaged-file") from error
-    if not model.graph.node or not model.opset_import:
-        raise ModelError(f"{str(path)!r} {_describe_bad(data)}", code="damaged-file")
+        raise _damaged(path, data) from error
+    if not (model.graph.node or model.graph.output):
+        raise _damaged(path, data)
     _load_external(model, path, alone=alone)
     return model
 
@@ -51,15 +53,12 @@ def check_size(n_bytes: int, what: str) -> None:
         )
 
 
-def _describe_bad(data: bytes) -> str:
-    head = data[:512]
-    if head.startswith(b"version https://git-lfs"):
-        return "is a Git LFS pointer, not the model: run git lfs pull"
-    if all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in head):
-        return "is a text file, not an ONNX model: pass the exported .onnx file"
-    return (
-        f"is not an ONNX model, or is cut off after {len(data)} bytes: export or download it again"
+def _damaged(path: Path, data: bytes) -> ModelError:
+    kind = file_kinds.describe(path) or (
+        f"is not an ONNX model, or is cut off after {len(data)} bytes, or has a name that is not "
+        "UTF-8: export or download it again"
     )
+    return ModelError(f"{str(path)!r} {kind}", code="damaged-file")
 
 
 def _load_external(model: onnx.ModelProto, path: Path, *, alone: bool) -> None:
@@ -70,19 +69,12 @@ def _load_external(model: onnx.ModelProto, path: Path, *, alone: bool) -> None:
             "save the model with its weights inside (onnx.save without external data)",
             code="external-data",
         )
-    try:
-        n_bytes = sum(_check_external(tensor, path) for tensor in tensors)
-        check_size(path.stat().st_size + n_bytes, str(path))
-        for tensor in tensors:
-            load_external_data_for_tensor(tensor, str(path.parent))
-    except ModelError:
-        raise
-    # Depending on its version, onnx raises its own, protobuf's or the system's errors here.
-    except Exception as error:
-        raise ModelError(
-            f"cannot read the external data of {str(path)!r}: {summary(error, max_chars=200)}",
-            code="external-data",
-        ) from error
+    parts = [_part_of(tensor, path) for tensor in tensors]
+    check_size(path.stat().st_size + sum(part.n_bytes for part in parts), str(path))
+    for tensor, part in zip(tensors, parts, strict=True):
+        tensor.raw_data = part.read(path)
+        tensor.ClearField("external_data")
+        tensor.ClearField("data_location")
 
 
 def tensors_within(message: Any) -> Iterator[onnx.TensorProto]:
@@ -98,8 +90,29 @@ def tensors_within(message: Any) -> Iterator[onnx.TensorProto]:
                 yield from tensors_within(item)
 
 
-def _check_external(tensor: onnx.TensorProto, path: Path) -> int:
-    """Return the number of bytes of a tensor in its file; raise ModelError if some are missing."""
+@dataclass(frozen=True)
+class _Part:
+    """Bytes of an external file, without links in its path."""
+
+    file: Path
+    start: int
+    n_bytes: int
+
+    def read(self, model: Path) -> bytes:
+        try:
+            with self.file.open("rb") as stream:
+                stream.seek(self.start)
+                return stream.read(self.n_bytes)
+        except OSError as error:
+            raise ModelError(
+                f"cannot read {str(self.file)!r}, the external data of {str(model)!r}: "
+                f"{error.strerror}",
+                code="external-data",
+            ) from error
+
+
+def _part_of(tensor: onnx.TensorProto, path: Path) -> _Part:
+    """Return where the data of a tensor is; raise ModelError if it is missing or elsewhere."""
     entry = {item.key: item.value for item in tensor.external_data}
     if len(entry) < len(tensor.external_data):
         raise ModelError(
@@ -108,26 +121,51 @@ def _check_external(tensor: onnx.TensorProto, path: Path) -> int:
             code="external-data",
         )
     location = entry.get("location", "")
-    if PurePath(location).is_absolute() or ".." in PurePath(location).parts:
+    data_file = path.parent / location
+    # The name must stay inside of the directory, and so must the file that it is a link to.
+    is_inside = not PurePath(location).is_absolute() and ".." not in PurePath(location).parts
+    resolved = data_file.resolve()
+    if not is_inside or not any(resolved.is_relative_to(root) for root in _roots(path)):
         raise ModelError(
             f"{str(path)!r} keeps weights in {location!r}, outside its own directory: "
             "save the model again with its weights in the same directory",
             code="external-data",
         )
-    data_file = path.parent / location
-    if not data_file.is_file():
+    if not resolved.is_file():
         raise ModelError(
             f"{str(path)!r} keeps weights in {location!r}, which is missing: "
             "put that file in the same directory",
             code="external-data",
         )
-    size = data_file.stat().st_size
-    start = int(entry.get("offset", 0))
-    length = int(entry.get("length", size - start))
-    if start + length > size:
+    size = resolved.stat().st_size
+    try:
+        start = int(entry.get("offset", 0))
+        n_bytes = int(entry.get("length", max(size - start, 0)))
+    except ValueError:
+        start = n_bytes = -1
+    if min(start, n_bytes) < 0:
         raise ModelError(
-            f"{str(data_file)!r} is cut off: {path.name!r} needs {start + length} bytes of it, "
+            f"{str(path)!r} gives weight {tensor.name!r} no valid offset and length in "
+            f"{location!r}: export it again",
+            code="external-data",
+        )
+    if start + n_bytes > size:
+        raise ModelError(
+            f"{str(data_file)!r} is cut off: {path.name!r} needs {start + n_bytes} bytes of it, "
             f"it has {size}; export or download it again",
             code="external-data",
         )
-    return length
+    return _Part(resolved, start, n_bytes)
+
+
+def _roots(path: Path) -> Iterator[Path]:
+    """Yield the folders that may hold the data of a model.
+
+    The cache of huggingface_hub keeps files in ``models--NAME/blobs``, and in its snapshots links
+    to them. ONNX Runtime also takes data from the folder of the file that a model is a link to.
+    """
+    yield path.parent.resolve()
+    yield path.resolve().parent
+    for folder in path.absolute().parents:
+        if folder.name.startswith("models--") and (folder / "snapshots") in path.absolute().parents:
+            yield (folder / "blobs").resolve()

@@ -59,9 +59,9 @@ def separate_names(graph: onnx.GraphProto, outer: Set[str] = frozenset(), depth:
         outer: Names of the values around it.
         depth: Number of graphs around the nested ones.
     """
-    visible = outer | _own_names(graph)
+    visible = outer | own_names(graph)
     for inner in (inner for node in graph.node for inner in _graphs_of(node)):
-        hiding = visible & _own_names(inner)
+        hiding = visible & own_names(inner)
         if hiding:
             prefix = f"{depth}@"
             _rename_all(inner, ChainMap({name: prefix + name for name in hiding}), prefix)
@@ -75,7 +75,7 @@ def _rename(node: onnx.NodeProto, names: ChainMap[str, str], prefix: str) -> Non
         del values[:]
         values.extend(renamed)
     for graph in _graphs_of(node):
-        own = {name: prefix + name for name in _own_names(graph)}
+        own = {name: prefix + name for name in own_names(graph)}
         _rename_all(graph, names.new_child(own), prefix)
 
 
@@ -91,7 +91,7 @@ def _graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     return (graph for item in node.attribute for graph in (item.g, *item.graphs))
 
 
-def _own_names(graph: onnx.GraphProto) -> set[str]:
+def own_names(graph: onnx.GraphProto) -> set[str]:
     """Return the names of the values that a graph defines."""
     own = {each.name for each in (*graph.input, *graph.initializer)}
     return own | {name for inner in graph.node for name in inner.output if name}

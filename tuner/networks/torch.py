@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import ModelError, install_command, summary
+from tuner.networks import file_kinds
 from tuner.networks.base import Network, TensorSpec, network_hash
 from tuner.networks.shapes import Dims, fix_shapes, refuse_empty
 
@@ -94,12 +95,10 @@ def is_dynamic(program: Any) -> bool:
 
 
 def _read(path: Path) -> Any:
-    if not zipfile.is_zipfile(path):
-        raise ModelError(
-            f"{str(path)!r} is not a torch.export archive, or is cut off: "
-            "write it with torch.export.save",
-            code="damaged-file",
-        )
+    other = file_kinds.describe(path)
+    if other or not zipfile.is_zipfile(path):
+        unknown = "is not a torch.export archive, or is cut off: write it with torch.export.save"
+        raise ModelError(f"{str(path)!r} {other or unknown}", code="damaged-file")
     try:
         import torch
     except ImportError as error:

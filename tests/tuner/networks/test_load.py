@@ -2,6 +2,7 @@
 
 import re
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -54,11 +55,11 @@ def test_a_dynamic_model_takes_the_requested_shape(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("empty.onnx", b"", r"is empty: export or download"),
-        ("text.onnx", b"hello, I am a text file\n" * 9, r"is a text file, not an ONNX model"),
+        ("text.onnx", b"hello, I am a text file\n" * 9, r"is a text file, not a model"),
         ("lfs.onnx", b"version https://git-lfs.github.com/spec/v1\n", r"run git lfs pull"),
         ("noise.onnx", bytes(range(256)) * 9, r"is not an ONNX model, or is cut off after 2304"),
-        ("model.pb", b"x", r"cannot tell what .*model.pb.*expected a .onnx or .pt2 file"),
-        ("bad.pt2", b"x", r"is not a torch.export archive"),
+        ("model.pb", b"\x08\x01", r"cannot tell what .*model.pb.*expected a .onnx or .pt2 file"),
+        ("bad.pt2", b"PK\x03\x04", r"is not a torch.export archive"),
     ],
 )
 def test_bad_files(tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -291,6 +292,7 @@ def test_bad_seeds_and_formats(tmp_path: Path) -> None:
 def test_a_pt2_file_needs_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without torch the message says what to install."""
     path = tmp_path / "m.pt2"
-    path.write_bytes(b"PK\x05\x06" + b"\0" * 18)  # an empty archive
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("m/models/model.json", "{}")
     monkeypatch.setitem(sys.modules, "torch", None)
     refuse(str(path), r"needs the extra torch: pip install -e '\.\[torch\]' in a clone")
