@@ -8,6 +8,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from tuner.errors import RequestError
+from tuner.library import constant_inputs
 from tuner.library.arrays import Array, read_arrays
 from tuner.library.manifest import Inputs, Manifest, Program
 from tuner.networks.base import ValueRange
@@ -52,6 +53,25 @@ def read_inputs(path: Path) -> dict[str, Array]:
         raise RequestError(
             f"{path} is not a .npz file of arrays by input name: write it with numpy.savez"
         ) from error
+
+
+def without_constants(
+    described: Manifest,
+    shapes: Mapping[str, tuple[int, ...]],
+    arrays: Mapping[str, Array] | None,
+) -> tuple[dict[str, tuple[int, ...]], dict[str, Array] | None]:
+    """Return what is given for inputs that are not constants of a library.
+
+    Raises:
+        RequestError: If one that is a constant has another value.
+    """
+    try:
+        return (
+            constant_inputs.without_constant_shapes(described, shapes),
+            None if arrays is None else constant_inputs.without_constants(described, arrays),
+        )
+    except ValueError as error:
+        raise RequestError(f"{error}") from error
 
 
 def choose_program(

@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 
 from tuner.compile.agreement import OutputCheck
-from tuner.compile.bench_inputs import choose_run, draw_inputs, padded, read_inputs
+from tuner.compile.bench_inputs import (
+    choose_run,
+    draw_inputs,
+    padded,
+    read_inputs,
+    without_constants,
+)
 from tuner.compile.bench_model import BenchModel, load_bench_model
 from tuner.compile.bench_runtimes import (
     Float64Runs,
@@ -83,8 +89,8 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
     described = manifest.read(folder)
     manifest.verify(folder, described)
     settings = settings.with_engine(described.engine)
-    arrays = _read_arrays(request)
-    program, called = choose_run(described, request.shapes, arrays)
+    shapes, arrays = without_constants(described, request.shapes, _read_arrays(request))
+    program, called = choose_run(described, shapes, arrays)
     device: Device = "cuda" if kind_named(described.target) == "cuda" else "cpu"
     with (
         tempfile.TemporaryDirectory(dir=shared_folder()) as scratch,

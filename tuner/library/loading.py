@@ -10,6 +10,7 @@ import numpy as np
 from tuner.errors import RequestError
 from tuner.library import manifest
 from tuner.library.bucketed_library import BucketedLibrary
+from tuner.library.constant_inputs import with_constants
 from tuner.library.limits import LimitsByShapes, limited
 from tuner.library.processors import check_library
 from tuner.library.tails import with_tail
@@ -40,7 +41,8 @@ class Library(Protocol):
         """Run the network.
 
         Args:
-            inputs: An array per input name, of the shapes and dtypes of one of the programs.
+            inputs: An array per input name, of the shapes and dtypes of one of the programs. An
+                input that is a constant of the library may be left out.
             **named: The same, as keywords.
 
         Returns:
@@ -48,7 +50,8 @@ class Library(Protocol):
 
         Raises:
             ValueError: If an input is missing, unknown, of another shape or dtype, or has an index
-                outside of what it indexes or a divisor 0; the message names it.
+                outside of what it indexes or a divisor 0, or one that is a constant of the library
+                has another value; the message names it.
         """
 
 
@@ -77,5 +80,8 @@ def load(folder: Path, threads: int | None = None) -> Library:
         ) from error
     library = with_tail(cast("Library", module.load(folder)), folder, described)
     if described.buckets is None:
-        return limited(library, described)
-    return BucketedLibrary(library, described.buckets, LimitsByShapes(described.programs))
+        library = limited(library, described)
+    else:
+        limits = LimitsByShapes(described.programs)
+        library = BucketedLibrary(library, described.buckets, limits)
+    return with_constants(library, described)

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import onnx
@@ -92,6 +92,7 @@ def clean(
     empty = {key: shape for key, shape in shapes.items() if 0 in shape}
     fix_values(model, empty)
     _set_input_shapes(model, shapes)
+    given = _copies(model.graph.input)
     correct_domains(model)
     _check(model)
     model = raise_opset(model)
@@ -100,7 +101,7 @@ def clean(
     notes += tuple(f"fixed {key} to {'x'.join(map(str, shapes[key]))}" for key in fixed)
     notes += tuple(f"fixed {key} to the value {as_text(value)}" for key, value in values.items())
     values |= empty
-    declared_outputs = {} if fixed or values else _copy_outputs(model)
+    declared_outputs = {} if fixed or values else _copies(model.graph.output)
     clear_output_shapes(model.graph)
     before = _count_operators(model)
     model, _ = inline_functions(model)
@@ -123,6 +124,7 @@ def clean(
     problems = tuple(dict.fromkeys((*problems, *more_problems)))
     notes += (*problems, *_describe(before, after, folded))
     notes += tuple(text.format(n) for text, n in rewritten.items() if n)
+    _restore_inputs(model, given)
     specs = {info.name: _spec(info) for info in model.graph.input}
     outputs = {info.name: _spec(info) for info in (tail or model).graph.output}
     data = _serialise(model, tail)
@@ -259,10 +261,15 @@ def _restore_shapes(model: onnx.ModelProto, declared: Mapping[str, onnx.ValueInf
         raise unknown_shapes.refusal(model, lost)
 
 
-def _copy_outputs(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
-    copies = {}
-    for info in model.graph.output:
-        copies[info.name] = onnx.ValueInfoProto()
+def _restore_inputs(model: onnx.ModelProto, given: Mapping[str, onnx.ValueInfoProto]) -> None:
+    """Give a model all of its inputs again, in their order, those included that nothing reads."""
+    del model.graph.input[:]
+    model.graph.input.extend(given.values())
+
+
+def _copies(infos: Iterable[onnx.ValueInfoProto]) -> dict[str, onnx.ValueInfoProto]:
+    copies = {info.name: onnx.ValueInfoProto() for info in infos}
+    for info in infos:
         copies[info.name].CopyFrom(info)
     return copies
 

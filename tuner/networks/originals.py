@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tuner.errors import ModelError
 from tuner.library.manifest import Inputs, InputValue, Source
@@ -25,7 +25,7 @@ class Original:
         path: Path of the file: the user's own unless its weights were replaced.
         format: ``"onnx"`` or ``"pt2"``.
         description: The file for people, such as ``model.onnx`` or ``zoo:mlp, as generated``.
-        inputs: Shape and dtype by name of every input, those without use too.
+        inputs: Shape and dtype by name of every input that is not a constant of the file.
         symbols: Size by name of the dynamic dimensions.
     """
 
@@ -80,7 +80,7 @@ def write_original(
 
     Args:
         reference: Path of a model file, or ``zoo:NAME``.
-        inputs: Shape and dtype by name of the inputs that are left after cleaning.
+        inputs: Shape and dtype by name of the inputs that do not become constants.
         random_weights: Seed of random weights; None keeps those of the model.
         folder: Folder for a file that is written.
         values: Values of inputs that become constants of the file, by name; shapes of those
@@ -97,7 +97,6 @@ def write_original(
     model = _generate(reference) if zoo else _read(Path(reference))
     fix_values(model, values)
     symbols = _symbols(model, inputs)
-    inputs = {**_all_inputs(model, symbols), **inputs}
     path, description = reference, reference if zoo else Path(reference).name
     if zoo or values or random_weights is not None:
         description += ", as generated" if zoo else ", not cleaned"
@@ -151,23 +150,4 @@ def _symbols(model: "ModelProto", inputs: Inputs) -> dict[str, int]:
         if name in inputs
         for dim, size in zip(dims or (), inputs[name][0], strict=False)
         if isinstance(dim, str) and dim != "?"
-    }
-
-
-def _all_inputs(model: "ModelProto", symbols: Mapping[str, int]) -> dict[str, Any]:
-    """Return shapes and dtypes, with 1 for dimensions that nothing fixes."""
-    import onnx
-
-    from tuner.networks.onnx import declared_inputs
-
-    dtypes = {
-        info.name: str(onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type))
-        for info in model.graph.input
-    }
-    return {
-        name: (
-            tuple(d if isinstance(d, int) else symbols.get(d, 1) for d in dims or ()),
-            dtypes[name],
-        )
-        for name, dims in declared_inputs(model).items()
     }

@@ -8,7 +8,12 @@ from pathlib import Path
 from statistics import median
 
 from records import profiles, targets
-from tuner.compile.bench_inputs import choose_program, draw_inputs, read_inputs
+from tuner.compile.bench_inputs import (
+    choose_program,
+    draw_inputs,
+    read_inputs,
+    without_constants,
+)
 from tuner.compile.bench_model import BenchModel, load_bench_model
 from tuner.compile.bench_runtimes import open_peers, peer_model_of
 from tuner.compile.benchmark import gpu_locked
@@ -84,7 +89,8 @@ def profile_library(context: Context, folder: Path, request: ProfileRequest) -> 
             field="against",
         )
     arrays = None if request.arrays is None else read_inputs(request.arrays)
-    program = choose_program(described, request.shapes, arrays)
+    shapes, arrays = without_constants(described, request.shapes, arrays)
+    program = choose_program(described, shapes, arrays)
     settings = context.settings.with_engine(described.engine)
     with (
         tempfile.TemporaryDirectory(dir=shared_folder()) as scratch,
