@@ -6,6 +6,7 @@ from math import prod
 import ml_dtypes
 import numpy as np
 import onnx
+from onnx import helper
 
 from tuner.errors import ModelError, summary
 from tuner.networks import classical
@@ -86,7 +87,12 @@ def _lp_normalization(b: Replacement) -> None:
     zero, one = (b.constant(np.array(n, np.promote_types(dtype, np.float32))) for n in (0, 1))
     largest = b.reduce("ReduceMax", b.add("Abs", data), axis)
     # The norm of zeros is zero, and so is the output.
-    factor = b.add("Where", b.add("Greater", largest, zero), largest, one)
+    is_positive = b.add("Greater", largest, zero)
+    if b.opset < 9:
+        kind = helper.np_dtype_to_tensor_dtype(np.promote_types(dtype, np.float32))
+        factor = b.add("Add", largest, b.add("Cast", b.add("Not", is_positive), to=kind))
+    else:
+        factor = b.add("Where", is_positive, largest, one)
     scaled = b.add("Div", data, factor)
     powers = b.add("Abs", scaled) if p == 1 else b.add("Mul", scaled, scaled)
     total = b.reduce("ReduceSum", powers, axis)

@@ -16,6 +16,7 @@ from tuner.networks.class_scores import open_maps
 from tuner.networks.contributed import correct_domains
 from tuner.networks.empty_operands import drop_empty_operands
 from tuner.networks.expansions import expand_operators
+from tuner.networks.first_axes import count_from_the_start
 from tuner.networks.fixed_values import as_text, fix_values, split_values
 from tuner.networks.folding import fold_affine
 from tuner.networks.functions import (
@@ -96,6 +97,7 @@ def clean(
     correct_domains(model)
     _check(model)
     model = raise_opset(model)
+    count_from_the_start(model)
     check_loops(model)
     fixed = [key for key in shapes if declared[key] != shapes[key]]
     notes += tuple(f"fixed {key} to {'x'.join(map(str, shapes[key]))}" for key in fixed)

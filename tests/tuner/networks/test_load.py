@@ -58,6 +58,14 @@ def test_a_dynamic_model_takes_the_requested_shape(tmp_path: Path) -> None:
         ("text.onnx", b"hello, I am a text file\n" * 9, r"is a text file, not a model"),
         ("lfs.onnx", b"version https://git-lfs.github.com/spec/v1\n", r"run git lfs pull"),
         ("noise.onnx", bytes(range(256)) * 9, r"is not an ONNX model, or is cut off after 2304"),
+        ("page.onnx", b"<!DOCTYPE html><html>", r"is a web page, not the model"),
+        ("packed.onnx", b"\x1f\x8b\x08" + bytes(99), r"is compressed by gzip: unpack it"),
+        ("packed.onnx.gz", b"\x1f\x8b\x08" + bytes(99), r"is compressed by gzip: unpack it"),
+        ("marked.onnx", b"\xef\xbb\xbf" + bytes(99), r"begins with a byte order mark"),
+        ("m.ort", b"\x08\0\0\0ORTM" + bytes(99), r"is in ONNX Runtime's own format"),
+        ("m.tflite", b"\x1c\0\0\0TFL3" + bytes(99), r"is a TFLite model"),
+        ("m.safetensors", b"\x50" + bytes(7) + b'{"w":', r"is a safetensors file of weights"),
+        ("m.pth", b"\x80\x02}q", r"is a pickle, as torch.save writes it"),
         ("model.pb", b"\x08\x01", r"cannot tell what .*model.pb.*expected a .onnx or .pt2 file"),
         ("bad.pt2", b"PK\x03\x04", r"is not a torch.export archive"),
     ],
@@ -66,6 +74,25 @@ def test_bad_files(tmp_path: Path, name: str, content: bytes, message: str) -> N
     """The error distinguishes the ways in which a file can be bad."""
     path = tmp_path / name
     path.write_bytes(content)
+    refuse(str(path), message)
+
+
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        ("m/data/aotinductor/model/m.so", "is a package of AOTInductor"),
+        ("m/constants.pkl", "is a TorchScript archive"),
+        ("m/data.pkl", "is a checkpoint of torch.save, which has no graph"),
+        ("w.npy", "is an archive of numpy arrays"),
+        ("m.txt", "is a zip archive without an exported program"),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".pt2", ".onnx", ".pt", ".zip"])
+def test_bad_archives(tmp_path: Path, member: str, message: str, suffix: str) -> None:
+    """The names in an archive say what it is, whatever its extension."""
+    path = tmp_path / f"m{suffix}"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(member, "x")
     refuse(str(path), message)
 
 
@@ -118,6 +145,68 @@ def test_external_data(tmp_path: Path) -> None:
 
     proto = onnx.load_from_string(network.model)
     assert not any(tensor.external_data for tensor in proto.graph.initializer)
+
+
+def cached(folder: Path) -> Path:
+    """Lay a model out as the cache of huggingface_hub does; return its snapshot."""
+    external(folder / "m.onnx", 16)
+    (folder / "weights.bin").write_bytes(np.ones(4, np.float32).tobytes())
+    blobs, snapshot = (folder / "models--us--m" / name for name in ("blobs", "snapshots/1"))
+    blobs.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    for name in ("m.onnx", "weights.bin"):
+        (folder / name).rename(blobs / f"{len(name)}")
+        (snapshot / name).symlink_to(f"../../blobs/{len(name)}")
+    return snapshot
+
+
+@pytest.mark.parametrize("is_link", [True, False])
+def test_external_data_behind_links_of_a_cache(tmp_path: Path, is_link: bool) -> None:
+    """Links lead to the blobs of the same model, also if the model itself is a copy."""
+    path = cached(tmp_path) / "m.onnx"
+    if not is_link:
+        content = path.read_bytes()
+        path.unlink()
+        path.write_bytes(content)
+
+    assert load_network(str(path)).inputs["data"].shape == (1, 4)
+    with pytest.raises(ModelError, match="an upload is one file"):
+        load_network(str(path), alone=True)
+
+
+def test_links_beside_a_linked_model(tmp_path: Path) -> None:
+    """A link inside of the model's directory, or to that of the linked model, is followed."""
+    path = Path(external(tmp_path / "m.onnx", 16))
+    (tmp_path / "data").write_bytes(np.ones(4, np.float32).tobytes())
+    (tmp_path / "weights.bin").symlink_to("data")
+    load_network(str(path))
+
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "m.onnx").symlink_to(path)
+    (other / "weights.bin").symlink_to(tmp_path / "data")
+    load_network(str(other / "m.onnx"))
+
+
+def test_links_to_other_folders_are_refused(tmp_path: Path) -> None:
+    """Neither a file elsewhere nor the blobs of another model are read."""
+    snapshot = cached(tmp_path)
+    secret = tmp_path / "models--us--other" / "blobs"
+    secret.mkdir(parents=True)
+    (secret / "weights").write_bytes(b"\0" * 16)
+    (snapshot / "weights.bin").unlink()
+    (snapshot / "weights.bin").symlink_to(secret / "weights")
+    refuse(str(snapshot / "m.onnx"), "keeps weights in 'weights.bin', outside its own directory")
+
+
+@pytest.mark.parametrize(("key", "value"), [("offset", "-4"), ("length", "-1"), ("length", "x")])
+def test_external_data_at_no_valid_place(tmp_path: Path, key: str, value: str) -> None:
+    """An offset or a length that is not a number from 0 is refused by the name of the weight."""
+    path = Path(external(tmp_path / "m.onnx", 16))
+    (tmp_path / "weights.bin").write_bytes(b"\0" * 16)
+    proto = onnx.load(path, load_external_data=False)
+    proto.graph.initializer[0].external_data.add(key=key, value=value)
+    refuse(save(proto, path), "gives weight 'w' no valid offset and length in 'weights.bin'")
 
 
 def test_external_data_above_the_protobuf_limit(tmp_path: Path) -> None:

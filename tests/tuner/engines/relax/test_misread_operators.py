@@ -64,6 +64,38 @@ _LAST_RESIZE = [
     ),
 ]
 
+_LIMIT = 2**63 - 1
+
+
+def _first_slice(start: int, end: int, axis: int) -> Case:
+    name = f"slice_{start}_{end}_{axis}"
+    return case(name, "Slice", draw(2, 6, 4), starts=[start], ends=[end], axes=[axis])
+
+
+_FIRST_FORMS = [
+    *(
+        _first_slice(*each)
+        for each in ((2, _LIMIT, 2), (2, _LIMIT, -1), (-_LIMIT - 1, 2, 1), (-2, _LIMIT, 1))
+    ),
+    case("concat", "Concat", draw(2, 3), draw(2, 3, seed=1), axis=-1),
+    case("argmax", "ArgMax", draw(2, 3), axis=-1),
+    case("norm", "LpNormalization", draw(2, 3), axis=-1),
+    case("squeeze", "Squeeze", draw(1, 3, 1), axes=[-1]),
+    case(
+        *("batch_norm", "BatchNormalization", draw(2, 3, 4, 4)),
+        weights=[draw(3, 4, 4, seed=seed) ** 2 + 1 for seed in range(4)],
+        spatial=0,
+    ),
+    case("mask", "Dropout", draw(2, 3), n_outputs=2),
+]
+_STEPS = [
+    case(
+        *(f"step_{start}_{step}", "Slice", draw(2, 6, 4)),
+        weights=[np.array([each]) for each in (start, end, 1, step)],
+    )
+    for start, end, step in ((0, _LIMIT, _LIMIT), (-1, -_LIMIT - 1, -_LIMIT - 1))
+]
+
 _REGIONS = np.array([[1, 2, 20, 15], [0, 0, 5, 9], [-3, 4, 40, 40], [5, 5, 5, 5]], "float32")
 
 
@@ -188,6 +220,9 @@ _SCATTERS = [
 ]
 
 _FAMILIES = {
+    ("first_forms", 8): _FIRST_FORMS,
+    ("steps", 13): _STEPS,
+    ("mask", 10): [case("mask", "Dropout", draw(2, 3), n_outputs=2)],
     ("upsample", 8): _OLD_UPSAMPLE,
     ("upsample", 9): _UPSAMPLE,
     ("resize", 10): _FIRST_RESIZE,
