@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from tuner.errors import ModelError
 from tuner.networks.functions import version_of
 from tuner.networks.graph import nodes_within
 from tuner.networks.inference import infer_shapes
+from tuner.networks.onnx_file import check_size
 from tuner.networks.subgraphs import own_names
 
 _ALIAS = "ai.onnx"
@@ -127,7 +129,8 @@ def _same_tensors(one: onnx.TensorProto, other: onnx.TensorProto) -> bool:
         return list(one.string_data) == list(other.string_data)
     try:
         return numpy_helper.to_array(one).tobytes() == numpy_helper.to_array(other).tobytes()
-    except ValueError:
+    # Elements that do not fit the shape, or of an unknown type.
+    except (KeyError, TypeError, ValueError):
         return False
 
 
@@ -170,13 +173,21 @@ def _reads(node: onnx.NodeProto) -> set[str]:
 
 def _dense(tensor: onnx.SparseTensorProto) -> onnx.TensorProto:
     """Return a sparse tensor with its zeros; its indices are of one axis or of all."""
-    values = numpy_helper.to_array(tensor.values)
-    indices = numpy_helper.to_array(tensor.indices)
-    array = np.zeros(tuple(tensor.dims), values.dtype)
-    if indices.ndim == 1:
-        array.reshape(-1)[indices] = values
-    else:
+    size = onnx.helper.tensor_dtype_to_np_dtype(tensor.values.data_type).itemsize
+    check_size(prod(tensor.dims) * size, f"the sparse weight {tensor.values.name!r}")
+    try:
+        values = numpy_helper.to_array(tensor.values)
+        indices = numpy_helper.to_array(tensor.indices)
+        if indices.ndim == 1:
+            indices = np.array(np.unravel_index(indices, tensor.dims)).T
+        array = np.zeros(tuple(tensor.dims), values.dtype)
+        if indices.min(initial=0) < 0:
+            raise IndexError(indices)  # it would count from the end
         array[tuple(indices.T)] = values
+    except (IndexError, OverflowError, ValueError):
+        raise _contradiction(
+            f"has the sparse weight {tensor.values.name!r}, whose indices do not fit its shape"
+        ) from None
     return numpy_helper.from_array(array, tensor.values.name)
 
 

@@ -18,7 +18,7 @@ def manifest() -> Manifest:
 
 
 def test_constants_are_dropped(manifest: Manifest) -> None:
-    """What is left is what the program takes."""
+    """The rest is what the program takes."""
     data = np.zeros((1, 3), np.float32)
     arrays = {
         "data": data,

@@ -61,11 +61,11 @@ def make_sparse(proto: onnx.ModelProto) -> None:
     sparse.indices.CopyFrom(numpy_helper.from_array(np.array([0, 2]), "places"))
 
 
-def sparse_matrix() -> onnx.NodeProto:
+def sparse_matrix(last: int = 2, rows: int = 3) -> onnx.NodeProto:
     """Return a constant of two elements in a matrix."""
     values = numpy_helper.from_array(_ROW[:2])
-    places = numpy_helper.from_array(np.array([[0, 1], [2, 0]]))
-    sparse = onnx.SparseTensorProto(dims=[3, 2], values=values, indices=places)
+    places = numpy_helper.from_array(np.array([[0, 1], [last, 0]]))
+    sparse = onnx.SparseTensorProto(dims=[rows, 2], values=values, indices=places)
     return node("Constant", "", "w", sparse_value=sparse)
 
 
@@ -228,6 +228,10 @@ def test_nested_graphs_and_functions_are_repaired() -> None:
             proto_of([node("Add", "x b", "a"), node("Neg", "a", "b"), node("Exp", "a", "y")]),
             "form a cycle through '[ab]'",
         ),
+        *(
+            (proto_of([sparse_matrix(last), node("MatMul", "x w", "y")]), "indices do not fit")
+            for last in (-1, 3)
+        ),
         (proto_of([node("Add", "x gone", "y")]), "nothing gives the value 'gone'"),
         (proto_of(_EXP, opset=99), "uses opset 99, and the newest known one is"),
         (
@@ -241,6 +245,14 @@ def test_files_of_two_meanings_are_refused(proto: onnx.ModelProto, message: str)
     with pytest.raises(ModelError, match=message) as caught:
         clean(proto)
     assert caught.value.code == "invalid-model"
+
+
+def test_sparse_weights_have_a_limit() -> None:
+    """A few bytes do not become a tensor that fills the memory."""
+    proto = proto_of([sparse_matrix(rows=2**40), node("MatMul", "x w", "y")])
+
+    with pytest.raises(ModelError, match=r"the sparse weight '' needs 8796\.1 GB"):
+        clean(proto)
 
 
 def test_a_repair_leaves_the_model_of_the_caller() -> None:
