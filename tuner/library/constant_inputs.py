@@ -85,7 +85,7 @@ def _kept(
 
 def _has_value(array: Array, value: "InputValue") -> bool:
     if isinstance(value, tuple):
-        return array.shape == value
+        return bool(array.shape == value)
     return array.size == 1 and bool(array.reshape(-1)[0] == value)
 
 

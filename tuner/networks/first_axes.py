@@ -37,7 +37,7 @@ def _is_misread(node: onnx.NodeProto, opset: int) -> bool:
     if opset >= _FIRST_NEGATIVE_AXES or node.op_type not in _OPERATORS or is_foreign(node):
         return False
     if node.op_type != "Slice":
-        return min([attribute(node, "axis") or 0, *attribute(node, "axes", [])]) < 0
+        return bool(min([attribute(node, "axis") or 0, *attribute(node, "axes", [])]) < 0)
     starts, ends, axes = (attribute(node, name) or [] for name in ("starts", "ends", "axes"))
     is_empty = any(start >= end for start, end in zip(starts, ends, strict=False))
     unusual = [n for n in (*starts, *ends, *axes) if not 0 <= n <= _MAX_INT32]

@@ -128,14 +128,15 @@ def _same_tensors(one: onnx.TensorProto, other: onnx.TensorProto) -> bool:
     if one.data_type == onnx.TensorProto.STRING:
         return list(one.string_data) == list(other.string_data)
     try:
-        return numpy_helper.to_array(one).tobytes() == numpy_helper.to_array(other).tobytes()
+        first, second = (numpy_helper.to_array(tensor).tobytes() for tensor in (one, other))
     # Elements that do not fit the shape, or of an unknown type.
     except (KeyError, TypeError, ValueError):
         return False
+    return bool(first == second)
 
 
 def _same_outputs(one: onnx.ValueInfoProto, other: onnx.ValueInfoProto) -> bool:
-    return one.type.WhichOneof("value") == other.type.WhichOneof("value")
+    return bool(one.type.WhichOneof("value") == other.type.WhichOneof("value"))
 
 
 def _repair_nodes(owner: onnx.GraphProto | onnx.FunctionProto) -> None:

@@ -7,13 +7,13 @@ import pytest
 
 from tests.tuner.library.small_library import described
 from tuner.library.constant_inputs import without_constant_shapes, without_constants
-from tuner.library.manifest import Manifest
+from tuner.library.manifest import InputValue, Manifest
 
 
 @pytest.fixture
 def manifest() -> Manifest:
     """The manifest of a library with three constants, one of which has no elements."""
-    values = {"sr": 16000, "flag": True, "past": (1, 8, 0)}
+    values: dict[str, InputValue] = {"sr": 16000, "flag": True, "past": (1, 8, 0)}
     return described(programs=(replace(described().programs[0], values=values),))
 
 
