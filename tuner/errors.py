@@ -49,6 +49,7 @@ ModelCode = Literal[
     "torch-missing",
     "torch-version",
     "training-mode",
+    "unknown",
     "unknown-format",
     "unreadable-file",
     "unsupported-operator",
@@ -59,6 +60,14 @@ LINK_CODE = "not-linked"
 
 _MEMORY_WORDS = ("std::bad_alloc", "Cannot allocate memory", "can't start new thread")
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
+_MAX_REASON_CHARS = 200
+# Text that speaks of the source, the values or the checks of a program instead of the model.
+_INTERNAL = re.compile(
+    r"/|\.(cc|cpp|h|py)\b|::|\b0x[0-9a-f]+|<[^>]* object|metadata\[|__|\b(self|lambda|NoneType)\b"
+    r"|\b(R|T|I|ir|tirx?|relax|tvm)\.\w|Check failed|InternalError|Traceback|has no attribute"
+    r"|Assert|Metadata omitted|(keyword|positional) argument|not (subscriptable|iterable)"
+    r"|unsupported operand type"
+)
 # Names in a model may have any length.
 _MAX_MODEL_CHARS = 2000
 
@@ -214,6 +223,18 @@ def last_line(text: str | None) -> str:
     return (text or "").strip().rpartition("\n")[2].strip()
 
 
+def plain_reason(error: BaseException) -> str:
+    """Return ``: REASON``, the last line of an error's text, to follow what failed.
+
+    It is ``, and the reason is unknown`` where that line is text of a compiler: places in its
+    source, its own checks, or its intermediate representation.
+    """
+    text = summary(error, last=True, max_chars=_MAX_REASON_CHARS + 1)
+    # Without a text, the line is the name of the class.
+    is_plain = " " in text and len(text) <= _MAX_REASON_CHARS and not _INTERNAL.search(text)
+    return f": {text}" if is_plain else ", and the reason is unknown"
+
+
 @contextmanager
 def described(describe: Callable[[str], TunerError]) -> Iterator[None]:
     """Replace an unexpected error that is raised inside; its own text goes to stderr.
@@ -221,7 +242,7 @@ def described(describe: Callable[[str], TunerError]) -> Iterator[None]:
     Errors of this package, of the operating system and of exhausted memory pass.
 
     Args:
-        describe: Makes the new error from the name of the old one's class.
+        describe: Makes the new error from ``: REASON``, see :func:`plain_reason`.
 
     Raises:
         TunerError: The result of ``describe``.
@@ -234,7 +255,7 @@ def described(describe: Callable[[str], TunerError]) -> Iterator[None]:
         if lacks_memory(error):
             raise
         traceback.print_exc()
-        raise describe(type(error).__name__) from None
+        raise describe(plain_reason(error)) from None
 
 
 def lacks_memory(error: Exception) -> bool:

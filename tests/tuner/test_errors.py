@@ -9,6 +9,7 @@ from tuner.errors import (
     described,
     error_text,
     last_line,
+    plain_reason,
     summary,
 )
 
@@ -75,14 +76,35 @@ def test_the_error_of_a_model_is_one_printable_line_of_bounded_length() -> None:
 
 
 def test_unexpected_errors_are_described() -> None:
-    """Their text is not part of the new error; those of the package and of memory pass."""
+    """Internal text is not part of the new error; those of the package and of memory pass."""
 
-    def describe(kind: str) -> ModelError:
-        return ModelError(f"it failed ({kind})", code="not-loaded")
+    def describe(reason: str) -> ModelError:
+        return ModelError(f"it failed{reason}", code="not-loaded")
 
     with pytest.raises(ModelError) as caught, described(describe):
         raise KeyError("/secret/path")
-    assert str(caught.value) == "it failed (KeyError) [not-loaded]"
+    assert str(caught.value) == "it failed, and the reason is unknown [not-loaded]"
     for error in (MemoryError(), WorkError("a full disk"), OSError(28, "No space left")):
         with pytest.raises(type(error)), described(describe):
             raise error
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Axis is out of bounds", ": Axis is out of bounds"),
+        (
+            "Traceback\n  file.cc\nValueError: pads need 4 numbers",
+            ": ValueError: pads need 4 numbers",
+        ),
+        ("Check failed: (n == m) is false", ", and the reason is unknown"),
+        ("/project/src/relax/ir.cc:67: n is 3", ", and the reason is unknown"),
+        ("T.buffer has 3 axes", ", and the reason is unknown"),
+        ("'NoneType' object is not iterable", ", and the reason is unknown"),
+        ("", ", and the reason is unknown"),
+        ("long " * 99, ", and the reason is unknown"),
+    ],
+)
+def test_a_reason_has_no_text_of_a_compiler(text: str, expected: str) -> None:
+    """A line about the model is passed on, and one about a program is not."""
+    assert plain_reason(ValueError(text)) == expected

@@ -100,7 +100,7 @@ def call_on_model(
             raise
         raise ModelError(
             f"{subject} crashed its process: export the model to ONNX if it is a .pt2 file, and "
-            "with another opset or in parts if it is not; the log of the process has the details",
+            "with another opset or in parts if it is not",
             code="importer-crashed",
         ) from error
 

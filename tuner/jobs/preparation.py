@@ -278,7 +278,8 @@ def _store(
 ) -> None:
     if not extraction.tasks:
         raise ModelError(
-            "the network has no kernels to tune: its outputs are constants or views of its inputs",
+            "the network has no kernels to tune: its outputs are constants, views of its inputs, "
+            "or what calls of the compiler's own libraries return, such as sorts",
             code="no-kernels",
         )
     weighted = [

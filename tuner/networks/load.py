@@ -51,7 +51,7 @@ def load_network(
         )
     shapes = _Shapes(dict(inputs or {}), dict(sizes or {}))
     # A file of an odd form can make any library fail that reads, checks or simplifies it.
-    with described(lambda kind: _unexpected(reference, kind)):
+    with described(lambda reason: _unexpected(reference, reason)):
         return _load(reference, shapes, random_weights, alone=alone)
 
 
@@ -95,7 +95,7 @@ def find_dynamic_dimensions(reference: str, *, alone: bool = False) -> tuple[Dyn
     if reference.startswith("zoo:"):
         return ()
     path = _existing_file(reference)
-    with described(lambda kind: _unexpected(reference, kind)):
+    with described(lambda reason: _unexpected(reference, reason)):
         if path.suffix.lower() == ".pt2" and not alone:
             from tuner.networks import torch
 
@@ -107,10 +107,10 @@ def find_dynamic_dimensions(reference: str, *, alone: bool = False) -> tuple[Dyn
         return dynamic_dimensions(onnx.declared_inputs(onnx_file.read(path, alone=alone)))
 
 
-def _unexpected(reference: str, kind: str) -> ModelError:
+def _unexpected(reference: str, reason: str) -> ModelError:
     return ModelError(
-        f"{reference} cannot be cleaned ({kind}): export it again, with another opset if it stays "
-        "the same; the log of the process has the details",
+        f"{reference} cannot be cleaned{reason}; export it again, with another opset if it stays "
+        "the same",
         code="not-loaded",
     )
 

@@ -1,15 +1,41 @@
 """Reasons why the shape of an output is unknown: the operators behind it, and what they read."""
 
+import re
+
 import numpy as np
 import onnx
 from onnx import TensorProto
 
-from tuner.errors import ModelError
+from tuner.errors import ModelError, plain_reason, summary
 from tuner.networks.foreign import is_foreign
 from tuner.networks.foreign import refusal as refuse_operators
+from tuner.networks.functions import version_of
 from tuner.networks.graph import Array, constant_readers, fixed_shapes, reads_of
+from tuner.networks.node_builder import opset_of
 
 _MAX_NAMED = 3
+# Positions of the operands whose values are lengths, axes or places.
+_LENGTHS = {
+    "CenterCropPad": (1,),
+    "Col2Im": (1, 2),
+    "ConstantOfShape": (0,),
+    "Expand": (1,),
+    "OneHot": (1,),
+    "Pad": (1, 3),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "SplitToSequence": (1,),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "TopK": (1,),
+    "Unsqueeze": (1,),
+    "Upsample": (1,),
+}
+# Text of onnx before the reason of a failure.
+_PREFIX = re.compile(r".*\[\w*InferenceError\]\s*|^\(op_type:[^)]*\):?\s*")
 #: Operators that choose among their operands: how many they keep depends on values.
 CHOOSING = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
 
@@ -31,12 +57,15 @@ def refusal(model: onnx.ModelProto, outputs: list[str]) -> ModelError:
     branches = [node for node in lost if node.op_type == "If"]
     if branches:
         return _branch_refusal(model.graph, output, branches[0])
-    foreign = [node for node in lost if is_foreign(node)]
+    opset = opset_of(model)
+    foreign = [node for node in lost if is_foreign(node) or not version_of(node, opset)]
     if foreign:
         return refuse_operators(model, foreign)
     choosing = [node for node in lost if node.op_type in CHOOSING]
     if choosing:
         return _choice_refusal(model.graph, output, choosing[0])
+    if not any(_reads_lengths(model.graph, node) for node in lost):
+        return _failed_inference(model, output, lost)
     described = [_describe(model.graph, node) for node in lost[:_MAX_NAMED]]
     return ModelError(
         f"the shape of output {output!r} cannot be inferred from the inputs; operators without a "
@@ -44,6 +73,54 @@ def refusal(model: onnx.ModelProto, outputs: list[str]) -> ModelError:
         "constant, or export the model up to them",
         code="data-dependent-shape",
     )
+
+
+def _reads_lengths(graph: onnx.GraphProto, node: onnx.NodeProto) -> bool:
+    """Return whether the shape of an operator depends on the values of operands it computes."""
+    constants = constant_readers(graph)
+    # Axes of a reduction have this place too.
+    default = (1,) if node.op_type.startswith("Reduce") else ()
+    places = _LENGTHS.get(node.op_type, default)
+    read = [name for place, name in enumerate(node.input) if place in places]
+    return any(name and name not in constants for name in read)
+
+
+def _failed_inference(
+    model: onnx.ModelProto, output: str, lost: list[onnx.NodeProto]
+) -> ModelError:
+    """Return the error for an operator whose shape onnx cannot infer from those of its operands."""
+    if not lost:
+        return ModelError(
+            f"the shape of output {output!r} is unknown: declare it in the model", code="unknown"
+        )
+    node, shapes = lost[0], fixed_shapes(model.graph)
+    known = [shapes.get(name) for name in node.input if name]
+    operands = ", ".join("?" if shape is None else str(shape) for shape in known)
+    name = f" {node.name!r}" if node.name else ""
+    return ModelError(
+        f"the shape of output {output!r} is unknown: onnx infers none for {node.op_type}{name} of "
+        f"{operands or 'no inputs'}{_inference_problem(model, node)}; export the model with "
+        "another opset, or without this operator",
+        code="unknown",
+    )
+
+
+def _inference_problem(model: onnx.ModelProto, node: onnx.NodeProto) -> str:
+    """Return ``: REASON`` for a node by itself; empty if onnx gives none."""
+    graph = model.graph
+    alone = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    alone.graph.name = "node"
+    alone.graph.node.append(node)
+    alone.graph.initializer.extend(t for t in graph.initializer if t.name in node.input)
+    infos = (*graph.input, *graph.value_info)
+    alone.graph.input.extend(info for info in infos if info.name in node.input)
+    try:
+        onnx.shape_inference.infer_shapes(alone, strict_mode=True, data_prop=True)
+    except Exception as error:  # of several types
+        text = _PREFIX.sub("", summary(error, last=True, max_chars=2000))
+        reason = plain_reason(ValueError(text))
+        return reason if reason.startswith(": ") else ""
+    return ""
 
 
 def refuse_branches(model: onnx.ModelProto) -> None:

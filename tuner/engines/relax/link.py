@@ -68,11 +68,8 @@ def link_network(request: LinkRequest) -> LinkResult:
     )
 
 
-def _failure(kind: str) -> LinkError:
-    return LinkError(
-        f"the library cannot be linked ({kind}): the log of the process has the details; "
-        "report it with the model"
-    )
+def _failure(reason: str) -> LinkError:
+    return LinkError(f"the library cannot be linked{reason}; report it with the model")
 
 
 def _write_program(

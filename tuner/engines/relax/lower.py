@@ -85,11 +85,10 @@ _MAX_LOWERED = 2
 _lowered: dict[Any, LoweredNetwork] = {}
 
 
-def lowering_failure(kind: str) -> ModelError:
-    """Return the error for an unexpected one of TVM, by the name of its class."""
+def lowering_failure(reason: str) -> ModelError:
+    """Return the error for an unexpected one of TVM, by its :func:`plain_reason`."""
     return ModelError(
-        f"the network cannot be lowered to kernels ({kind}): the log of the process has the "
-        "details; report it with the model",
+        f"the network cannot be lowered to kernels{reason}; report it with the model",
         code="not-lowered",
     )
 

@@ -51,11 +51,8 @@ def compile_subgraph(request: ObjectRequest) -> ObjectResult:
     return ObjectResult(info, time.perf_counter() - started)
 
 
-def _failure(kind: str) -> LinkError:
-    return LinkError(
-        f"a subgraph cannot be compiled ({kind}): the log of the process has the details; "
-        "report it with the model"
-    )
+def _failure(reason: str) -> LinkError:
+    return LinkError(f"a subgraph cannot be compiled{reason}; report it with the model")
 
 
 def load_device(folder: Path, info: Mapping[str, Any]) -> DeviceModule | None:

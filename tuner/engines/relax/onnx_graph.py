@@ -25,7 +25,7 @@ def import_graph(model: onnx.ModelProto) -> tvm.IRModule:
     _refuse_unknown(model)
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
     importer = _Importer(None, "float32")
-    with described(lambda kind: _refusal("the graph", kind)):
+    with described(lambda reason: _refusal("the graph", reason)):
         module = importer.from_onnx(model.graph, opset)
     check_values(model, importer.values)
     return module
@@ -47,7 +47,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
         shapes = ", ".join("none" if value is None else describe(value.ty) for value in inputs)
-        with described(lambda kind: _refusal(f"operator {op_name} with inputs {shapes}", kind)):
+        subject = f"operator {op_name} with inputs {shapes}"
+        with described(lambda reason: _refusal(subject, reason)):
             if op_name == "Slice" and "starts" in attrs:
                 _add_bounds(inputs, attrs)
             if op_name in CONVERTERS:
@@ -76,9 +77,9 @@ def _add_bounds(inputs: Any, attrs: dict[str, Any]) -> None:
         inputs.append(relax.const(np.array(values, "int64")))
 
 
-def _refusal(subject: str, kind: str) -> ModelError:
+def _refusal(subject: str, reason: str) -> ModelError:
     return ModelError(
-        f"{subject} cannot be converted ({kind}): the log of the process has the details; "
-        "export the model with constant shapes and axes, or without this operator",
+        f"{subject} cannot be converted{reason}; export the model with constant shapes and axes, "
+        "or without this operator",
         code="unsupported-operator",
     )

@@ -9,10 +9,10 @@ from tuner.engines.relay.targets import hardware_of, make_target
 from tuner.errors import ModelError, described
 
 
-def _failure(kind: str) -> ModelError:
+def _failure(reason: str) -> ModelError:
     return ModelError(
-        f"the network cannot be split into tasks ({kind}): the log of the process has the "
-        "details; use the engine relax, or report it with the model",
+        f"the network cannot be split into tasks{reason}; use the engine relax, or report it with "
+        "the model",
         code="not-lowered",
     )
 

@@ -74,8 +74,8 @@ def test_an_operator_between_shapes_is_refused_as_data(save: Save, target: Targe
 def test_text_of_the_compiler_goes_to_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     """An unexpected error is replaced; errors of this package and of memory pass."""
     with (
-        pytest.raises(LinkError, match=r"^it failed \(ValueError\) \[not-linked\]$"),
-        described(lambda kind: LinkError(f"it failed ({kind})")),
+        pytest.raises(LinkError, match=r"^it failed, and the reason is unknown \[not-linked\]$"),
+        described(lambda reason: LinkError(f"it failed{reason}")),
     ):
         raise ValueError("# Metadata omitted. Use show_meta=True in script() method.")
     assert "Metadata omitted" in capsys.readouterr().err
