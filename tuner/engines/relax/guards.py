@@ -17,16 +17,25 @@ from tvm import ir, tirx
 from tvm.s_tir import SBlock
 from tvm.tirx import AttrStmt, For, PrimFunc
 
+from tuner.engines.relax.tensor_types import is_number
+
 Nodes = Sequence[Any]
 
 
 def guard_kernels(module: tvm.IRModule) -> tvm.IRModule:
     """Return a module with guards in all kernels; those that have them stay as they are."""
     functions = {
-        variable: _guarded(function) if isinstance(function, PrimFunc) else function
+        variable: _guarded(function) if _has_fixed_shapes(function) else function
         for variable, function in module.functions_items()
     }
     return tvm.IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
+
+
+def _has_fixed_shapes(function: Any) -> bool:
+    """Return whether a function is a kernel of known sizes; networks with others are refused."""
+    return isinstance(function, PrimFunc) and all(
+        is_number(size) for buffer in function.buffer_map.values() for size in buffer.shape
+    )
 
 
 def _guarded(function: PrimFunc) -> PrimFunc:
