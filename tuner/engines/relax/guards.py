@@ -34,7 +34,7 @@ def guard_kernels(module: tvm.IRModule) -> tvm.IRModule:
 def _has_fixed_shapes(function: Any) -> bool:
     """Return whether a function is a kernel of known sizes; networks with others are refused."""
     return isinstance(function, PrimFunc) and all(
-        is_number(size) for buffer in function.buffer_map.values() for size in buffer.shape
+        is_number(size) for each in function.params for size in getattr(each, "shape", ())
     )
 
 
