@@ -63,10 +63,13 @@ def _crop(b: Replacement) -> None:
 
 
 def replace_elementwise_norm(b: Replacement) -> bool:
-    """Replace a norm by the statistics of each element, which TVM's importer takes for channels."""
-    if b.attribute("spatial", 1):
-        return False
+    """Replace a norm by the statistics of each element, which TVM's importer takes for channels.
+
+    MXNet marks norms by the statistics of channels in the same way, which ONNX Runtime refuses.
+    """
     data, scale, shift, mean, variance = b.node.input[:5]
+    if b.attribute("spatial", 1) or len(b.shape(scale)) != len(b.shape(data)) - 1:
+        return False
     epsilon = b.constant(np.array(b.attribute("epsilon", 1e-5), b.dtype(data)))
     deviation = b.add("Sqrt", b.add("Add", variance, epsilon))
     factor = b.add("Div", scale, deviation)

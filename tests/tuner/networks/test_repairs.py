@@ -247,6 +247,29 @@ def test_files_of_two_meanings_are_refused(proto: onnx.ModelProto, message: str)
     assert caught.value.code == "invalid-model"
 
 
+def test_a_norm_of_channels_stays_one() -> None:
+    """Statistics of one axis are those of the channels, also where the last axis is as long."""
+    weights = {name: np.arange(1.0, 4.0, dtype="float32") for name in "abcd"}
+    data = np.linspace(-1, 1, 27, dtype="float32").reshape(1, 3, 3, 3)
+    norm = node("BatchNormalization", "x a b c d", "y", spatial=0)
+    network = clean(
+        proto_of([norm, node("Exp", "y", "z")], weights, data=data, opset=7, outputs="z")
+    )
+    plain = proto_of(
+        [node("BatchNormalization", "x a b c d", "y"), node("Exp", "y", "z")],
+        weights, data=data, opset=7, outputs="z",
+    )  # fmt: skip
+    cleaned = onnx.load_from_string(network.model)
+    kept = [each for each in cleaned.graph.node if each.op_type == "BatchNormalization"]
+    for each in kept:
+        del each.attribute[:]
+
+    (actual,) = run(cleaned.SerializeToString(), {"x": data})
+
+    (expected,) = run(plain.SerializeToString(), {"x": data})
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
 def test_sparse_weights_have_a_limit() -> None:
     """A few bytes do not become a tensor that fills the memory."""
     proto = proto_of([sparse_matrix(rows=2**40), node("MatMul", "x w", "y")])
