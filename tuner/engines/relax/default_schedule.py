@@ -32,7 +32,7 @@ from tuner.engines.relax.direct_products import (
     schedule_direct,
     tiling_cycles,
 )
-from tuner.engines.relax.dot_products import has_dot_products
+from tuner.engines.relax.dot_instructions import dot_instruction
 from tuner.engines.relax.dot_schedule import (
     dot_tiles,
     find_dot_product,
@@ -117,7 +117,7 @@ def closed_traces(module: tvm.IRModule, target: Target) -> Iterator[Trace]:
     These are products of packed weights and attention; the likeliest comes first.
     """
     schedule = Schedule(module)
-    dots = find_dot_product(schedule) if has_dot_products(target) else None
+    dots = find_dot_product(schedule) if dot_instruction(target) else None
     product = find_weight_product(schedule) if dots is None else None
     rules: list[Callable[[Schedule], None]] = []
     if dots is not None:

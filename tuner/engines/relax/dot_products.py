@@ -1,37 +1,24 @@
-"""Products of 8-bit integers on packed weights, for CPUs that add four such products at once.
+"""Products of 8-bit integers on packed weights, for CPUs that add several such products at once.
 
-VNNI's ``vpdpbusd`` multiplies unsigned by signed bytes and adds four neighbouring products to each
-32-bit lane. Weights are packed so that the bytes of an instruction lie side by side: blocks of 16
-columns, of which each has four terms.
+Weights lie as the instruction reads them. Where it multiplies 16-bit integers, weights are widened
+when they are packed, and data where they are padded.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax, te, tirx
 from tvm.relax.expr_functor import mutator
-from tvm.target import Target
 
+from tuner.engines.relax.dot_instructions import DotInstruction
 from tuner.engines.relax.rewrites.visitor import Array, CallVisitor, const, dtype_of, name_of
-from tuner.engines.relax.tensor_types import shape_of
 
-#: Columns and terms that one instruction multiplies.
-LANES, TERMS = 16, 4
 # TVM's pattern of kernels that elementwise tails are fused into.
 _FUSABLE = 4
 _MATRIX = 2
-
-
-@lru_cache(maxsize=8)
-def has_dot_products(target: Target) -> bool:
-    """Return whether a target has the instruction for whole 512-bit vectors."""
-    if str(target.kind.name) != "llvm":
-        return False
-    return bool(tvm.target.codegen.llvm_cpu_has_features("avx512vnni", target))
 
 
 def is_integer_product(call: relax.Call) -> bool:
@@ -43,9 +30,9 @@ def is_integer_product(call: relax.Call) -> bool:
     )
 
 
-def pack_integer_products(module: tvm.IRModule) -> tvm.IRModule:
+def pack_integer_products(module: tvm.IRModule, instruction: DotInstruction | None) -> tvm.IRModule:
     """Replace products of bytes with constant weights by kernels on packed weights."""
-    return _Packer(module).run(module)
+    return module if instruction is None else _Packer(module, instruction).run(module)
 
 
 @dataclass(frozen=True)
@@ -69,6 +56,10 @@ class _Window:
 class _Packer(CallVisitor):
     """Mutator that packs the weights of one product after the other."""
 
+    def __init__(self, module: tvm.IRModule, instruction: DotInstruction) -> None:
+        super().__init__(module)
+        self._instruction = instruction
+
     def rewrite(self, original: relax.Call, call: relax.Call) -> relax.Expr:
         """Pack the weights of a product; other calls stay."""
         if not is_integer_product(call):
@@ -84,8 +75,7 @@ class _Packer(CallVisitor):
         return self._convolve(original, call, weight)
 
     def _multiply(self, call: relax.Call, weight: Array) -> relax.Expr:
-        packed = pack(weight.T)
-        return self._call(multiply, "dot_product", call.args[0], packed, shape_of(call)[-1])
+        return self._call(multiply, "dot_product", call.args[0], weight.T)
 
     def _convolve(self, original: relax.Call, call: relax.Call, weight: Array) -> relax.Expr:
         attrs = call.attrs
@@ -99,49 +89,47 @@ class _Packer(CallVisitor):
                 padding = [widths[2], widths[4], widths[3], widths[5]]
         strides, dilation = (tuple(map(int, each)) for each in (attrs.strides, attrs.dilation))
         window = _Window(strides, dilation, tuple(padding), fill)  # type: ignore[arg-type]
-        packed = pack(weight)
         return self._call(
-            lambda x, w, n: convolve(x, w, n, window),
-            "dot_conv2d",
-            data,
-            packed,
-            shape_of(call)[-1],
+            lambda x, w, n, by: convolve(x, w, n, by, window), "dot_conv2d", data, weight
         )
 
-    def _call(
-        self, define: Any, name: str, data: relax.Expr, packed: Array, n_columns: int
-    ) -> relax.Expr:
+    def _call(self, define: Any, name: str, data: relax.Expr, weight: Array) -> relax.Expr:
+        by = self._instruction
         return self.builder_.call_te(
-            lambda x, w: define(x, w, n_columns),
+            lambda x, w: define(x, w, len(weight), by),
             data,
-            const(packed, "int8"),
+            const(pack(weight, by), by.weight),
             primfunc_name_hint=name,
             primfunc_attrs={"op_pattern": _FUSABLE},
         )
 
 
-def pack(weight: Array) -> Array:
-    """Pack weights (columns, ..., terms) as (blocks of columns, ..., blocks of terms, 16, 4)."""
+def pack(weight: Array, by: DotInstruction) -> Array:
+    """Pack weights (columns, ..., terms) as (column blocks, ..., term blocks, lanes, terms)."""
     n_columns, *middle, n_terms = weight.shape
-    padding = [(0, -n_columns % LANES), *((0, 0) for _ in middle), (0, -n_terms % TERMS)]
-    filled = np.pad(weight, padding)
-    blocks = filled.reshape(-1, LANES, *middle, filled.shape[-1] // TERMS, TERMS)
+    padding = [(0, -n_columns % by.lanes), *((0, 0) for _ in middle), (0, -n_terms % by.terms)]
+    filled = np.pad(weight, padding).astype(by.weight)
+    blocks = filled.reshape(-1, by.lanes, *middle, filled.shape[-1] // by.terms, by.terms)
     return np.ascontiguousarray(np.moveaxis(blocks, 1, -2))
 
 
-def multiply(data: te.Tensor, weight: te.Tensor, n_columns: int) -> te.Tensor:
+def multiply(data: te.Tensor, weight: te.Tensor, n_columns: int, by: DotInstruction) -> te.Tensor:
     """Define the product of rows (..., terms) with packed weights."""
-    data = padded(data, [0] * (len(data.shape) - 1), _n_terms(weight), 0)
+    data = padded(data, [0] * (len(data.shape) - 1), _n_terms(weight), 0, dtype=by.data)
     k = te.reduce_axis((0, _n_terms(weight)), name="k")
     product = te.compute(
-        (*data.shape[:-1], int(weight.shape[0]) * LANES),
-        lambda *at: te.sum(_product(data[(*at[:-1], k)], weight[_place(at[-1], (), k)]), axis=k),
+        (*data.shape[:-1], int(weight.shape[0]) * by.lanes),
+        lambda *at: te.sum(
+            _product(data[(*at[:-1], k)], weight[_place(at[-1], (), k, by)]), axis=k
+        ),
         name="dot_product",
     )
     return cropped(product, (*product.shape[:-1], n_columns))
 
 
-def convolve(data: te.Tensor, weight: te.Tensor, n_columns: int, window: _Window) -> te.Tensor:
+def convolve(
+    data: te.Tensor, weight: te.Tensor, n_columns: int, by: DotInstruction, window: _Window
+) -> te.Tensor:
     """Define a convolution of channels-last images with packed weights."""
     top, left, bottom, right = window.padding
     (down, across), (dilated_down, dilated_across) = window.strides, window.dilation
@@ -149,15 +137,16 @@ def convolve(data: te.Tensor, weight: te.Tensor, n_columns: int, window: _Window
     batch, height, width, _ = map(int, data.shape)
     height = (height + top + bottom - dilated_down * (n_down - 1) - 1) // down + 1
     width = (width + left + right - dilated_across * (n_across - 1) - 1) // across + 1
-    data = padded(data, [0, top, left], _n_terms(weight), window.fill, (0, bottom, right))
+    after = (0, bottom, right)
+    data = padded(data, [0, top, left], _n_terms(weight), window.fill, after, by.data)
     i, j = te.reduce_axis((0, n_down), name="i"), te.reduce_axis((0, n_across), name="j")
     k = te.reduce_axis((0, _n_terms(weight)), name="k")
     product = te.compute(
-        (batch, height, width, int(weight.shape[0]) * LANES),
+        (batch, height, width, int(weight.shape[0]) * by.lanes),
         lambda b, y, x, o: te.sum(
             _product(
                 data[b, y * down + i * dilated_down, x * across + j * dilated_across, k],
-                weight[_place(o, (i, j), k)],
+                weight[_place(o, (i, j), k, by)],
             ),
             axis=[i, j, k],
         ),
@@ -174,13 +163,13 @@ def cropped(product: te.Tensor, shape: Sequence[int]) -> te.Tensor:
 
 
 def _n_terms(weight: te.Tensor) -> int:
-    return int(weight.shape[-3]) * TERMS
+    return int(weight.shape[-3]) * int(weight.shape[-1])
 
 
-def _place(column: Any, middle: Sequence[Any], k: Any) -> tuple[Any, ...]:
+def _place(column: Any, middle: Sequence[Any], k: Any, by: DotInstruction) -> tuple[Any, ...]:
     """Return the place of a weight in the packed order."""
-    block, lane = tirx.floordiv(column, LANES), tirx.floormod(column, LANES)
-    return (block, *middle, tirx.floordiv(k, TERMS), lane, tirx.floormod(k, TERMS))
+    block, lane = tirx.floordiv(column, by.lanes), tirx.floormod(column, by.lanes)
+    return (block, *middle, tirx.floordiv(k, by.terms), lane, tirx.floormod(k, by.terms))
 
 
 def _product(data: Any, weight: Any) -> Any:
@@ -188,12 +177,18 @@ def _product(data: Any, weight: Any) -> Any:
 
 
 def padded(
-    data: te.Tensor, before: Sequence[int], n_last: int, fill: int, after: Sequence[int] = ()
+    data: te.Tensor,
+    before: Sequence[int],
+    n_last: int,
+    fill: int,
+    after: Sequence[int] = (),
+    dtype: str = "",
 ) -> te.Tensor:
-    """Pad all axes but the last, and the last to a length; weights are zero there."""
+    """Pad all axes but the last, and the last to a length, and widen; weights are zero there."""
+    dtype = dtype or data.dtype
     after = after or [0] * len(before)
     *shape, last = map(int, data.shape)
-    if not any(before) and not any(after) and last == n_last:
+    if not any(before) and not any(after) and last == n_last and dtype == data.dtype:
         return data
 
     def value(*at: Any) -> Any:
@@ -204,9 +199,10 @@ def padded(
             for limit in ([axis >= 0] if size else []) + ([axis < extent] if end else [])
         ]
         inside += [at[-1] < last] if last != n_last else []
-        return tirx.if_then_else(
-            tirx.all(*inside), data[(*moved, at[-1])], tirx.const(fill, data.dtype)
-        )
+        number = data[(*moved, at[-1])].astype(dtype)
+        if not inside:
+            return number
+        return tirx.if_then_else(tirx.all(*inside), number, tirx.const(fill, dtype))
 
     extents = [size + b + a for size, b, a in zip(shape, before, after, strict=True)]
     return te.compute((*extents, n_last), value, name="padded")

@@ -1,17 +1,19 @@
 """Schedules by rule for products of bytes on packed weights.
 
 A tile of rows and vectors of columns keeps its sums in the registers; each step of the reduction
-reads four bytes of each row and a vector of weights for 16 columns.
+reads a few terms of each row and a vector of weights for as many columns as it has lanes.
 """
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
+from tvm import DataType
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tuner.engines.relax.blocks import REDUCTION, SPATIAL, extents_of, name_of
-from tuner.engines.relax.dot_products import LANES, TERMS
+from tuner.engines.relax.dot_instructions import INSTRUCTIONS, DotInstruction
 from tuner.engines.relax.register_tiles import (
     FAR_CYCLES,
     L1_BYTES,
@@ -22,10 +24,9 @@ from tuner.engines.relax.register_tiles import (
 )
 from tuner.engines.relax.row_schedule import parallelise
 
-INTRINSIC = "dot_16x4_vnni"
+#: Names of the intrinsics, by which traces of these schedules are known.
+INTRINSICS = tuple(each.name for each in INSTRUCTIONS)
 
-# Vector registers, of which each tile needs one for data and one for each vector of weights.
-_N_REGISTERS = 32
 # Weights that are read side by side; the CPU fetches few streams ahead.
 _MAX_VECTORS = 4
 
@@ -40,6 +41,8 @@ class DotProduct:
         n_reduced: Number of its reduced axes.
         n_weight_bytes: Bytes of its packed weights.
         n_data_bytes: Bytes of what they multiply.
+        lanes: Columns whose weights lie side by side.
+        instruction: Instruction that its weights are packed for; None for those of few bits.
     """
 
     block: SBlockRV
@@ -47,6 +50,8 @@ class DotProduct:
     n_reduced: int
     n_weight_bytes: int
     n_data_bytes: int
+    lanes: int
+    instruction: DotInstruction | None = None
 
 
 def find_dot_product(schedule: Schedule) -> DotProduct | None:
@@ -56,17 +61,25 @@ def find_dot_product(schedule: Schedule) -> DotProduct | None:
     if len(reductions) != 1:
         return None
     (block,) = reductions
-    statement = schedule.get(block)
-    reads = {str(region.source.dtype): region.source for region in statement.reads}
     extents = extents_of(schedule, block, SPATIAL)
-    if not {"uint8", "int8"} <= reads.keys() or len(extents) < 2:
+    sources = [region.source for region in schedule.get(block).reads]
+    by_form = {(str(each.dtype), *map(int, each.shape[-2:])): each for each in sources}
+    forms = {(by.weight, by.lanes, by.terms): by for by in INSTRUCTIONS}
+    form = next((each for each in by_form if each in forms), None)
+    if form is None or len(sources) != 2 or len(extents) < 2:
         return None
-    shape = [int(size) for size in reads["int8"].shape]
-    if shape[-2:] != [LANES, TERMS] or extents[-1] % LANES:
+    by, weight = forms[form], by_form[form]
+    (data,) = (each for each in sources if not each.same_as(weight))
+    if str(data.dtype) != by.data or extents[-1] % by.lanes:
         return None
     n_reduced = len(extents_of(schedule, block, REDUCTION))
-    n_data_bytes = math.prod(int(size) for size in reads["uint8"].shape)
-    return DotProduct(block, extents, n_reduced, math.prod(shape), n_data_bytes)
+    n_bytes = (_n_bytes(weight), _n_bytes(data))
+    return DotProduct(block, extents, n_reduced, *n_bytes, by.lanes, by)
+
+
+def _n_bytes(buffer: Any) -> int:
+    n_elements = math.prod(int(size) for size in buffer.shape)
+    return n_elements * int(DataType(buffer.dtype).itemsize)
 
 
 @dataclass(frozen=True)
@@ -91,18 +104,22 @@ def dot_tiles(dots: DotProduct) -> list[DotTile]:
     """
     *batch, n_rows, n_columns = dots.extents
     n_term_bytes = dots.n_weight_bytes // n_columns
+    by = dots.instruction
+    assert by is not None
+    # Beside sums and vectors of weights, a tile needs a register for data, and one for products.
+    n_sums_and_weights = by.n_registers - (1 if by.accumulates else 2)
     sizes = [
         (rows, vectors)
-        for rows in divisors(n_rows, _N_REGISTERS)
-        for vectors in divisors(n_columns // LANES, _MAX_VECTORS)
-        if rows * vectors + vectors + 1 <= _N_REGISTERS
+        for rows in divisors(n_rows, by.n_registers)
+        for vectors in divisors(n_columns // by.lanes, _MAX_VECTORS)
+        if rows * vectors + vectors <= n_sums_and_weights
     ]
 
     def cycles(size: tuple[int, int]) -> tuple[float, float]:
         """Estimate the cycles of a product, and its loads."""
         rows, vectors = size
         n_products, n_loads = rows * vectors, rows + vectors
-        is_far = n_term_bytes * vectors * LANES > L1_BYTES
+        is_far = n_term_bytes * vectors * by.lanes > L1_BYTES
         far_cycles = vectors * FAR_CYCLES if is_far else 0.0
         step = (n_products / PRODUCTS_PER_CYCLE, n_loads / LOADS_PER_CYCLE, LATENCY, far_cycles)
         return max(step) / n_products, n_loads / n_products
@@ -110,7 +127,7 @@ def dot_tiles(dots: DotProduct) -> list[DotTile]:
     sizes.sort(key=cycles)
     rows, vectors = sizes[0]
     n_row_tiles = math.prod(batch) * n_rows // rows
-    n_column_tiles = n_columns // LANES // vectors
+    n_column_tiles = n_columns // by.lanes // vectors
     # All weights are read for each row of tiles, or all data for each column.
     by_columns = n_column_tiles * dots.n_data_bytes < n_row_tiles * dots.n_weight_bytes
     orders = (by_columns, not by_columns)
@@ -129,13 +146,15 @@ def schedule_dots(schedule: Schedule, n_jobs: int, tile: DotTile | None = None) 
         ScheduleError: If the workload has another structure; the schedule is then half done.
     """
     dots = find_dot_product(schedule)
-    if dots is None:
+    if dots is None or dots.instruction is None:
         raise ScheduleError("the workload is not one product of bytes")
     outer = place_tiles(schedule, dots, n_jobs, tile or dot_tiles(dots)[0])
     first = _tile(schedule, dots, len(outer))
     if n_jobs > 1:
         parallelise(schedule, outer, n_jobs)
-    _tensorise(schedule, dots.block, first)
+    start_sums(schedule, dots.block, first)
+    *_, lanes, _ = schedule.get_loops(dots.block)
+    schedule.tensorize(lanes, dots.instruction.name)
 
 
 def place_tiles(schedule: Schedule, dots: DotProduct, n_jobs: int, tile: DotTile) -> list[LoopRV]:
@@ -154,7 +173,7 @@ def place_tiles(schedule: Schedule, dots: DotProduct, n_jobs: int, tile: DotTile
     tiled = product if is_apart else last
     *batch, row, column = schedule.get_loops(tiled)[: len(dots.extents)]
     outer_row, inner_row = schedule.split(row, [None, tile.rows])
-    outer_column, inner_column = schedule.split(column, [None, tile.vectors * LANES])
+    outer_column, inner_column = schedule.split(column, [None, tile.vectors * dots.lanes])
     outer = [*batch, outer_row, outer_column]
     if tile.by_columns:
         outer = [outer_column, *batch, outer_row]
@@ -163,7 +182,7 @@ def place_tiles(schedule: Schedule, dots: DotProduct, n_jobs: int, tile: DotTile
         _run_in_parallel(schedule, last, n_jobs)
     elif name_of(schedule, last) != name_of(schedule, product):
         schedule.compute_at(product, outer[-1], preserve_unit_loops=True)
-        _, lanes = schedule.split(inner_column, [None, LANES])
+        _, lanes = schedule.split(inner_column, [None, dots.lanes])
         schedule.vectorize(lanes)
     return outer
 
@@ -173,9 +192,10 @@ def _tile(schedule: Schedule, dots: DotProduct, n_outer: int) -> LoopRV:
     loops = schedule.get_loops(dots.block)[n_outer:]
     *units, rows, columns = loops[: -dots.n_reduced]
     *reduced, terms = loops[-dots.n_reduced :]
-    vectors, lanes = schedule.split(columns, [None, LANES])
-    steps, four = schedule.split(terms, [None, TERMS])
-    schedule.reorder(*units, *reduced, steps, rows, vectors, lanes, four)
+    vectors, lanes = schedule.split(columns, [None, dots.lanes])
+    assert dots.instruction is not None
+    steps, few = schedule.split(terms, [None, dots.instruction.terms])
+    schedule.reorder(*units, *reduced, steps, rows, vectors, lanes, few)
     schedule.unroll(rows)
     schedule.unroll(vectors)
     return (*reduced, steps)[0]
@@ -187,12 +207,6 @@ def start_sums(schedule: Schedule, product: SBlockRV, first: LoopRV) -> None:
     *_, vectors, lanes = schedule.get_loops(start)
     schedule.unroll(vectors)
     schedule.vectorize(lanes)
-
-
-def _tensorise(schedule: Schedule, product: SBlockRV, first: LoopRV) -> None:
-    start_sums(schedule, product, first)
-    *_, lanes, _ = schedule.get_loops(product)
-    schedule.tensorize(lanes, INTRINSIC)
 
 
 def _run_in_parallel(schedule: Schedule, block: SBlockRV, n_jobs: int) -> None:

@@ -34,13 +34,11 @@ def _install_bare_package() -> None:
 
 
 def load_intrinsics(machine: str) -> None:
-    """Import the tensor intrinsics that schedules for a target kind may name."""
+    """Import TVM's tensor intrinsics that schedules for a kind of CPU may name."""
     module = _INTRINSICS.get(machine)
-    with without_stack():
-        if module:
+    if module:
+        with without_stack():
             importlib.import_module(f"{PACKAGE}.{module}")
-        if module == "x86":
-            importlib.import_module("tuner.engines.relax.dot_intrinsic").register()
 
 
 @contextmanager

@@ -18,7 +18,8 @@ from tuner.engines.relax.affine import fold_affine
 from tuner.engines.relax.attention_schedule import is_worthwhile
 from tuner.engines.relax.comparisons import COMPARISONS
 from tuner.engines.relax.concat import split_concatenations
-from tuner.engines.relax.dot_products import has_dot_products, pack_integer_products
+from tuner.engines.relax.dot_instructions import dot_instruction
+from tuner.engines.relax.dot_products import pack_integer_products
 from tuner.engines.relax.fold import fold_constants
 from tuner.engines.relax.guards import guard_kernels
 from tuner.engines.relax.importer import import_model
@@ -107,7 +108,7 @@ def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
         transform.CanonicalizeBindings(),
     )
     module = fold_constants(module)
-    if has_dot_products(target):
+    if dot_instruction(target) is not None:
         module = find_integer_products(module)
     module = replace_transposed_convolutions(module)
     module = find_normalisations(simplify_powers(drop_unreached_taps(module)))
@@ -119,7 +120,8 @@ def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
     module = merge_products(fold_factors(sink_reshapes(split_scatters(module))))
     if is_cpu:
         module = pad_channels(split_concatenations(module), registers_of(target))
-        module = sum_in_float32(pack_weights(pack_integer_products(module)))
+        module = pack_integer_products(module, dot_instruction(target))
+        module = sum_in_float32(pack_weights(module))
         module = _fuse_attention(module, target)
         # The search chooses how weights are packed; the build packs them the same way.
         with target:

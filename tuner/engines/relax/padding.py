@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
-from tuner.engines.relax.dot_products import LANES, is_integer_product
+from tuner.engines.relax.dot_products import is_integer_product
 from tuner.engines.relax.layout.scope import with_attrs
 from tuner.engines.relax.padded_widths import choose_width
 from tuner.engines.relax.register_tiles import Registers
@@ -182,7 +182,8 @@ class _Padder(CallVisitor):
     def _width(self, call: relax.Call, n_terms: int) -> int:
         shape = shape_of(call)
         if is_integer_product(call):
-            return -(-shape[-1] // LANES) * LANES
+            lanes = self._registers.lanes
+            return -(-shape[-1] // lanes) * lanes
         return choose_width(shape, n_terms, self._registers)
 
     def _wide_of(self, expr: relax.Expr) -> relax.Var | None:

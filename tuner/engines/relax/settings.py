@@ -10,4 +10,4 @@ PASS_CONFIG = {"tirx.disable_assert": True}
 # traces.py, packed_layouts.py, prefetch.py, build.py, dot_intrinsic.py, a variant or the schedules
 # by rule changes what is compiled from the same trace, or without one: it is part of the key of
 # cached objects. So is the machine that compiles: code that packs weights runs on it.
-COMPILER = {"objects": 27, "pass_config": PASS_CONFIG, "machine": this_machine()}
+COMPILER = {"objects": 28, "pass_config": PASS_CONFIG, "machine": this_machine()}

@@ -13,7 +13,8 @@ from tuner.devices.cpu_caches import machine_cores
 from tuner.engines import onednn
 from tuner.engines.base import TargetInfo
 from tuner.engines.linker import linker_version
-from tuner.engines.relax import cpu_targets, cuda, fast_import, gpu_targets
+from tuner.engines.relax import cpu_targets, cuda, dot_intrinsic, fast_import, gpu_targets
+from tuner.engines.relax.dot_instructions import dot_instruction
 from tuner.engines.relax.settings import COMPILER
 from tuner.engines.relax.variants import catalogue
 from tuner.errors import TargetError, summary
@@ -103,6 +104,9 @@ def make_target(spec: str, *, intrinsics: bool = True) -> Target:
     target = Target(json.loads(spec))
     if intrinsics and not cuda.is_cuda(target):
         fast_import.load_intrinsics(cpu_targets.machine_of(target.attrs))
+        instruction = dot_instruction(target)
+        if instruction is not None:
+            dot_intrinsic.register(instruction)
     return target
 
 

@@ -35,7 +35,7 @@ from tuner.engines.relax.variants import catalogue
 from tuner.errors import WorkError, summary
 
 # Marks of workloads that pack their operands, or got them packed when the network was lowered.
-_OWN_LAYOUTS = (dot_schedule.INTRINSIC, weight_schedule.MARK, attention_schedule.MARK)
+_OWN_LAYOUTS = (*dot_schedule.INTRINSICS, weight_schedule.MARK, attention_schedule.MARK)
 # Annotation of the root block: the most iterations that threads share.
 _PARALLEL = "meta_schedule.parallel"
 

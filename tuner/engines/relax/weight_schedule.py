@@ -52,7 +52,7 @@ def find_weight_product(schedule: Schedule) -> DotProduct | None:
         return None
     n_reduced = len(extents_of(schedule, block, REDUCTION))
     n_weight_bytes = max(math.prod(shape) for shape in weights)
-    return DotProduct(block, extents, n_reduced, n_weight_bytes, 0)
+    return DotProduct(block, extents, n_reduced, n_weight_bytes, 0, LANES)
 
 
 def weight_tiles(product: DotProduct) -> list[DotTile]:

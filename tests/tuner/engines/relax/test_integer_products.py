@@ -15,6 +15,7 @@ from onnx import helper
 from tvm import te
 from tvm.s_tir import Schedule
 
+from tests.tuner.engines.relax.conftest import described
 from tests.tuner.engines.relax.networks import build_untuned, lower_proto, names_of, run_module
 from tests.tuner.engines.relax.operator_cases import Case, combine
 from tests.tuner.networks.models import Array
@@ -28,6 +29,7 @@ from tuner.engines.relax import (
     worker,
     workloads,
 )
+from tuner.engines.relax.dot_instructions import dot_instruction
 from tuner.engines.relax.extract import find_subgraphs
 from tuner.engines.relax.targets import make_target
 from tuner.engines.relax.variants import catalogue
@@ -36,12 +38,14 @@ from tuner.networks.worker import load_model
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
-# LLVM compiles for it anywhere; what is run needs the instruction.
+# Each has another instruction; LLVM compiles for all of them anywhere.
+_CPUS = {
+    "icelake-server": "dot_16x4_vnni",
+    "alderlake": "dot_8x4_vnni",
+    "haswell": "dot_8x2_madd",
+    "x86-64-v2": "dot_4x2_madd",
+}
 _VNNI = '{"kind":"llvm","mcpu":"icelake-server","num-cores":2}'
-
-runs_here = pytest.mark.skipif(
-    bool(worker.describe_target(_VNNI).problem), reason="the CPU has no VNNI"
-)
 
 
 def _whole(*shape: int, dtype: str, seed: int = 0) -> Array:
@@ -343,6 +347,17 @@ _CASES = {name: replace(make(), name=name) for name, make in _MODELS.items()}
 _FLOAT_CASES = {name: replace(make(), name=name) for name, make in _FLOAT_MODELS.items()}
 
 
+def _runnable(mcpu: str) -> TargetInfo:
+    target = described(mcpu)
+    if target.problem:
+        pytest.skip(target.problem)
+    return target
+
+
+def _is_tensorised(trace: str) -> bool:
+    return any(name in trace for name in dot_schedule.INTRINSICS)
+
+
 @lru_cache(maxsize=2)
 def _outputs(target: str, names: tuple[str, ...]) -> dict[str, tuple[Array, Array]]:
     """Return the outputs of some cases, and those of ONNX Runtime."""
@@ -350,7 +365,7 @@ def _outputs(target: str, names: tuple[str, ...]) -> dict[str, tuple[Array, Arra
     module, file = lower_proto(proto, target)
     for subgraph in find_subgraphs(module):
         trace = default_schedule.compute_trace(subgraph.module, make_target(target))
-        if dot_schedule.INTRINSIC in trace:
+        if _is_tensorised(trace):
             scheduled = traces.schedule_module(subgraph.module, trace, make_target(target))["main"]
             for name in subgraph.functions:
                 function = scheduled.with_attr("global_symbol", name)
@@ -369,7 +384,6 @@ def _check(name: str, actual: Array, expected: Array) -> None:
         np.testing.assert_array_equal(actual, expected)
 
 
-@runs_here
 @pytest.mark.parametrize(
     "name",
     [
@@ -380,20 +394,19 @@ def _check(name: str, actual: Array, expected: Array) -> None:
         for name in _CASES
     ],
 )
-def test_outputs_are_those_of_onnxruntime(target: TargetInfo, name: str) -> None:
-    """Sums of products of bytes are scaled and rounded to the same bits."""
+@pytest.mark.parametrize("mcpu", _CPUS)
+def test_outputs_are_those_of_onnxruntime(mcpu: str, name: str) -> None:
+    """Sums of products of bytes are scaled and rounded to the same bits on every CPU."""
     others = tuple(each for each in _CASES if each not in _QUICK)
-    _check(name, *_outputs(target.spec, _QUICK if name in _QUICK else others)[name])
+    _check(name, *_outputs(_runnable(mcpu).spec, _QUICK if name in _QUICK else others)[name])
 
 
-@runs_here
 @pytest.mark.parametrize("name", _FLOAT_CASES)
 def test_whole_numbers_in_float32_are_exact(target: TargetInfo, name: str) -> None:
     """Results half-way between two codes are rounded as in ONNX Runtime."""
     _check(name, *_outputs(target.spec, tuple(_FLOAT_CASES))[name])
 
 
-@runs_here
 def test_a_large_bias_does_not_overflow(target: TargetInfo) -> None:
     """Results near both ends of int32 saturate; in ONNX Runtime, which adds integers, they wrap."""
     proto, feeds, _ = combine([replace(_large_bias(), name="large")])
@@ -404,7 +417,6 @@ def test_a_large_bias_does_not_overflow(target: TargetInfo) -> None:
     assert np.sign(actual[:, :4]).tolist() == [[1, -1, 1, 0]] * 3
 
 
-@runs_here
 @pytest.mark.parametrize("name", _CASES)
 def test_products_are_of_bytes(target: TargetInfo, name: str) -> None:
     """Each product is found; of the two operands of a sum, none is left in float32."""
@@ -414,7 +426,6 @@ def test_products_are_of_bytes(target: TargetInfo, name: str) -> None:
     assert not [each for each in names if each.startswith(("conv2d", "matmul"))]
 
 
-@runs_here
 @pytest.mark.parametrize(
     "name",
     [
@@ -441,10 +452,9 @@ def test_kernels_by_rule_multiply_vectors_of_bytes(
     _check(name, actual, expected[0])
 
 
-@pytest.mark.parametrize("mcpu", ["skylake-avx512", "haswell"])
-def test_other_cpus_multiply_floats(mcpu: str) -> None:
-    """Without the instruction the network stays as it is."""
-    spec = f'{{"kind":"llvm","mcpu":"{mcpu}"}}'
+def test_wide_floats_without_vnni_stay() -> None:
+    """With AVX-512 alone, pairs of 16-bit integers take as long as floats."""
+    spec = '{"kind":"llvm","mcpu":"skylake-avx512"}'
 
     names = names_of(combine([_CASES["conv-1x1"]])[0], spec)
 
@@ -477,41 +487,47 @@ def test_no_variant_fits_whole_numbers() -> None:
 
 
 @pytest.mark.parametrize("is_packed", [True, False])
-def test_only_packed_weights_are_tensorised(is_packed: bool) -> None:
-    """The instruction reads the terms of 16 columns as one vector, and nothing else compiles."""
-    target = make_target(worker.describe_target(_VNNI).spec)
-    data = te.placeholder((16, 64), "uint8", "data")
-    weight = te.placeholder((16, 16, 4) if is_packed else (16, 64), "int8", "weight")
+@pytest.mark.parametrize("mcpu", _CPUS)
+def test_only_packed_weights_are_tensorised(mcpu: str, is_packed: bool) -> None:
+    """The instruction reads the terms of its columns as one vector, and nothing else compiles."""
+    target = make_target(described(mcpu).spec)
+    by = dot_instruction(target)
+    assert by is not None
+    data = te.placeholder((16, 64), by.data, "data")
+    shape = (64 // by.terms, 16, by.terms) if is_packed else (16, 64)
+    weight = te.placeholder(shape, by.weight, "weight")
     k = te.reduce_axis((0, 64), "k")
 
     def product(i: Any, j: Any) -> Any:
-        number = weight[k // 4, j, k % 4] if is_packed else weight[j, k]
+        number = weight[k // by.terms, j, k % by.terms] if is_packed else weight[j, k]
         return te.sum(data[i, k].astype("int32") * number.astype("int32"), k)
 
     sums = te.compute((16, 16), product, name="product")
     schedule = Schedule(te.create_prim_func([data, weight, sums]))
     block = schedule.get_sblock("product")
     _, column, term = schedule.get_loops(block)
-    outer, inner = schedule.split(term, [None, 4])
-    schedule.reorder(outer, column, inner)
+    outer, inner = schedule.split(term, [None, by.terms])
+    _, lanes = schedule.split(column, [None, by.lanes])
+    schedule.reorder(outer, lanes, inner)
     schedule.decompose_reduction(block, outer)
-    schedule.tensorize(column, dot_schedule.INTRINSIC)
+    schedule.tensorize(lanes, by.name)
 
     context = nullcontext() if is_packed else pytest.raises(RuntimeError)
     with context:
         tvm.compile(schedule.mod, target)
 
 
-def test_products_are_tensorised() -> None:
+@pytest.mark.parametrize("mcpu", _CPUS)
+def test_products_are_tensorised(mcpu: str) -> None:
     """Each product has a schedule by rule with the intrinsic, whatever surrounds it."""
-    target = make_target(worker.describe_target(_VNNI).spec)
-    module, _ = lower_proto(combine(list(_CASES.values()))[0], str(_VNNI))
+    spec = described(mcpu).spec
+    module, _ = lower_proto(combine(list(_CASES.values()))[0], spec)
     subgraphs = [each for each in find_subgraphs(module) if "dot_" in each.name]
 
     assert len(subgraphs) > len(_CASES) / 2
     for subgraph in subgraphs:
-        trace = default_schedule.compute_trace(subgraph.module, target)
-        assert dot_schedule.INTRINSIC in trace, subgraph.name
+        trace = default_schedule.compute_trace(subgraph.module, make_target(spec))
+        assert _CPUS[mcpu] in trace, subgraph.name
 
 
 def test_a_search_measures_other_tiles() -> None:
@@ -528,5 +544,5 @@ def test_a_search_measures_other_tiles() -> None:
     second = propose.propose(replace(request, measured=known))
 
     assert first[0].trace == default_schedule.compute_trace(subgraph.module, make_target(spec))
-    assert all(dot_schedule.INTRINSIC in each.trace for each in (*first, *second))
+    assert all(_is_tensorised(each.trace) for each in (*first, *second))
     assert len({each.module_hash for each in (*first, *second)}) == 8
