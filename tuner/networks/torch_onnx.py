@@ -19,8 +19,46 @@ def as_onnx(program: Any) -> onnx.ModelProto:
         ModelError: If torch cannot convert it; the message names the reason.
     """
     with exporter() as torch, _quiet():
-        model: onnx.ModelProto = torch.onnx.export(program, dynamo=True, verbose=False).model_proto
+        model: onnx.ModelProto = torch.onnx.export(
+            program.run_decompositions(_stable_decompositions(torch)),
+            dynamo=True,
+            verbose=False,
+            custom_translation_table={
+                torch.ops.aten.expm1.default: _expm1,
+                torch.ops.aten.log1p.default: _log1p,
+            },
+        ).model_proto
     return model
+
+
+def _stable_decompositions(torch: ModuleType) -> dict[Any, Any]:
+    """Return torch's own decompositions of operators whose formulas in ONNX lose digits."""
+    table = torch.export.default_decompositions()
+    aten = torch.ops.aten
+    operators = (
+        *(aten.log_sigmoid, aten.log_sigmoid_forward),
+        *(aten.logaddexp, aten.logaddexp2, aten.softplus),
+    )
+    return {each.default: table[each.default] for each in operators}
+
+
+def _log1p(self: Any) -> Any:
+    """Return log(1 + x), which is 2 atanh(x / (2 + x)) near 0."""
+    from onnxscript import opset18
+
+    op: Any = opset18
+    one, two, limit = (op.CastLike(op.Constant(value_float=n), self) for n in (1.0, 2.0, 0.5))
+    near = op.Mul(two, op.Atanh(op.Div(self, op.Add(self, two))))
+    return op.Where(op.Less(op.Abs(self), limit), near, op.Log(op.Add(self, one)))
+
+
+def _expm1(self: Any) -> Any:
+    """Return exp(x) - 1, which is tanh(x / 2) (exp(x) + 1)."""
+    from onnxscript import opset18
+
+    op: Any = opset18
+    one, half = (op.CastLike(op.Constant(value_float=n), self) for n in (1.0, 0.5))
+    return op.Mul(op.Tanh(op.Mul(self, half)), op.Add(op.Exp(self), one))
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from tuner.engines.relax.tensor_types import is_fixed, is_number
 from tuner.errors import ModelError, summary
 from tuner.networks.onnx import clean
 from tuner.networks.torch import fix_program, is_dynamic
+from tuner.networks.torch_agreement import check_agreement
 from tuner.networks.torch_onnx import as_onnx
 from tuner.networks.torch_random import refuse_random
 
@@ -80,7 +81,9 @@ def _import_as_onnx(program: Any, model: ModelFile, error: ModelError) -> tvm.IR
         ModelError: The refusal ``error``, with the reason why the ONNX model is none either.
     """
     try:
-        network = clean(as_onnx(program))
+        exported = as_onnx(program)
+        check_agreement(program, exported)
+        network = clean(exported)
         if network.tail is not None:
             raise ModelError("shapes depend on the data", code="data-dependent-shape")
         inputs = [(spec.shape, spec.dtype) for spec in network.inputs.values()]

@@ -1,15 +1,19 @@
 """Converters for functions of torch that lose digits, or operands, in TVM's importer."""
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 from tvm import relax
 
 # The series of log(1 + x) is more accurate than a sum with 1 below it.
 _MAX_LOG1P_SERIES = 0.5
+# Terms of cumulated sums that are computed at a time.
+_MAX_TERMS = 1 << 24
 
 _COMPARISONS = {
     "eq": relax.op.equal,
@@ -52,6 +56,40 @@ def _convert_elu(node: Any, importer: Any) -> relax.Expr:
     return emit(unit * _like(x, scale))
 
 
+def _convert_extreme(op: Callable[..., Any]) -> Callable[[Any, Any], relax.Expr]:
+    """Return the converter of an extreme over axes, which TVM does not know."""
+
+    def convert(node: Any, importer: Any) -> relax.Expr:
+        given = _given(node, "dim", "keepdim")
+        axes = given.get("dim") or None
+        x = importer.env[node.args[0]]
+        return importer.block_builder.emit(op(x, axes, keepdims=bool(given.get("keepdim", False))))
+
+    return convert
+
+
+def _convert_log_cumulated(node: Any, importer: Any) -> relax.Expr:
+    """Convert logcumsumexp: each element has the logarithm of a sum over the elements up to it.
+
+    Raises:
+        NotImplementedError: If the terms of all sums are too many to be stored.
+    """
+    x, axis = importer.env[node.args[0]], int(_given(node, "dim")["dim"])
+    shape = [int(size) for size in node.meta["val"].shape]
+    if not shape or shape[axis] ** 2 * math.prod(shape) > _MAX_TERMS * shape[axis]:
+        raise NotImplementedError("logcumsumexp of a scalar, or of a long axis")
+    emit = importer.block_builder.emit
+    axis, n = axis % len(shape), shape[axis]
+    terms = emit(relax.op.expand_dims(x, axis))
+    mask = np.tril(np.ones((n, n), bool)).reshape(n, n, *[1] * (len(shape) - axis - 1))
+    terms = emit(relax.op.where(relax.const(mask), terms, _like(x, -math.inf)))
+    largest = emit(relax.op.max(terms, axis + 1, keepdims=True))
+    is_finite = emit(relax.op.isfinite(largest))
+    shift = emit(relax.op.where(is_finite, largest, _like(x, 0.0)))
+    total = emit(relax.op.sum(emit(relax.op.exp(emit(terms - shift))), axis + 1, keepdims=True))
+    return emit(relax.op.squeeze(emit(emit(relax.op.log(total)) + shift), [axis + 1]))
+
+
 def _convert_clamp(node: Any, importer: Any) -> relax.Expr:
     """Convert a clamp; TVM casts infinity, its bound where none is given, to whole numbers."""
     given = _given(node, "min", "max")
@@ -77,6 +115,14 @@ def _convert_sum(op: Callable[[Any, Any], Any]) -> Callable[[Any, Any], relax.Ex
         return importer.block_builder.emit(op(left, scaled))
 
     return convert
+
+
+def _convert_product(node: Any, importer: Any) -> relax.Expr:
+    """Convert a product; LLVM has none of truth values, such as those that isfinite consists of."""
+    if node.meta["val"].dtype != torch.bool:
+        return importer._binary_op(relax.op.multiply, operator.mul)(node)
+    factors = (_operand(value, node, importer) for value in node.args)
+    return importer.block_builder.emit(relax.op.logical_and(*factors))
 
 
 def _convert_comparison(name: str) -> Callable[[Any, Any], relax.Expr]:
@@ -168,6 +214,8 @@ def _like(x: Any, value: float) -> relax.Expr:
 #: Converters by name of the operator.
 CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
     "add.Tensor": _convert_sum(relax.op.add),
+    "amax.default": _convert_extreme(relax.op.max),
+    "amin.default": _convert_extreme(relax.op.min),
     "avg_pool2d.default": _convert_average_pool(2),
     "avg_pool3d.default": _convert_average_pool(3),
     "clamp.Tensor": _convert_clamp,
@@ -175,6 +223,8 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
     "elu.default": _convert_elu,
     "expm1.default": _convert_expm1,
     "log1p.default": _convert_log1p,
+    "logcumsumexp.default": _convert_log_cumulated,
+    "mul.Tensor": _convert_product,
     "sub.Tensor": _convert_sum(relax.op.subtract),
     **{f"{name}.Scalar": _convert_comparison(name) for name in _COMPARISONS},
 }
