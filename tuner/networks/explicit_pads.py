@@ -53,11 +53,15 @@ def pad_transposed(b: Replacement) -> bool:
     # Without a shape, each input is as many outputs as the stride says.
     targets = target or [stride * size for stride, size in zip(strides, sizes, strict=True)]
     totals = [length - each for length, each in zip(lengths, targets, strict=True)]
-    if target and min(totals) < 0:
-        raise ValueError(f"output_shape {list(target)} is larger than {lengths}")
+    if target:
+        # Positions beyond the last window are outputs as well, up to those of another input.
+        rest = [more + max(-n, 0) for more, n in zip(rest, totals, strict=True)]
+        if any(more >= stride for more, stride in zip(rest, strides, strict=True) if more):
+            raise ValueError(f"output_shape {list(target)} is larger than that of the next input")
     is_valid = mode == "VALID" and not target
     pads = [0] * 2 * len(sizes) if is_valid else _split([max(n, 0) for n in totals], mode)
-    b.nodes.append(_with_attributes(b.node, auto_pad=None, output_shape=None, pads=pads))
+    changed = {"auto_pad": None, "output_shape": None, "pads": pads, "output_padding": rest}
+    b.nodes.append(_with_attributes(b.node, **changed))
     return True
 
 

@@ -132,9 +132,9 @@ def _agree(actual: Array, expected: Array) -> bool:
     """Return whether an output is that of the program where that is finite."""
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return True  # the imported module is checked for its types
-    wanted, given = expected.astype(np.float64), actual.astype(np.float64)
-    is_finite = np.isfinite(wanted)
-    wanted, given = wanted[is_finite], given[is_finite]
-    scale = np.abs(wanted).max(initial=0.0)
+    reference, returned = expected.astype(np.float64), actual.astype(np.float64)
+    is_finite = np.isfinite(reference)
+    reference, returned = reference[is_finite], returned[is_finite]
+    scale = np.abs(reference).max(initial=0.0)
     with np.errstate(invalid="ignore"):
-        return bool((np.abs(given - wanted) <= _TOLERANCE * scale).all())
+        return bool((np.abs(returned - reference) <= _TOLERANCE * scale).all())

@@ -39,6 +39,6 @@ def test_a_convolution_has_its_padding(mode: str, pads: list[int]) -> None:
 
 def test_an_output_shape_beyond_the_padding_is_refused() -> None:
     """No padding makes a transposed convolution larger."""
-    with pytest.raises(ModelError, match=r"output_shape \[20, 17\] is larger than") as caught:
+    with pytest.raises(ModelError, match=r"output_shape \[20, 17\] is larger than that") as caught:
         clean(_model("ConvTranspose", output_shape=[20, 17]))
     assert caught.value.code == "invalid-model"

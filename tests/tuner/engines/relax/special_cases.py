@@ -80,6 +80,26 @@ def _positions() -> list[Case]:
     return [*cases, case("Hardmax", "Hardmax", _SURE, axis=1)]
 
 
+def _transposed() -> list[Case]:
+    """Return transposed convolutions with one output more than their windows reach, or fewer."""
+    rng = np.random.default_rng(0)
+    cases = []
+    for n_axes in (1, 2, 3):
+        data = rng.integers(-3, 4, (1, 2, *[4] * n_axes)).astype("float32")
+        kernel = rng.integers(-3, 4, (2, 3, *[3] * n_axes)).astype("float32")
+        weights = [kernel, np.ones(3, "float32")]
+        for mode in ("NOTSET", "SAME_UPPER", "SAME_LOWER"):
+            for size in (8, 10):
+                options: dict[str, Any] = {"auto_pad": mode, "output_shape": [size, 9, 10][:n_axes]}
+                name = f"Transposed_{n_axes}_{mode}_{size}"
+                strides = [2] * n_axes
+                made = case(
+                    name, "ConvTranspose", data, weights=weights, strides=strides, **options
+                )
+                cases.append(made)
+    return cases
+
+
 def _others() -> list[Case]:
     sizes: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
     types = {name: helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in _INTEGERS}
@@ -126,6 +146,7 @@ SPECIAL = [
     *_reductions(),
     *_positions(),
     *_others(),
+    *_transposed(),
 ]
 
 
