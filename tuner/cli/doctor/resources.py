@@ -1,13 +1,17 @@
 """Checks of cores and memory, within the limits of a container."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from tuner.cli.doctor.check import GIB, Check
+from tuner.library import processors
 from tuner.settings import Settings
 from tuner.workers.memory import MIN_BUILDER_BYTES, builder_count, kills_together, memory_limits
 
 _MIN_FREE_BYTES = 2 * GIB
+# Lowest level of the x86-64 psABI on which schedules by rule were measured.
+_MEASURED_LEVEL = "x86-64-v3"
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -22,6 +26,27 @@ def check_cores(cgroup: Path = _CGROUP) -> Check:
         fix = "assign whole cores, as with docker run --cpuset-cpus=0-3: a quota pauses runs"
         return Check("cores", "warning", result, fix, essential=False, details=details)
     return Check("cores", "ok", result, essential=False, details=details)
+
+
+def check_instructions(machine: str, fields: Mapping[str, str]) -> Check:
+    """Report the level of instruction sets, on which the speed of kernels depends.
+
+    Args:
+        machine: Machine of the CPU.
+        fields: Its fields in /proc/cpuinfo.
+    """
+    reported = processors.reported_features(machine, fields)
+    if machine != "x86_64" or reported is None:
+        return Check("instruction sets", "ok", machine, essential=False)
+    level = processors.level_of(reported)
+    details = {"level": level, "features": sorted(reported)}
+    if level < _MEASURED_LEVEL:
+        result = f"{level}: kernels are right, but schedules by rule are measured from AVX2 on"
+        fix = f"use a CPU of {_MEASURED_LEVEL} (AVX2, FMA) or later for speed, and for make test"
+        return Check("instruction sets", "warning", result, fix, essential=False, details=details)
+    products = "VNNI" if {"avx512vnni", "avxvnni"} & reported else "pairs of 16-bit integers"
+    result = f"{level}; products of bytes by {products}"
+    return Check("instruction sets", "ok", result, essential=False, details=details)
 
 
 def check_memory(cgroup: Path = _CGROUP) -> Check:

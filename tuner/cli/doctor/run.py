@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from tuner.cli.doctor import compilers, confinement, packages, resources, storage
 from tuner.cli.doctor.check import Check, guard
+from tuner.library import processors
 from tuner.settings import Settings
 
 
@@ -26,5 +27,10 @@ def run_checks(settings: Settings) -> Iterator[Check]:
     yield guard("data directory", lambda: storage.check_data_dir(settings.data_dir))
     yield guard("sandbox", lambda: confinement.check_sandbox(settings), essential=False)
     yield guard("cores", resources.check_cores, essential=False)
+    yield guard(
+        "instruction sets",
+        lambda: resources.check_instructions(processors.this_machine(), processors.cpu_fields()),
+        essential=False,
+    )
     yield guard("memory", resources.check_memory, essential=False)
     yield guard("memory kills", lambda: resources.check_kills(settings), essential=False)

@@ -14,6 +14,9 @@ from tuner.cli.doctor import compilers, packages, resources, storage
 from tuner.settings import Settings
 from tuner.workers import memory
 
+_V2 = "pni ssse3 sse4_1 sse4_2 popcnt cx16 lahf_lm"
+_V3 = "avx avx2 bmi1 bmi2 f16c fma abm movbe xsave"
+
 # A module that is not an engine: its worker starts quickly and fails the check of the target.
 BROKEN = {"TUNER_ENGINE": "tuner.engines.base"}
 
@@ -245,6 +248,22 @@ def test_a_quota_on_cores_is_a_warning(tmp_path: Path, text: str, state: str) ->
         (tmp_path / "cpu.max").write_text(f"{text}\n")
 
     assert resources.check_cores(tmp_path).state == state
+
+
+@pytest.mark.parametrize(
+    ("flags", "state", "result"),
+    [
+        (_V2, "warning", "x86-64-v2: kernels are right"),
+        (f"{_V2} {_V3}", "ok", "x86-64-v3; products of bytes by pairs"),
+        (f"{_V2} {_V3} avx_vnni", "ok", "x86-64-v3; products of bytes by VNNI"),
+    ],
+)
+def test_instruction_sets_decide_on_speed(flags: str, state: str, result: str) -> None:
+    """Below AVX2 kernels run, but nothing about their speed was measured."""
+    check = resources.check_instructions("x86_64", {"flags": flags})
+
+    assert (check.state, check.fatal) == (state, False)
+    assert check.result.startswith(result)
 
 
 def test_memory_is_that_of_the_container(tmp_path: Path) -> None:
