@@ -156,7 +156,9 @@ def untouched_pages(n_cores: int, n_pages: int) -> np.ndarray[Any, np.dtype[np.i
     Returns:
         An array of shape (n_cores, n_pages, words of a page).
     """
-    memory = mmap.mmap(-1, n_cores * n_pages * mmap.PAGESIZE)
+    # Private: shared memory would get pages of its own, and workers may not have any.
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    memory = mmap.mmap(-1, n_cores * n_pages * mmap.PAGESIZE, flags=flags)
     with suppress(OSError):  # a kernel without huge pages
         # One huge page would take the place of 512 small ones.
         memory.madvise(mmap.MADV_NOHUGEPAGE)
