@@ -145,7 +145,7 @@ def test_a_log_is_imported_verified_and_exported(
     back = cli("records", "import", "out.json", "--json")
 
     assert unknown.status == 1
-    assert "extract the network first: tuner tasks MODEL --engine relay" in unknown.out
+    assert "first extract the tasks of the network with engine relay" in unknown.out
     assert (first.json["added"], first.json["known"], first.json["torn"]) == (3, 0, 1)
     assert [each["first_line"] for each in first.json["skipped"]] == [1, 2, 3]
     assert (again.json["added"], again.json["known"]) == (0, 3)
