@@ -17,7 +17,7 @@ from tests.forked import fork_server
 
 ROOT = Path(__file__).parents[1]
 # Variables that control the engines of tests, their faults and clocks.
-WORKER_VARIABLES = "TOY_*,FAULTY_*,CLOCK_*,HANG_*"
+WORKER_VARIABLES = "TOY_*,FAULTY_*,CLOCK_*,HANG_*,TUNER_TEST_*"
 
 _TIMEOUT_SECS = 300.0
 _PROGRAM = "from tuner.cli.main import main; main()"
