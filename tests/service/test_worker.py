@@ -80,7 +80,7 @@ def test_an_upload_that_is_not_a_model_fails_in_plain_words(at_work: Rig) -> Non
     job = at_work.submit(f"upload:{sha256}.onnx")
 
     assert ended(at_work, job) == "failed"
-    assert "is a text file, not an ONNX model" in (at_work.job(job).message or "")
+    assert "is a text file, not a model" in (at_work.job(job).message or "")
     assert str(at_work.folder) not in (at_work.job(job).message or "")
 
 
