@@ -132,7 +132,7 @@ def test_a_recording_can_be_replayed(quick: ApiSettings) -> None:
         path = quick.data_dir / "r.jsonl.gz"
         path.write_bytes(answer.content)
 
-    assert b"network of s0" in gzip.decompress(answer.content)
+    assert b'"network": "mlp"' in gzip.decompress(answer.content)
     assert len(recordings.read(path).tasks) == 2
 
 
