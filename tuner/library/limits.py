@@ -4,11 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tuner.library.arrays import Array
-
 if TYPE_CHECKING:
+    from tuner.library.arrays import Array
     from tuner.library.loading import Library
     from tuner.library.manifest import Inputs, Manifest, Program
 
@@ -33,7 +30,7 @@ class InputLimit:
     high: int | None = None
     part: Part = ()
 
-    def check(self, array: Array) -> None:
+    def check(self, array: "Array") -> None:
         """Check an input.
 
         Raises:
@@ -68,7 +65,7 @@ class LimitsByShapes:
     def __bool__(self) -> bool:
         return any(limits for _, limits in self._programs)
 
-    def check(self, arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def check(self, arrays: Mapping[str, "Array"], shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Check the inputs of the program that takes inputs of some shapes.
 
         Args:
@@ -102,13 +99,15 @@ class LimitedLibrary:
         self._limits = limits
 
     def __call__(
-        self, inputs: Mapping[str, Array] | None = None, **named: Array
-    ) -> dict[str, Array]:
+        self, inputs: Mapping[str, "Array"] | None = None, **named: "Array"
+    ) -> dict[str, "Array"]:
         """Run the network; see :class:`tuner.library.loading.Library`.
 
         Raises:
             ValueError: If an input cannot be used; the message names it.
         """
+        import numpy as np  # clients read manifests without it
+
         arrays = {**(inputs or {}), **named}
         # The library refuses others.
         if set(arrays) == set(self.inputs) and all(hasattr(a, "shape") for a in arrays.values()):
