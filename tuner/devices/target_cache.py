@@ -54,7 +54,7 @@ def describe(
     entry = cache.find(key)
     if entry is not None:
         with entry:
-            return TargetInfo(**entry.info)
+            return TargetInfo(**{**entry.info, "features": tuple(entry.info["features"])})
     info = describe_in_worker()
     if info.kind == "llvm":
         cache.remember(key, asdict(info))
