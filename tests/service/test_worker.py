@@ -220,7 +220,9 @@ def test_a_model_that_takes_too_long_to_load_fails(tmp_path: Path) -> None:
         opened.start("data", "--load-timeout", "5", TOY_SPLIT_SECS="600")
         slow = opened.submit(f"zoo:mlp?batch={toy.SLOW_BATCH}", 0)
         assert ended(opened, slow) == "failed"
-        assert "extract took longer than 5 s" in (opened.job(slow).message or "")
+        assert "splitting the network into tasks took longer than 5 s" in (
+            opened.job(slow).message or ""
+        )
 
         assert ended(opened, opened.submit("zoo:mlp", 0)) == "done"
 
