@@ -18,6 +18,8 @@ from tuner.networks.onnx_file import check_size
 # The largest exports of language models have some tens of thousands.
 _MAX_NODES = 250_000
 _MAX_SUBGRAPHS = 5_000
+# The inliner of onnx refuses more.
+_MAX_LEVELS = 100
 
 # Operators that importers lack; the others with a body are converted as they are.
 _OPERATORS = (
@@ -72,12 +74,18 @@ def check_expansion(model: onnx.ModelProto) -> None:
     Functions that call others twice, over thirty levels, are a thousand million nodes.
 
     Raises:
-        ModelError: If it is not.
+        ModelError: If it is not, or its functions are nested too deeply.
     """
     functions = {(each.domain, each.name): each for each in model.functions}
     sizes: dict[tuple[str, str], _Expanded] = {}
 
-    def expanded(graph: onnx.GraphProto | onnx.FunctionProto) -> _Expanded:
+    def expanded(graph: onnx.GraphProto | onnx.FunctionProto, level: int = 0) -> _Expanded:
+        if level > _MAX_LEVELS:
+            raise ModelError(
+                f"the functions of the model call others over more than {_MAX_LEVELS} levels: "
+                "export it without nested functions",
+                code="too-large",
+            )
         total = _Expanded(0, 0)
         for node in nodes_within(graph):
             key = (node.domain, node.op_type)
@@ -86,7 +94,7 @@ def check_expansion(model: onnx.ModelProto) -> None:
                 continue
             if key not in sizes:
                 sizes[key] = _Expanded(1, 0)  # for a function that calls itself
-                sizes[key] = expanded(functions[key])
+                sizes[key] = expanded(functions[key], level + 1)
             total += sizes[key]
         return total
 

@@ -78,6 +78,8 @@ def write_original(
 ) -> Original:
     """Return the file of a model without cleaning it; a generated or changed one is written.
 
+    Peers give a repeated output as often as the file names it, and a library once.
+
     Args:
         reference: Path of a model file, or ``zoo:NAME``.
         inputs: Shape and dtype by name of the inputs that do not become constants.
@@ -92,13 +94,15 @@ def write_original(
     if Path(reference).suffix.lower() == ".pt2":
         return Original(reference, "pt2", Path(reference).name, inputs, {})
     from tuner.networks.fixed_values import as_text, fix_values
+    from tuner.networks.repairs import drop_repeated_outputs
 
     zoo = reference.startswith("zoo:")
     model = _generate(reference) if zoo else _read(Path(reference))
     fix_values(model, values)
+    is_changed = drop_repeated_outputs(model.graph) or bool(values) or random_weights is not None
     symbols = _symbols(model, inputs)
     path, description = reference, reference if zoo else Path(reference).name
-    if zoo or values or random_weights is not None:
+    if zoo or is_changed:
         description += ", as generated" if zoo else ", not cleaned"
         if random_weights is not None:
             from tuner.networks.weights import randomise_weights

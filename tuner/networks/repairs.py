@@ -10,6 +10,7 @@ import onnx
 from onnx import numpy_helper
 
 from tuner.errors import ModelError
+from tuner.networks.foreign import is_foreign
 from tuner.networks.functions import version_of
 from tuner.networks.graph import nodes_within
 from tuner.networks.inference import infer_shapes
@@ -19,6 +20,9 @@ from tuner.networks.subgraphs import own_names
 _ALIAS = "ai.onnx"
 # Fields of a tensor that hold its elements if ``raw_data`` does not.
 _TYPED_DATA = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+# Operators with as many outputs as the node names, those with nested graphs first: the number of
+# outputs of a graph that the node lacks.
+_ANY_OUTPUTS = {"If": 0, "Loop": 1, "Scan": 0, "Split": 0}
 
 
 def repair(model: onnx.ModelProto) -> None:
@@ -34,8 +38,10 @@ def repair(model: onnx.ModelProto) -> None:
     for field in ("metadata_props", "training_info"):
         model.ClearField(field)
     _unify_domains(model)
+    _check_sparse(model)
     for graph in _graphs_within(model):
         _repair_graph(graph)
+    drop_repeated_outputs(model.graph)
     # The graphs inside of a node move with it.
     for owner in reversed([*model.functions, *_graphs_within(model)]):
         _repair_nodes(owner)
@@ -90,7 +96,16 @@ def _repair_graph(graph: onnx.GraphProto) -> None:
     for tensor in graph.initializer:
         _drop_second_form(tensor)
     _drop_repeated(graph.initializer, _same_tensors, "initialiser")
+
+
+def drop_repeated_outputs(graph: onnx.GraphProto) -> bool:
+    """Drop repeated outputs of the main graph, in place; return whether it had any.
+
+    Outputs of the graphs inside of nodes count by position, and stay.
+    """
+    before = len(graph.output)
     _drop_repeated(graph.output, _same_outputs, "output")
+    return len(graph.output) < before
 
 
 def _drop_second_form(tensor: onnx.TensorProto) -> None:
@@ -140,15 +155,14 @@ def _same_outputs(one: onnx.ValueInfoProto, other: onnx.ValueInfoProto) -> bool:
 
 
 def _repair_nodes(owner: onnx.GraphProto | onnx.FunctionProto) -> None:
-    """Make sparse constants dense, drop empty names behind the last output, and sort the nodes."""
+    """Make sparse constants dense, drop outputs without a name, and sort the nodes."""
+    for node in [node for node in owner.node if not any(node.output)]:
+        owner.node.remove(node)
     for node in owner.node:
-        while node.output and not node.output[-1]:
-            node.output.pop()
+        _repair_outputs(node)
         for item in node.attribute:
             if node.op_type == "Constant" and item.HasField("sparse_tensor"):
                 item.CopyFrom(onnx.helper.make_attribute("value", _dense(item.sparse_tensor)))
-    for node in [node for node in owner.node if not node.output]:
-        owner.node.remove(node)
     makers = {name: i for i, node in enumerate(owner.node) for name in node.output if name}
     reads = [{makers[name] for name in _reads(node) if name in makers} for node in owner.node]
     if all(max(read, default=-1) < index for index, read in enumerate(reads)):
@@ -162,6 +176,25 @@ def _repair_nodes(owner: onnx.GraphProto | onnx.FunctionProto) -> None:
     owner.node.sort(key=lambda node: ranks[tuple(node.output)])
 
 
+def _repair_outputs(node: onnx.NodeProto) -> None:
+    """Drop empty names behind the last output; give them one where their number has a meaning."""
+    n_lacking = None if is_foreign(node) else _ANY_OUTPUTS.get(node.op_type)
+    if n_lacking is None:
+        while not node.output[-1]:
+            node.output.pop()
+        return
+    first = next(filter(None, node.output))
+    for index, name in enumerate(node.output):
+        node.output[index] = name or f"{first}@unused{index}"
+    for item in node.attribute:
+        n_outputs = len(item.g.output) - n_lacking if item.HasField("g") else len(node.output)
+        if n_outputs != len(node.output):
+            raise _contradiction(
+                f"has {node.op_type} {first!r} of {len(node.output)} outputs, whose {item.name} "
+                f"gives {n_outputs}"
+            )
+
+
 def _reads(node: onnx.NodeProto) -> set[str]:
     """Return the values that a node reads, those of its nested graphs without their own."""
     read = {*node.input}
@@ -172,10 +205,22 @@ def _reads(node: onnx.NodeProto) -> set[str]:
     return read
 
 
+def _check_sparse(model: onnx.ModelProto) -> None:
+    """Check that the sparse weights of a model are of a bounded size together."""
+    graphs = [*_graphs_within(model)]
+    tensors = [tensor for graph in graphs for tensor in graph.sparse_initializer]
+    nodes = [node for owner in (*graphs, *model.functions) for node in owner.node]
+    constants = [item for node in nodes if node.op_type == "Constant" for item in node.attribute]
+    tensors += [item.sparse_tensor for item in constants if item.HasField("sparse_tensor")]
+    n_bytes = 0
+    for tensor in tensors:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.values.data_type)
+        n_bytes += max(prod(tensor.dims), 0) * dtype.itemsize
+    check_size(n_bytes, "the model with the zeros of its sparse weights")
+
+
 def _dense(tensor: onnx.SparseTensorProto) -> onnx.TensorProto:
     """Return a sparse tensor with its zeros; its indices are of one axis or of all."""
-    size = onnx.helper.tensor_dtype_to_np_dtype(tensor.values.data_type).itemsize
-    check_size(prod(tensor.dims) * size, f"the sparse weight {tensor.values.name!r}")
     try:
         values = numpy_helper.to_array(tensor.values)
         indices = numpy_helper.to_array(tensor.indices)

@@ -110,23 +110,29 @@ def test_a_function_of_an_opset_with_another_operator_keeps_it() -> None:
     assert proto.functions[0].opset_import[0].version == 17
 
 
-def test_functions_that_stand_for_too_many_operators_are_refused() -> None:
-    """Each level of functions calls the one below twice; thirty levels would need all memory."""
+@pytest.mark.parametrize(
+    ("n_levels", "n_calls", "message"),
+    [
+        (30, 2, r"stand for 1073741824 operators"),
+        (2000, 1, r"call others over more than 100 levels"),
+    ],
+)
+def test_functions_that_stand_for_too_much_are_refused(
+    n_levels: int, n_calls: int, message: str
+) -> None:
+    """Each level of functions calls the one below; thirty levels of two would need all memory."""
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
     nodes = [helper.make_node("Neg", ["x"], ["y"])]
     functions = [helper.make_function("own", "F0", ["x"], ["y"], nodes, opsets)]
-    for i in range(30):
-        calls = [
-            helper.make_node(f"F{i}", [given], [made], domain="own")
-            for given, made in (("x", "t"), ("t", "y"))
-        ]
+    for i in range(n_levels):
+        calls = [helper.make_node(f"F{i}", ["x"], [made], domain="own") for made in "yt"[:n_calls]]
         functions.append(helper.make_function("own", f"F{i + 1}", ["x"], ["y"], calls, opsets))
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
-    call = helper.make_node("F30", ["x"], ["y"], domain="own")
+    call = helper.make_node(f"F{n_levels}", ["x"], ["y"], domain="own")
     graph = helper.make_graph([call], "nested", ends[:1], ends[1:])
     model = helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=9)
 
-    with pytest.raises(ModelError, match=r"stand for 1073741824 operators") as refused:
+    with pytest.raises(ModelError, match=message) as refused:
         clean(model)
     assert refused.value.code == "too-large"
 

@@ -68,6 +68,19 @@ def test_users_file_is_not_copied(tmp_path: Path) -> None:
     assert original.symbols == {"batch": 3}
 
 
+def test_peers_give_a_repeated_output_once(tmp_path: Path) -> None:
+    """As a library does, whose outputs have names."""
+    path = save(tmp_path / "model.onnx", 1.0, external=False)
+    repeated = onnx.load(path)
+    repeated.graph.output.append(repeated.graph.output[0])
+    onnx.save(repeated, path)
+
+    original = write_original(str(path), {"x": ((3, 400), "float32")}, None, str(tmp_path))
+
+    assert [info.name for info in onnx.load(original.path).graph.output] == ["y"]
+    assert original.description == "model.onnx, not cleaned"
+
+
 def test_random_weights_are_written_without_cleaning(tmp_path: Path) -> None:
     """Operators are those of the file, and the description names the seed."""
     path = LIGHT / "light_squeezenet.onnx"

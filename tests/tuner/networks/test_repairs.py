@@ -177,6 +177,73 @@ def test_repaired_models_keep_their_outputs(name: str) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
 
 
+def nested(nodes: list[onnx.NodeProto], inputs: str, outputs: str) -> onnx.GraphProto:
+    """Return the graph of a turn or a branch: flags, numbers and rows by the first letter."""
+    kinds: dict[str, tuple[int, Any]] = {"f": (TensorProto.BOOL, []), "i": (TensorProto.INT64, [])}
+    infos = [
+        [helper.make_tensor_value_info(n, *kinds.get(n[0], (TensorProto.FLOAT, [3])))
+         for n in names.split()]
+        for names in (inputs, outputs)
+    ]  # fmt: skip
+    return helper.make_graph(nodes, "nested", *infos)
+
+
+_SUM = [node("Add", "state part", "total"), node("Neg", "total", "minus")]
+_LOOP = [node("Identity", "flag", "final"), node("Add", "state row", "total")]
+_ROWS = np.cumsum(_DATA, axis=0)
+
+
+@pytest.mark.parametrize("outputs", ["a b", "a -", "- b"])
+@pytest.mark.parametrize("kind", ["constant If", "If", "Loop", "Scan"])
+def test_outputs_of_nested_graphs_count_by_position(kind: str, outputs: str) -> None:
+    """A repeated one is not dropped, and one that nothing reads keeps its place."""
+    branches = {
+        f"{key}_branch": nested([node(op, "row", "total")], "", "total total")
+        for key, op in (("then", "Exp"), ("else", "Neg"))
+    }
+    made = {
+        "constant If": node("If", "true", outputs, **branches),
+        "If": node("If", "chosen", outputs, **branches),
+        "Loop": node(
+            "Loop", "two - row", outputs, body=nested(_LOOP, "i flag state", "final total total")
+        ),
+        "Scan": node(
+            "Scan", "row x", outputs, body=nested(_SUM, "state part", "total total"),
+            num_scan_inputs=1,
+        ),
+    }[kind]  # fmt: skip
+    nodes = [
+        node("ReduceSum", "x", "sum", keepdims=0),
+        node("Less", "sum zero", "chosen"),
+        node("Gather", "x first", "row", axis=0),
+        made,
+        node("Sum", outputs.replace("-", ""), "y"),
+    ]
+    weights = {
+        "true": np.array(True), "two": np.array(2), "first": np.array(0),
+        "zero": np.array(0, "float32"),
+    }  # fmt: skip
+    row = _DATA[0]
+    expected = {
+        "constant If": (np.exp(row), np.exp(row)),
+        "If": (-row, -row),
+        "Loop": (3 * row, np.outer([2, 3], row)),
+        "Scan": (row + _ROWS[-1], row + _ROWS),
+    }[kind]
+
+    (actual,) = run(clean(proto_of(nodes, weights)).model, {"x": _DATA})
+
+    total = sum(e for e, name in zip(expected, outputs.split(), strict=True) if name != "-")
+    np.testing.assert_allclose(actual, total, rtol=1e-6)
+
+
+def test_the_parts_of_a_split_are_as_many_as_its_outputs() -> None:
+    """Those that nothing reads included."""
+    (actual,) = run(clean(proto_of([node("Split", "x", "- y -", axis=1)])).model, {"x": _DATA})
+
+    np.testing.assert_array_equal(actual, _DATA[:, 1:2])
+
+
 def test_nested_graphs_and_functions_are_repaired() -> None:
     """Their nodes are sorted by what the graphs around them read too."""
     branches = [
@@ -232,6 +299,23 @@ def test_nested_graphs_and_functions_are_repaired() -> None:
             (proto_of([sparse_matrix(last), node("MatMul", "x w", "y")]), "indices do not fit")
             for last in (-1, 3)
         ),
+        (
+            proto_of(
+                [
+                    node(
+                        "If",
+                        "flag",
+                        "y",
+                        **{
+                            f"{key}_branch": nested([node("Exp", "x", "a")], "", "a a")
+                            for key in ("then", "else")
+                        },
+                    )
+                ],
+                {"flag": np.array(True)},
+            ),
+            "has If 'y' of 1 outputs, whose (then|else)_branch gives 2",
+        ),
         (proto_of([node("Add", "x gone", "y")]), "nothing gives the value 'gone'"),
         (proto_of(_EXP, opset=99), "uses opset 99, and the newest known one is"),
         (
@@ -270,11 +354,14 @@ def test_a_norm_of_channels_stays_one() -> None:
     np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
-def test_sparse_weights_have_a_limit() -> None:
-    """A few bytes do not become a tensor that fills the memory."""
-    proto = proto_of([sparse_matrix(rows=2**40), node("MatMul", "x w", "y")])
+def test_sparse_weights_have_a_limit_together() -> None:
+    """A few bytes do not become tensors that fill the memory."""
+    proto = add_weight()
+    proto.graph.node.extend([sparse_matrix(rows=2**27)] * 2)
+    make_sparse(proto)
+    proto.graph.sparse_initializer[0].dims[:] = [2**28]
 
-    with pytest.raises(ModelError, match=r"the sparse weight '' needs 8796\.1 GB"):
+    with pytest.raises(ModelError, match=r"the zeros of its sparse weights needs 3\.2 GB"):
         clean(proto)
 
 
