@@ -1,5 +1,6 @@
 """Limits of the inputs of an exported torch program, which torch checks when it runs one."""
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,13 +23,17 @@ _MOVES = frozenset(
 )
 _COPIES = frozenset({"alias", "clone", "detach", "detach_", "lift_fresh_copy"})
 _CASTS = frozenset({"to", "_to_copy"})
-# Operators whose third operand indexes the axis that the second one names; none may be negative.
+# Operators whose third operand indexes the axis that the second one names.
 _ALONG_AXIS = frozenset(
     {
-        *("gather", "index_select", "index_add", "index_copy", "index_fill", "scatter"),
-        *("scatter_add", "scatter_reduce"),
+        *("gather", "index_select", "index_add", "index_copy", "index_fill", "index_reduce"),
+        *("scatter", "scatter_add", "scatter_reduce"),
     }
 )
+_AT_POSITIONS = frozenset({"take", "put"})
+_AT_INDICES = frozenset({"index", "index_put", "_unsafe_index", "_unsafe_index_put"})
+# Operators that count negative indices from the end; the others refuse them.
+_WRAPPING = _AT_POSITIONS | _AT_INDICES | {"index_fill"}
 _DIVISIONS = frozenset({"div", "floor_divide", "fmod", "remainder"})
 
 
@@ -50,7 +55,8 @@ def find_limits(program: Any) -> tuple[InputLimit, ...]:
     limits: list[InputLimit] = []
     for node in program.graph.nodes:
         for operand, use in _uses(node):
-            values = constants.get(operand.name)
+            is_number = not isinstance(operand, fx.Node)
+            values = np.asarray(operand) if is_number else constants.get(operand.name)
             if values is not None:
                 check_constant(use, values)
             elif isinstance(moved.get(operand), np.ndarray):
@@ -64,35 +70,36 @@ def find_limits(program: Any) -> tuple[InputLimit, ...]:
     return merged(limits)
 
 
-def _uses(node: fx.Node) -> Iterator[tuple[fx.Node, Use]]:
-    """Yield the operands that a node takes as indices or divisors."""
+def _uses(node: fx.Node) -> Iterator[tuple[Any, Use]]:
+    """Yield the operands that a node takes as indices or divisors: nodes, and whole numbers."""
     name, args = _name(node).removesuffix("_"), node.args
-    if node.op != "call_function" or not args or not isinstance(args[0], fx.Node):
+    if node.op != "call_function":
+        return
+    if name in _DIVISIONS and _is_integer(node):
+        if _is_integer(args[1]) or isinstance(args[1], int):
+            yield args[1], Use(node.name)
+        return
+    if not args or not isinstance(args[0], fx.Node):
         return
     shape = tuple(getattr(args[0].meta.get("val"), "shape", ()))
-    uses: list[tuple[Any, int | None, bool]] = []
+    uses: list[tuple[Any, int]] = []
     if name in ("embedding", "embedding_bag", "_embedding_bag") and shape:
-        uses = [(args[1], shape[0], False)]
+        uses = [(args[1], shape[0])]
     elif name in _ALONG_AXIS:
-        uses = [(args[2], shape[args[1]] if shape else 1, False)]
-    elif name == "take":
-        uses = [(args[1], args[0].meta["val"].numel(), True)]
+        uses = [(args[2], shape[args[1]] if shape else 1)]
+    elif name in _AT_POSITIONS:
+        uses = [(args[1], args[0].meta["val"].numel())]
     elif name == "one_hot" and len(args) > 1 and args[1] != -1:
-        uses = [(args[0], args[1], False)]
-    elif name in ("index", "index_put", "_unsafe_index", "_unsafe_index_put"):
-        uses = [(each, size, True) for each, size in zip(args[1], shape, strict=False)]
-    elif name in _DIVISIONS and _is_integer(args[0]) and _is_integer(node):
-        uses = [(args[1], None, False)]
-    for operand, size, wraps in uses:
-        if isinstance(operand, fx.Node) and _is_integer(operand):
-            if size is None:
-                yield operand, Use(node.name)
-            else:
-                yield operand, Use(node.name, -int(size) if wraps else 0, int(size) - 1)
+        uses = [(args[0], args[1])]
+    elif name in _AT_INDICES and not any(map(_is_mask, args[1])):
+        uses = [*zip(args[1], shape, strict=False)]
+    for operand, size in uses:
+        if _is_integer(operand):
+            yield operand, Use(node.name, -int(size) if name in _WRAPPING else 0, int(size) - 1)
 
 
 def _move(node: fx.Node, moved: Mapping[fx.Node, Any]) -> Any:
-    """Return the names of the elements of a node's result; None if all are computed."""
+    """Return the names of the elements of a node's result; None if all are computed or unknown."""
     name = _name(node)
     first = node.args[0] if node.args else None
     sources = first if isinstance(first, list | tuple) else [first]
@@ -101,17 +108,24 @@ def _move(node: fx.Node, moved: Mapping[fx.Node, Any]) -> Any:
     if name in _CASTS:
         return moved[first] if isinstance(first, fx.Node) and _is_integer(node) else None
     others = (*node.args[1:], *node.kwargs.values())
-    if name not in _MOVES or any(isinstance(each, fx.Node) for each in others):
+    if name not in _MOVES or any(isinstance(each, fx.Node | torch.dtype) for each in others):
         return None
     tensors = [_tensor(each, moved) for each in sources]
     if any(isinstance(each, torch.Tensor) and each.numel() > MAX_SIZE for each in tensors):
         return None
     operand = tensors if isinstance(first, list | tuple) else tensors[0]
     assert callable(node.target)
-    result = node.target(operand, *node.args[1:], **node.kwargs)
-    if isinstance(result, torch.Tensor):
-        return result.numpy()
-    return [each.numpy() for each in result]
+    # Names need not have the strides of the elements, by which torch chooses what it can view.
+    with contextlib.suppress(Exception):
+        result = node.target(operand, *node.args[1:], **node.kwargs)
+        is_single = isinstance(result, torch.Tensor)
+        return _names(result) if is_single else [*map(_names, result)]
+    return None
+
+
+def _names(moved: torch.Tensor) -> Array:
+    names: Array = moved.contiguous().numpy()
+    return names
 
 
 def _tensor(node: Any, moved: Mapping[fx.Node, Any]) -> Any:
@@ -133,6 +147,10 @@ def _constants(program: Any) -> dict[str, Array]:
         for name, place in places.items()
         if isinstance(tensors.get(place), torch.Tensor) and _is_whole(tensors[place].dtype)
     }
+
+
+def _is_mask(index: Any) -> bool:
+    return isinstance(index, fx.Node) and index.meta["val"].dtype in (torch.bool, torch.uint8)
 
 
 def _is_integer(node: Any) -> bool:

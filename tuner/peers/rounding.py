@@ -37,7 +37,9 @@ class Rounding:
         """
         if not _is_wide(operand):
             return operand
-        return operand * (1.0 + self._epsilon * self._rng.uniform(-1.0, 1.0, operand.shape))
+        # Products of arrays without axes are scalars.
+        draws = self._rng.uniform(-1.0, 1.0, operand.shape)
+        return np.asarray(operand * (1.0 + self._epsilon * draws))
 
     def round(self, exact: Any, moved: Any) -> Any:
         """Return a result as an operator of this precision may compute it.

@@ -197,21 +197,22 @@ def test_roundings_are_of_the_precision(precision: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # of torch about itself
 def test_programs_of_torch_are_computed_in_float64(tmp_path: Path) -> None:
-    """Casts to float32 within the program are those of float64."""
+    """Casts to float32 within the program are those of float64; a mean has no axes."""
     torch = pytest.importorskip("torch")
 
     class Model(torch.nn.Module):  # type: ignore[misc,name-defined]
-        def forward(self, x: Any) -> tuple[Any, Any]:
+        def forward(self, x: Any) -> tuple[Any, Any, Any]:
             scores = torch.softmax(x.half().float() * 3.0, dim=-1)
-            return scores, scores.argmax(dim=-1)
+            return scores, scores.argmax(dim=-1), x.mean() * x
 
     x = torch.tensor([[0.5, 0.5, -2.0]])
     path = tmp_path / "model.pt2"
     torch.export.save(torch.export.export(Model(), (x,)), path)
-    exact, place = torch_float64.run(str(path), {"x": x.numpy()}, None)
-    rounded, _ = torch_float64.run(str(path), {"x": x.numpy()}, Rounding("float32", 1))
+    exact, place, scaled = torch_float64.run(str(path), {"x": x.numpy()}, None)
+    rounded, _, moved = torch_float64.run(str(path), {"x": x.numpy()}, Rounding("float32", 1))
 
     powers = np.exp(3.0 * x.numpy().astype("f8"))
     np.testing.assert_allclose(exact, powers / powers.sum(), rtol=1e-14)
     assert 0.0 < np.abs(rounded - exact).max() < 1e-6
+    assert 0.0 < np.abs(moved - scaled).max() < 1e-6
     assert place.tolist() == [0]

@@ -46,11 +46,18 @@ def limits_of(function: Function) -> tuple[InputLimit, ...]:
         (lambda t, i: torch.index_put(t, (i,), torch.ones(2, 8)), -4, 3),
         (lambda t, i: torch.scatter(t, 1, i.reshape(1, 2), 1.0), 0, 7),
         (lambda t, i: torch.scatter_add(t, 1, i.reshape(1, 2), torch.ones(1, 2)), 0, 7),
+        (lambda t, i: torch.scatter_reduce(t, 1, i.reshape(1, 2), t, "amax"), 0, 7),
         (lambda t, i: torch.index_add(t, 0, i, torch.ones(2, 8)), 0, 3),
+        (lambda t, i: torch.index_copy(t, 0, i, torch.ones(2, 8)), 0, 3),
+        (lambda t, i: torch.index_fill(t, 1, i, 1.0), -8, 7),
+        (lambda t, i: t.index_reduce(0, i, torch.ones(2, 8), "amax"), 0, 3),
+        (lambda t, i: t.put(i, torch.ones(2)), -32, 31),
         (lambda t, i: functional.one_hot(i, 4) + t.long()[:2, :4], 0, 3),
         (lambda t, i: t.long()[0, :2] // i, None, None),
         (lambda t, i: t.long()[0, :2] % i, None, None),
         (lambda t, i: torch.div(t.long()[0, :2], i, rounding_mode="trunc"), None, None),
+        (lambda t, i: 5 // i + t.long()[0, :2], None, None),
+        (lambda t, i: 5 % i + t.long()[0, :2], None, None),
     ],
 )
 def test_operands_have_the_limits_that_torch_checks(
@@ -60,6 +67,15 @@ def test_operands_have_the_limits_that_torch_checks(
     (limit,) = limits_of(function)
 
     assert (limit.input, limit.low, limit.high, limit.part) == ("index", low, high, ())
+    program = _Module(function).requires_grad_(False)
+    inside, beyond = (
+        ([1], [0]) if low is None or high is None else ([low, high], [low - 1, high + 1])
+    )
+    for number in inside:
+        program(torch.full((2,), number))
+    for number in beyond:
+        with pytest.raises((IndexError, RuntimeError)):
+            program(torch.full((2,), number))
 
 
 def test_parts_of_an_input_have_their_own_limits() -> None:
@@ -75,17 +91,40 @@ def test_parts_of_an_input_have_their_own_limits() -> None:
 @pytest.mark.parametrize(
     "function",
     [
+        lambda table, index: table[index.reshape(2, 1).expand(2, 3).int().view(6)],
+        lambda table, index: table[index.reshape(1, 2).expand(2, 2).t().int().view(4).flip(0)],
+    ],
+)
+def test_indices_are_followed_through_casts_of_views(function: Any) -> None:
+    """A cast has strides of its own, so that torch views it where it cannot view its operand."""
+    (limit,) = limits_of(function)
+
+    assert (limit.low, limit.high, limit.part) == (-4, 3, ())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda table, index: table[index.view(torch.int32)],
+        lambda table, index: torch.index_put(table, (index.byte().repeat(2),), table[0]),
         lambda table, index: table[index + 1],
         lambda table, index: table[index.clamp(0, 3)],
         lambda table, index: table[:2, :2] / index,
     ],
 )
-def test_computed_indices_and_divisors_of_floats_have_none(function: Any) -> None:
-    """They are bounded where they are used, or have a quotient."""
+def test_what_is_no_index_of_the_caller_has_none(function: Any) -> None:
+    """Indices are bits of numbers, a mask or computed; a division is of floats."""
     assert limits_of(function) == ()
 
 
-def test_a_constant_beyond_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda t, i: t[torch.tensor([7, 0])] + i.sum(), "index_1 has the constant index 7"),
+        (lambda t, i: i // 0 + t.long()[0, :2], "floor_divide divides by the constant 0"),
+    ],
+)
+def test_a_constant_beyond_is_refused(function: Any, message: str) -> None:
     """The message names the node."""
-    with pytest.raises(ModelError, match="index_1 has the constant index 7"):
-        limits_of(lambda table, index: table[torch.tensor([7, 0])] + index.sum())
+    with pytest.raises(ModelError, match=message):
+        limits_of(function)
