@@ -13,6 +13,7 @@ from tuner.engines import onednn
 from tuner.engines.base import BuildRequest, BuildResult, variant_of
 from tuner.engines.linker import link_shared
 from tuner.engines.relax import cpu_codegen, cuda, step_loops, traces, workloads
+from tuner.engines.relax.kinds import is_cuda
 from tuner.engines.relax.packed_layouts import LAYOUT_FREE
 from tuner.engines.relax.prefetch import insert_prefetches
 from tuner.engines.relax.spread_loads import spread_loads
@@ -44,7 +45,7 @@ def _build(request: BuildRequest) -> BuildResult:
     module = workloads.load(request.ir)
     out = Path(request.out)
     out.mkdir(parents=True, exist_ok=True)
-    compile_for = _compile_for_gpu if cuda.is_cuda(target) else _compile_for_cpu
+    compile_for = _compile_for_gpu if is_cuda(target) else _compile_for_cpu
     packed = compile_for(module, request.trace, target, out)
     describe(module, packed, out, variant_of(request.trace))
     return BuildResult(str(out))

@@ -3,7 +3,8 @@
 from tvm import te
 from tvm.tirx import PrimFunc
 
-from tuner.engines.relax import cuda, workloads
+from tuner.engines.relax import workloads
+from tuner.engines.relax.kinds import is_cuda
 from tuner.engines.relax.targets import make_target
 
 # Unscheduled on one core of a CPU, and with the default schedule on a GPU.
@@ -13,7 +14,7 @@ _GPU_SIZE = 2048
 
 def calibration_kernel(target: str) -> bytes:
     """Return the IR of a kernel; see :class:`Engine`."""
-    size = _GPU_SIZE if cuda.is_cuda(make_target(target)) else _CPU_SIZE
+    size = _GPU_SIZE if is_cuda(make_target(target)) else _CPU_SIZE
     return workloads.dump(workloads.as_workload(_matmul(size)))
 
 

@@ -39,11 +39,6 @@ _VERSIONS = {
 }
 
 
-def is_cuda(target: Target) -> bool:
-    """Return True if a target is an NVIDIA GPU."""
-    return str(target.kind.name) == "cuda"
-
-
 def describe_compiler() -> dict[str, Any]:
     """Return the versions that device binaries depend on; None for a missing compiler."""
     headers = {}

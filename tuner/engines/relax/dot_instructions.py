@@ -12,6 +12,8 @@ from functools import lru_cache
 import tvm
 from tvm.target import Target
 
+from tuner.engines.relax.kinds import is_cpu
+
 
 @dataclass(frozen=True)
 class DotInstruction:
@@ -59,7 +61,7 @@ INSTRUCTIONS = (
 @lru_cache(maxsize=8)
 def dot_instruction(target: Target) -> DotInstruction | None:
     """Return the instruction for products of bytes on a target; None if floats are as fast."""
-    if str(target.kind.name) != "llvm":
+    if not is_cpu(target):
         return None
 
     def has(feature: str) -> bool:

@@ -20,6 +20,7 @@ from tuner.engines.linker import link_shared, machine_of
 from tuner.engines.relax import cpu_codegen, cuda
 from tuner.engines.relax.call_rewriter import CallRewriter, LinkableObject, LoopCalls
 from tuner.engines.relax.extract import find_subgraphs
+from tuner.engines.relax.kinds import is_cuda
 from tuner.engines.relax.lower import lower
 from tuner.engines.relax.objects import OBJECT
 from tuner.engines.relax.output_views import return_views
@@ -119,7 +120,7 @@ def _link(
             for variable, function in generated.functions_items()
             if isinstance(function, PrimFunc) and variable.name_hint not in symbols
         }
-        if cuda.is_cuda(target):
+        if is_cuda(target):
             with cuda.sources_kept():
                 executable = vm_build._vmlink(builder, target, tvm.IRModule(own_functions))
         else:
@@ -136,7 +137,7 @@ def _link(
     if any(onednn.is_call(linkable.variant) for linkable in linked.values()):
         own.append(onednn.compile_calls(out))
         libraries.append(onednn.library())
-    if own and not cuda.is_cuda(target):
+    if own and not is_cuda(target):
         own += compile_pool([*objects, *own], out)
 
     def finish(path: str, files: list[str]) -> None:
@@ -148,7 +149,7 @@ def _link(
         link_shared([*map(Path, files), *objects, *own, *libraries], Path(path), aliases)
 
     def pack(module: tvm.runtime.Module, _is_system: bool, _prefix: str, folder: str) -> str:
-        if not cuda.is_cuda(target):
+        if not is_cuda(target):
             return _pack_program(module, Path(folder))
         devices = [linkable.device for linkable in linked.values() if linkable.device is not None]
         return cuda.pack_devices(module, devices, target, Path(folder))
@@ -222,7 +223,7 @@ def _compile_others(kernels: dict[Any, Any], target: Target, out: Path) -> list[
 
 def _lower(functions: dict[Any, Any], symbols: dict[str, str], target: Target) -> tvm.IRModule:
     """Run the part of TVM's default pipeline that follows fusion and scheduling."""
-    pipeline = cuda_pipeline if cuda.is_cuda(target) else cpu_generic.pipeline
+    pipeline = cuda_pipeline if is_cuda(target) else cpu_generic.pipeline
     passes = pipeline.dataflow_lower_passes(target) + pipeline.finalize_passes(target)
     lowered = tvm.transform.Sequential(passes)(return_views(tvm.IRModule(functions)))
     return _without_views(lowered, symbols, target)
@@ -238,7 +239,7 @@ def _without_views(lowered: tvm.IRModule, symbols: dict[str, str], target: Targe
             kept[variable] = function
         elif name in called:
             kept[variable] = function
-            if cuda.is_cuda(target):
+            if is_cuda(target):
                 module = tvm.IRModule({variable: function})
                 kept[variable] = cuda.schedule_by_default(module, target)[name]
     return kept

@@ -23,6 +23,7 @@ from tuner.engines.relax.dot_products import pack_integer_products
 from tuner.engines.relax.fold import fold_constants
 from tuner.engines.relax.guards import guard_kernels
 from tuner.engines.relax.importer import import_model
+from tuner.engines.relax.kinds import is_cpu
 from tuner.engines.relax.layout import assign_layouts
 from tuner.engines.relax.linkable import check_linkable
 from tuner.engines.relax.opaque_kernels import normalise_kernels
@@ -96,10 +97,9 @@ def lowering_failure(reason: str) -> ModelError:
 
 def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
     transform = relax.transform
-    is_cpu = str(target.kind.name) == "llvm"
     with nullcontext() if is_whole else target:
         imported = guard_kernels(import_model(model))
-    if is_cpu:
+    if is_cpu(target):
         imported = compute_in_float32(imported)
     module = _sequence(
         imported,
@@ -115,10 +115,10 @@ def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
     module = fold_affine(module)
     module = split_sparse_windows(flatten_windows(module))
     module = fold_constants(assign_layouts(module))
-    if is_cpu:
+    if is_cpu(target):
         module = read_caches_as_stored(module)
     module = merge_products(fold_factors(sink_reshapes(split_scatters(module))))
-    if is_cpu:
+    if is_cpu(target):
         module = pad_channels(split_concatenations(module), registers_of(target))
         module = pack_integer_products(module, dot_instruction(target))
         module = sum_in_float32(pack_weights(module))
@@ -136,7 +136,6 @@ def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
 def _fuse(module: tvm.IRModule, target: Target) -> tvm.IRModule:
     """Lower operators to kernels, and fuse them."""
     transform = relax.transform
-    is_cpu = str(target.kind.name) == "llvm"
     with target:
         module = _sequence(
             module,
@@ -149,7 +148,7 @@ def _fuse(module: tvm.IRModule, target: Target) -> tvm.IRModule:
                     **COMPARISONS,
                     **DEFINITIONS,
                     **SCATTERS,
-                    **({**LEGALIZATIONS, **CPU_DEFINITIONS} if is_cpu else {}),
+                    **({**LEGALIZATIONS, **CPU_DEFINITIONS} if is_cpu(target) else {}),
                 }
             ),
             # Sorts have no legalisation; they call TVM's runtime.

@@ -27,6 +27,7 @@ from tuner.engines.relax import (
 )
 from tuner.engines.relax.blobs import DeviceModule
 from tuner.engines.relax.build import KERNEL, PACK, schedule_for_gpu, split_packing
+from tuner.engines.relax.kinds import is_cuda
 from tuner.engines.relax.targets import make_target
 from tuner.errors import LinkError, OutOfMemory, described, error_text
 
@@ -45,7 +46,7 @@ def compile_subgraph(request: ObjectRequest) -> ObjectResult:
     """Compile a subgraph; see :class:`Engine`."""
     target = make_target(request.target)
     started = time.perf_counter()
-    compile_for = _compile_for_gpu if cuda.is_cuda(target) else _compile_for_cpu
+    compile_for = _compile_for_gpu if is_cuda(target) else _compile_for_cpu
     with described(_failure):
         info = compile_for(request, target, Path(request.out))
     return ObjectResult(info, time.perf_counter() - started)

@@ -11,7 +11,7 @@ from tvm.script import tirx as T  # noqa: N812  the name in TVMScript
 from tuner.engines import peak_kernels
 from tuner.engines.base import DevicePeaks
 from tuner.engines.peak_kernels import PeakKernel, Run
-from tuner.engines.relax import cuda
+from tuner.engines.relax.kinds import is_cuda
 from tuner.engines.relax.targets import make_target
 from tuner.errors import RequestError
 
@@ -28,7 +28,7 @@ def measure_peaks(target: str) -> DevicePeaks:
         WorkError: If something else uses the cores all the time.
     """
     resolved = make_target(target)
-    if cuda.is_cuda(resolved):
+    if is_cuda(resolved):
         raise RequestError("the peaks of a GPU cannot be measured")
 
     def build(kernel: PeakKernel) -> Run:

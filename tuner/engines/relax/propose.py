@@ -32,7 +32,6 @@ from tuner import cost_models
 from tuner.cost_models import features as feature_blobs
 from tuner.engines.base import Candidate, MeasuredTrace, SearchRequest, variant_of
 from tuner.engines.relax import (
-    cuda,
     gpu_sampling,
     intrinsics,
     local_search,
@@ -45,6 +44,7 @@ from tuner.engines.relax import (
     variant_search,
     workloads,
 )
+from tuner.engines.relax.kinds import is_cuda
 from tuner.engines.relax.targets import make_target
 from tuner.engines.relax.variant_search import VariantSpace
 from tuner.engines.relax.variants.base import without_packing
@@ -94,7 +94,7 @@ def propose(request: SearchRequest) -> list[Candidate]:
 def _propose_by_rule(request: SearchRequest) -> list[Candidate]:
     """Return the program that a library without records uses; nothing without a rule."""
     target = make_target(request.target)
-    if cuda.is_cuda(target):
+    if is_cuda(target):
         return []
     module = workloads.load(request.ir)
     model = _SearchModel(cost_models.load(request.cost_model))
@@ -114,7 +114,7 @@ def _by_rules(request: SearchRequest) -> list[Candidate] | None:
     the registers; it has no program that keeps the scores of attention in the cache. The first
     schedule is the likeliest; islands draw theirs from the next few.
     """
-    if cuda.is_cuda(make_target(request.target)):
+    if is_cuda(make_target(request.target)):
         return None
     context, programs = programs_by_rule.closed(request.ir, request.target)
     if next(iter(programs), None) is None:
@@ -152,7 +152,7 @@ def _search(request: SearchRequest, known: set[str]) -> list[Candidate]:
     target = make_target(request.target)
     module = workloads.load(request.ir)
     spaces = _design_space(request.ir, request.target)
-    is_cpu = not cuda.is_cuda(target)
+    is_cpu = not is_cuda(target)
     if is_cpu and search_effort.are_closed(spaces):
         return _of_closed(request, known)
     share = search_effort.share(spaces) if is_cpu else 1.0
@@ -211,7 +211,7 @@ def _near(
     The first candidate of a task is its schedule by rule. A GPU has no such schedules.
     """
     target = make_target(request.target)
-    if cuda.is_cuda(target):
+    if is_cuda(target):
         return []
     # Rounds of a single candidate take turns.
     share = _NEAR_AT_FIRST if len(request.measured) < _N_AT_FIRST else _NEAR
@@ -238,7 +238,7 @@ def _draw_traces(
     spaces: list[Schedule], module: tvm.IRModule, target: Target
 ) -> random_candidates.DrawTraces:
     """Return the source of random traces: on a GPU, of those that fit its limits."""
-    if not cuda.is_cuda(target):
+    if not is_cuda(target):
         return random_candidates.draw_undecided(spaces)
     return lambda n, seed: gpu_sampling.sample(spaces, module, target, n, seed)
 
@@ -247,7 +247,7 @@ def _seeds(
     spaces: list[Schedule], module: tvm.IRModule, target: Target, request: SearchRequest
 ) -> list[Trace]:
     """Draw the first population for a GPU, because TVM would reject nearly all of its own."""
-    if not cuda.is_cuda(target):
+    if not is_cuda(target):
         return []
     return gpu_sampling.sample(spaces, module, target, _n_first(request), request.seed)
 
@@ -260,7 +260,7 @@ def _context(module: tvm.IRModule, target: Target, request: SearchRequest) -> Tu
     generator = PostOrderApply(postprocs=programs_by_rule.postprocessors())
     # Seeds reach TVM as records of the database, all of which it takes.
     ratio, n_drawn = _MEASURED_RATIO, _n_first(request)
-    if cuda.is_cuda(target):
+    if is_cuda(target):
         mutators = gpu_sampling.mutators(module, target, request.seed)
         generator = _gpu_generator([], mutators)
         ratio, n_drawn = 1.0, 0
@@ -289,7 +289,7 @@ def _gpu_generator(rules: list[ScheduleRule], mutators: dict[Mutator, float]) ->
 @lru_cache(maxsize=64)
 def _design_space(ir: bytes, spec: str) -> list[Schedule]:
     target = make_target(spec)
-    if not cuda.is_cuda(target):
+    if not is_cuda(target):
         return programs_by_rule.design_spaces(ir, spec)
     module = workloads.load(ir)
     *tiled, others = tensor_cores.rules_for(module, target)

@@ -15,6 +15,7 @@ from tuner.engines.base import TargetInfo
 from tuner.engines.linker import linker_version
 from tuner.engines.relax import cpu_targets, cuda, dot_intrinsic, fast_import, gpu_targets
 from tuner.engines.relax.dot_instructions import dot_instruction
+from tuner.engines.relax.kinds import is_cpu, is_cuda
 from tuner.engines.relax.settings import COMPILER
 from tuner.engines.relax.variants import catalogue
 from tuner.errors import TargetError, summary
@@ -102,7 +103,7 @@ def make_target(spec: str, *, intrinsics: bool = True) -> Target:
     Intrinsics of GPUs are loaded by name: see :mod:`tuner.engines.relax.intrinsics`.
     """
     target = Target(json.loads(spec))
-    if intrinsics and not cuda.is_cuda(target):
+    if intrinsics and not is_cuda(target):
         fast_import.load_intrinsics(cpu_targets.machine_of(target.attrs))
         instruction = dot_instruction(target)
         if instruction is not None:
@@ -173,9 +174,9 @@ def _is_json(value: Any) -> bool:
 
 def _completed(target: Target, spec: str) -> Target:
     """Add missing attributes that candidates need: cores of a CPU, limits of a GPU."""
-    if cuda.is_cuda(target):
+    if is_cuda(target):
         return gpu_targets.complete(target, spec)
-    if str(target.kind.name) != "llvm" or "num-cores" in target.attrs:
+    if not is_cpu(target) or "num-cores" in target.attrs:
         return target
     return Target({**json.loads(_canonical(target)), "num-cores": machine_cores()})
 
@@ -233,6 +234,6 @@ def _problem(target: Target, kind: str, host: Target) -> str:
 
 def _host(target: Target) -> Target:
     """Return the target of the code that runs on the CPU."""
-    if not cuda.is_cuda(target):
+    if not is_cuda(target):
         return target
     return target.host or Target({"kind": "llvm"})

@@ -31,6 +31,7 @@ from tuner.engines.relax import (
     step_loops,
     weight_schedule,
 )
+from tuner.engines.relax.kinds import is_cuda
 from tuner.engines.relax.variants import catalogue
 from tuner.errors import WorkError, summary
 
@@ -135,7 +136,7 @@ def _context(module: tvm.IRModule, target: Target, generator: PostOrderApply) ->
 
 def _processors(target: Target) -> PostOrderApply:
     """Return the post-processors of a target."""
-    if str(target.kind.name) != "cuda":
+    if not is_cuda(target):
         return PostOrderApply()
     return PostOrderApply(sch_rules=[], postprocs=gpu_processors(), mutator_probs={})
 

@@ -16,7 +16,8 @@ from tvm.target import Target
 
 from scheduler.rivals import Rival, divide_round
 from tuner.engines.base import SearchRequest, variant_of
-from tuner.engines.relax import cuda, traces, workloads
+from tuner.engines.relax import traces, workloads
+from tuner.engines.relax.kinds import is_cuda
 from tuner.engines.relax.targets import make_target
 from tuner.engines.relax.variants import catalogue
 from tuner.engines.relax.variants.base import Variant
@@ -80,7 +81,7 @@ class VariantSpace:
 def spaces_of(ir: bytes, spec: str) -> Mapping[str, VariantSpace]:
     """Return the spaces of the variants that fit a workload, by name; none on a GPU."""
     target = make_target(spec)
-    if cuda.is_cuda(target):
+    if is_cuda(target):
         return {}
     module = workloads.load(ir)
     programs = {**catalogue.fitting(module), **catalogue.fitting_calls(module, target)}

@@ -10,6 +10,7 @@ from tvm.target import Target
 from tuner.engines.relax.converters.recurrent_calls import call_steps
 from tuner.engines.relax.converters.recurrent_layers import read_layer
 from tuner.engines.relax.converters.recurrent_loops import loop_steps
+from tuner.engines.relax.kinds import is_cpu
 
 
 def converter_of(kind: str) -> Callable[[Any, Any, dict[str, Any], int], relax.Expr]:
@@ -44,7 +45,7 @@ def converter_of(kind: str) -> Callable[[Any, Any, dict[str, Any], int], relax.E
 
 def _has_loops(target: Target | None) -> bool:
     """Return whether a loop can call kernels: on a CPU."""
-    return target is not None and str(target.kind.name) == "llvm"
+    return target is not None and is_cpu(target)
 
 
 def _depends_on_data(builder: Any, values: Sequence[relax.Expr | None]) -> bool:

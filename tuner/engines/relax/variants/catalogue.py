@@ -9,6 +9,7 @@ from tvm.tirx import Cast
 
 from tuner.engines import onednn
 from tuner.engines.relax import step_loops
+from tuner.engines.relax.kinds import is_cpu
 from tuner.engines.relax.variants.base import Variant
 from tuner.engines.relax.variants.convolutions import block_of, statements_of
 from tuner.engines.relax.variants.onednn import Onednn, variants_for
@@ -46,7 +47,7 @@ def _program(variant: Variant, module: tvm.IRModule) -> tvm.IRModule | None:
 def calls_onednn(target: Target) -> bool:
     """Return whether the kernels of a target may call oneDNN."""
     machine = str(target.attrs.get("mtriple", "x86_64")).partition("-")[0]
-    is_supported = str(target.kind.name) == "llvm" and machine == "x86_64"
+    is_supported = is_cpu(target) and machine == "x86_64"
     return is_supported and onednn.NAME in map(str, target.attrs.get("libs", ()))
 
 
