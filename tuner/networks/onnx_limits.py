@@ -69,6 +69,7 @@ class _Moved:
 
     def __init__(self, graph: onnx.GraphProto, values: Values, elements: Elements) -> None:
         self._values = values
+        self._elements = elements
         self._makers = {name: node for node in graph.node for name in node.output if name}
         self._names: dict[str, Array | None] = {}
         for info in graph.input:
@@ -100,33 +101,42 @@ class _Moved:
         if node.op_type == "Concat":
             return [each for each in node.input if each not in constants]
         if node.op_type == "Where":
-            return self._wrapped(node)
+            return [] if self._added_length(node) is None else [node.input[2]]
         if node.op_type in _MOVES and all(each in constants for each in node.input[1:] if each):
             return [*node.input[:1]]
         return []
 
-    def _wrapped(self, node: onnx.NodeProto) -> list[str]:
-        """Return the index of a Where that adds the length of an axis to it where it is negative.
+    def _added_length(self, node: onnx.NodeProto) -> int | None:
+        """Return the length that a Where adds to negative indices; None if it does not.
 
         Exporters write it in front of operators that count from the end themselves.
         """
         condition, total = (self._makers.get(each) for each in node.input[:2])
-        index = node.input[2]
-        is_wrap = (
-            condition is not None
-            and total is not None
-            and (condition.op_type, total.op_type) == ("Less", "Add")
-            and condition.input[0] == index
-            and index in total.input
-        )
-        return [index] if is_wrap else []
+        index, shapes = node.input[2], self._values.shapes
+        if condition is None or (condition.op_type, condition.input[0]) != ("Less", index):
+            return None
+        if total is None or total.op_type != "Add" or index not in total.input:
+            return None
+        added = total.input[total.input[0] == index]
+        zero, length = (self._constant(each) for each in (condition.input[1], added))
+        if zero is None or zero.any() or length is None or len(np.unique(length)) != 1:
+            return None
+        is_same_shape = index in shapes and shapes[index] == shapes.get(node.output[0])
+        return int(length.flat[0]) if is_same_shape else None
+
+    def _constant(self, name: str) -> Array | None:
+        return self._values.constants[name]() if name in self._values.constants else None
 
     def _move(self, name: str, sources: list[str]) -> Array | None:
         node = self._makers[name]
         if all(self._names[each] is None for each in sources):
             return None
-        if node.op_type in ("Cast", "Where"):
-            return self._names[sources[0]]
+        names = self._names[sources[0]]
+        if node.op_type == "Cast":
+            return names
+        length = self._added_length(node) if node.op_type == "Where" else None
+        if length is not None and names is not None:
+            return self._elements.wrapped(names, length)
         moves_all = node.op_type == "Concat"
         feeds = {each: self._operand(each, moves_all) for each in node.input if each}
         if any(each is None or each.size > MAX_SIZE for each in feeds.values()):
@@ -148,8 +158,8 @@ class _Moved:
         names = self._names.get(name)
         if names is not None:
             return names
-        if name in self._values.constants and not is_moved:
-            return self._values.constants[name]()
+        if not is_moved and (constant := self._constant(name)) is not None:
+            return constant
         shape = self._values.shapes.get(name)
         return None if shape is None else np.full(shape, OTHER)
 

@@ -6,6 +6,7 @@ is found by moving numbers that name the elements in their place.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -19,6 +20,8 @@ from tuner.networks.graph import Array
 MAX_SIZE = 1 << 24
 #: Name of an element that is computed, or that is part of a constant.
 OTHER = -1
+# Slices of one input that a use may have; more would take long to check at each call.
+_MAX_PARTS = 64
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,10 @@ class Use:
 
 
 class Elements:
-    """Names of the elements of all inputs: consecutive numbers."""
+    """Names of the elements of all inputs: consecutive numbers.
+
+    Elements to which a length is added where they are negative have names of their own.
+    """
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self._shapes = shapes
@@ -46,6 +52,9 @@ class Elements:
         for name, shape in shapes.items():
             self._first[name] = total
             total += prod(shape)
+        self._total = total
+        # Length that was added to negative elements, by the first of their names.
+        self._lengths: dict[int, int | None] = {0: None}
 
     def of(self, name: str) -> Array | None:
         """Return the names of the elements of an input; None for a large one."""
@@ -55,14 +64,33 @@ class Elements:
         first = self._first[name]
         return np.arange(first, first + prod(shape)).reshape(shape)
 
+    def wrapped(self, elements: Array, length: int) -> Array:
+        """Return the names of elements to which a length is added where they are negative."""
+        offset = len(self._lengths) * self._total
+        self._lengths[offset] = length
+        is_plain = (elements >= 0) & (elements < self._total)
+        return np.where(is_plain, elements + offset, OTHER)
+
     def limits(self, use: Use, elements: Array) -> Iterator[InputLimit]:
-        """Yield the limits that a use of some elements sets to inputs."""
-        for name, first in self._first.items():
-            shape = self._shapes[name]
-            places = elements[(elements >= first) & (elements < first + prod(shape))] - first
-            part = _part(np.unique(places), shape) if places.size else None
-            if part is not None:
-                yield InputLimit(name, use.reader, use.low, use.high, part)
+        """Yield the limits that a use of some elements sets to inputs.
+
+        A use that is no small number of slices of an input sets none.
+        """
+        for offset, length in self._lengths.items():
+            low = use.low if length is None else -length
+            # What else is added to an index computes another one.
+            if length is not None and (use.high is None or use.high + 1 != length):
+                continue
+            for name, start in self._first.items():
+                first, shape = start + offset, self._shapes[name]
+                places = elements[(elements >= first) & (elements < first + prod(shape))] - first
+                if not places.size:
+                    continue
+                mask = np.zeros(prod(shape), bool)
+                mask[places] = True
+                parts = [*islice(_parts(mask.reshape(shape)), _MAX_PARTS + 1)]
+                for part in parts if len(parts) <= _MAX_PARTS else ():
+                    yield InputLimit(name, use.reader, low, use.high, part)
 
 
 def check_constant(use: Use, values: Array) -> None:
@@ -106,14 +134,28 @@ def by_column(reader: str, sizes: Sequence[int], values: Array) -> Iterator[tupl
         yield Use(reader, -size, size - 1), values[..., column]
 
 
-def _part(places: Array, shape: tuple[int, ...]) -> Part | None:
-    """Return the elements at flat places, in order, as a slice; None if they are not one."""
-    if len(places) == prod(shape):
-        return ()
-    part = []
-    for along in np.unravel_index(places, shape):
-        values = np.unique(along)
-        step = int(values[1] - values[0]) if len(values) > 1 else 1
-        part.append((int(values[0]), int(values[-1]) + 1, step))
-    is_slice = prod(len(range(*each)) for each in part) == len(places)
-    return tuple(part) if is_slice else None
+def _parts(mask: Array) -> Iterator[Part]:
+    """Yield slices that are together the elements of a mask; an empty one for all elements."""
+    if mask.all():
+        yield ()
+        return
+    rows, places = np.unique(mask.reshape(len(mask), -1), axis=0, return_inverse=True)
+    for index, row in enumerate(rows):
+        if not row.any():
+            continue
+        runs = [*islice(_runs(np.flatnonzero(places == index)), _MAX_PARTS + 1)]
+        for inner in _parts(row.reshape(mask.shape[1:])):
+            whole = inner or tuple((0, size, 1) for size in mask.shape[1:])
+            yield from ((run, *whole) for run in runs)
+
+
+def _runs(places: Array) -> Iterator[tuple[int, int, int]]:
+    """Yield the start, stop and step of parts of ascending places that have equal steps."""
+    start = 0
+    while start < len(places):
+        steps = np.diff(places[start:])
+        step = int(steps[0]) if steps.size else 1
+        changes = np.flatnonzero(steps != step)
+        end = start + int(changes[0] if changes.size else steps.size)
+        yield int(places[start]), int(places[end]) + 1, step
+        start = end + 1

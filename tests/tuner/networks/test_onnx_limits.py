@@ -15,6 +15,8 @@ _INT, _FLOAT = TensorProto.INT64, TensorProto.FLOAT
 _SHAPES = {
     "i": (_INT, [2, 2]),
     "n": (_INT, [4]),
+    "wide": (_INT, [8, 8]),
+    "long": (_INT, [1000]),
     "x": (_FLOAT, [4, 8]),
     "s": (_FLOAT, [3, 4, 2]),
     "image": (_FLOAT, [1, 1, 2, 2]),
@@ -129,18 +131,67 @@ def test_what_only_moves_numbers_is_followed() -> None:
     assert limits == (InputLimit("i", "Gather", -4, 3, ((0, 2, 1), (1, 2, 1))),)
 
 
-def test_a_wrap_in_front_of_a_gather_is_followed() -> None:
-    """Exporters add the length of the axis to negative indices."""
+@pytest.mark.parametrize("places", [[0, 2, 5, 6], [7], [1, 3, 5], [0, 1, 4, 5], [2, 3, 4, 7]])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_limit_of_some_elements_is_of_these_alone(axis: int, places: list[int]) -> None:
+    """Whatever set they are, it is that of the slices of the limits."""
+    nodes = [node("Gather", "wide some", out="a", axis=axis), node("Gather", "table a")]
+    array = np.arange(64).reshape(8, 8)
+
+    limits = limits_of(*nodes, some=np.array(places))
+
+    parts = [array[tuple(slice(*each) for each in limit.part)].ravel() for limit in limits]
+    assert sorted(np.concatenate(parts)) == sorted(array.take(places, axis).ravel())
+
+
+def test_elements_without_order_have_no_limit() -> None:
+    """The check at the call would take as many steps as there are elements."""
+    places = np.random.default_rng(0).permutation(1000)[:500]
+    nodes = [node("Gather", "long some", out="a"), node("Gather", "table a")]
+
+    assert limits_of(*nodes, some=places) == ()
+
+
+@pytest.mark.parametrize(
+    ("less", "zero", "size", "order", "low"),
+    [
+        ("Less", 0, 4, "a b i", -4),
+        ("Less", 0, 3, "a b i", None),
+        ("Less", 0, -4, "a b i", None),
+        ("Less", 1, 4, "a b i", None),
+        ("Greater", 0, 4, "a b i", None),
+        ("Less", 0, 4, "a i b", None),
+    ],
+)
+def test_a_wrap_in_front_of_a_gather_is_followed(
+    less: str, zero: int, size: int, order: str, low: int | None
+) -> None:
+    """Exporters add the length of the axis to negative indices; anything else is computed."""
+    nodes = [
+        node(less, "i zero", out="a"),
+        node("Add", "size i", out="b"),
+        node("Where", order, out="c"),
+        node("Gather", "table c"),
+    ]
+
+    limits = limits_of(*nodes, zero=np.array(zero), size=np.array(size))
+
+    assert [(limit.low, limit.high) for limit in limits] == ([] if low is None else [(low, 3)])
+
+
+def test_a_wrap_lets_indices_count_from_the_end() -> None:
+    """Those of a MaxUnpool are counted from the start alone."""
     nodes = [
         node("Less", "i zero", out="a"),
         node("Add", "i size", out="b"),
         node("Where", "a b i", out="c"),
-        node("Gather", "table c"),
+        node("Reshape", "c shape", out="places"),
+        node("MaxUnpool", "image places", kernel_shape=[2, 2], strides=[2, 2]),
     ]
 
-    (limit,) = limits_of(*nodes, zero=np.array(0), size=np.array(4))
+    (limit,) = limits_of(*nodes, zero=np.array(0), size=np.array(16))
 
-    assert (limit.low, limit.high) == (-4, 3)
+    assert (limit.low, limit.high) == (-16, 15)
 
 
 @pytest.mark.parametrize("op", ["Add", "Mul", "Max"])
