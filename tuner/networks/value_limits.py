@@ -74,7 +74,7 @@ class Elements:
     def limits(self, use: Use, elements: Array) -> Iterator[InputLimit]:
         """Yield the limits that a use of some elements sets to inputs.
 
-        A use that is no small number of slices of an input sets none.
+        A use of more slices of an input than are quick to check sets none.
         """
         for offset, length in self._lengths.items():
             low = use.low if length is None else -length
