@@ -26,8 +26,9 @@ from tuner.peers.catalogue import PeerPackage
 from tuner.workers.exchange import OutputFolder
 from tuner.workers.pool import CallTimeout, Pool
 
-# Seeds of the inputs: with masks that mark nothing, with others, and of what fills the padding.
-_PLAIN, _MASKED, _PADDING = 0, 1, 2
+# Seeds of the inputs: with masks that mark nothing, with others, of what fills the padding, and
+# with indices that count from the end.
+_PLAIN, _MASKED, _PADDING, _LAST = 0, 1, 2, 3
 # Magnitude of the padding that inputs do not reach.
 _FAR = 10.0
 _OUTPUTS = "outputs.npz"
@@ -229,7 +230,9 @@ class PaddingTrials:
         names = [dimension.name for dimension in dimensions]
         unpadded = {**base, **dict(zip(names, sizes, strict=True))}
         padded = {**base, **dict(zip(names, buckets, strict=True))}
-        for seed in (_PLAIN, _MASKED) if self.buckets.padding else (_PLAIN,):
+        masked = (_MASKED,) if self.buckets.padding else ()
+        last = (_LAST,) if any((limit.low or 0) < 0 for limit in self.largest.limits) else ()
+        for seed in (_PLAIN, *masked, *last):
             inputs = self._draw(unpadded, seed)
             expected = self._run(inputs)
             zeros = self.buckets.pad(inputs, padded)
@@ -284,6 +287,9 @@ class PaddingTrials:
                 # All but the first of a row, so that no row is masked as a whole.
                 kept[..., 1:][rng.random(kept[..., 1:].shape) < 0.5] = value
             arrays[name] = kept
+        for limit in self.largest.limits if seed == _LAST else ():
+            if (limit.low or 0) < 0:
+                limit.part_of(arrays[limit.input])[...] = -1
         return arrays
 
     def _far(self, sizes: Mapping[str, int], sign: int) -> dict[str, Array]:

@@ -7,14 +7,11 @@ import numpy as np
 
 from tuner.library.arrays import Array
 from tuner.library.buckets import Buckets
-from tuner.library.limits import LimitsByShapes
+from tuner.library.limits import limits_at
 
 if TYPE_CHECKING:
     from tuner.library.loading import Library
-    from tuner.library.manifest import Inputs
-
-
-_NO_LIMITS = LimitsByShapes()
+    from tuner.library.manifest import Inputs, Program
 
 
 class BucketedLibrary:
@@ -27,10 +24,16 @@ class BucketedLibrary:
     """
 
     def __init__(
-        self, library: "Library", buckets: Buckets, limits: LimitsByShapes = _NO_LIMITS
+        self, library: "Library", buckets: Buckets, programs: "tuple[Program, ...]" = ()
     ) -> None:
         self.buckets = buckets
-        self._limits = limits
+        self._limits = [
+            (
+                buckets.sizes_of({name: shape for name, (shape, _) in each.inputs.items()}),
+                each.limits,
+            )
+            for each in programs
+        ]
         self.inputs: Inputs = library.inputs
         self.outputs = library.outputs
         self._library = library
@@ -49,8 +52,8 @@ class BucketedLibrary:
         sizes = self.buckets.sizes_of({name: tuple(a.shape) for name, a in arrays.items()})
         fitting = self.buckets.fit(sizes)
         plain = {name: np.asarray(array) for name, array in arrays.items()}
-        shapes = {name: array.shape for name, array in plain.items()}
-        self._limits.check(plain, self.buckets.resized(shapes, fitting))
+        for limit in limits_at(sizes, self._limits) if self._limits else ():
+            limit.check(plain[limit.input])
         if fitting == sizes:
             return self._library(arrays)
         return self.buckets.cut(self._library(self.buckets.pad(plain, fitting)), sizes)

@@ -1,7 +1,8 @@
 """Limits of input values that callers of a library may not leave: indices and divisors."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,13 +31,19 @@ class InputLimit:
     high: int | None = None
     part: Part = ()
 
+    def part_of(self, array: "Array") -> "Array":
+        """Return the elements of an input that it limits, as a view."""
+        index: tuple[Any, ...] = (*(slice(*each) for each in self.part), ...)
+        part: Array = array[index]
+        return part
+
     def check(self, array: "Array") -> None:
         """Check an input.
 
         Raises:
             ValueError: If it leaves the limit; the message names it.
         """
-        values = array[tuple(slice(*each) for each in self.part)] if self.part else array
+        values = self.part_of(array)
         if not values.size:
             return
         if self.low is None or self.high is None:
@@ -56,6 +63,47 @@ def parse(raw: Iterable[Mapping[str, Any]]) -> tuple[InputLimit, ...]:
     return tuple(InputLimit(**{**each, "part": tuple(map(tuple, each["part"]))}) for each in raw)
 
 
+Limits = tuple[InputLimit, ...]
+
+
+def limits_at(
+    sizes: Mapping[str, int], known: Sequence[tuple[Mapping[str, int], Limits]]
+) -> Limits:
+    """Return the limits of inputs with some sizes of their dynamic dimensions.
+
+    An index beyond the caller's own size would read the padding. Two programs tell how the length
+    of an axis grows with a dimension; one alone tells nothing but its own limits.
+
+    Args:
+        sizes: Size by dimension, at most the largest of the programs.
+        known: Sizes and limits of programs, one for each combination of sizes.
+    """
+    if not sizes:
+        return known[0][1]
+    (name, size), *others = sizes.items()
+    ends = sorted({own[name] for own, _ in known}, key=lambda end: (end < size, abs(end - size)))
+    bucket, *other = (
+        limits_at(dict(others), [each for each in known if each[0][name] == end])
+        for end in ends[:2]
+    )
+    if size == ends[0] or not other or len(bucket) != len(other[0]):
+        return bucket
+    share = (ends[0] - size) / (ends[0] - ends[1])
+
+    def length(one: int, end: int) -> int:
+        # A sum of the dimension and a number is linear; a product of dimensions is less than
+        # proportional to each size below. The larger one refuses no index of either.
+        return ceil(max(one + share * (end - one), one * size / ends[0]))
+
+    def between(one: InputLimit, end: InputLimit) -> InputLimit:
+        if one.low is None or one.high is None or end.low is None or end.high is None:
+            return one
+        low, high = -length(-one.low, -end.low), length(one.high + 1, end.high + 1) - 1
+        return replace(one, low=low, high=high)
+
+    return tuple(map(between, bucket, other[0]))
+
+
 class LimitsByShapes:
     """Limits of the inputs of each program of a library."""
 
@@ -65,18 +113,14 @@ class LimitsByShapes:
     def __bool__(self) -> bool:
         return any(limits for _, limits in self._programs)
 
-    def check(self, arrays: Mapping[str, "Array"], shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Check the inputs of the program that takes inputs of some shapes.
-
-        Args:
-            arrays: An array for each input, before it is padded.
-            shapes: Shape of each input after that.
+    def check(self, arrays: Mapping[str, "Array"]) -> None:
+        """Check the inputs of the program that takes arrays of these shapes.
 
         Raises:
             ValueError: If an input leaves a limit; the message names it.
         """
         for inputs, limits in self._programs:
-            if all(shapes[name] == shape for name, (shape, _) in inputs.items()):
+            if all(arrays[name].shape == shape for name, (shape, _) in inputs.items()):
                 for limit in limits:
                     limit.check(arrays[limit.input])
                 return
@@ -112,7 +156,7 @@ class LimitedLibrary:
         # The library refuses others.
         if set(arrays) == set(self.inputs) and all(hasattr(a, "shape") for a in arrays.values()):
             plain = {name: np.asarray(array) for name, array in arrays.items()}
-            self._limits.check(plain, {name: array.shape for name, array in plain.items()})
+            self._limits.check(plain)
         return self._library(arrays)
 
 

@@ -11,7 +11,7 @@ from tuner.errors import RequestError
 from tuner.library import manifest
 from tuner.library.bucketed_library import BucketedLibrary
 from tuner.library.constant_inputs import with_constants
-from tuner.library.limits import LimitsByShapes, limited
+from tuner.library.limits import limited
 from tuner.library.processors import check_library
 from tuner.library.tails import with_tail
 from tuner.library.threads import set_threads
@@ -82,6 +82,5 @@ def load(folder: Path, threads: int | None = None) -> Library:
     if described.buckets is None:
         library = limited(library, described)
     else:
-        limits = LimitsByShapes(described.programs)
-        library = BucketedLibrary(library, described.buckets, limits)
+        library = BucketedLibrary(library, described.buckets, described.programs)
     return with_constants(library, described)

@@ -18,6 +18,7 @@ from tuner.compile.padding_trials import PaddingTrials, UnpaddedModel
 from tuner.engines.base import ModelFile
 from tuner.errors import MalformedAnswer, RequestError
 from tuner.library.buckets import BucketedDimension, Buckets, SummedDimension
+from tuner.library.limits import InputLimit
 from tuner.networks.base import LoadedModel, ModelFacts
 from tuner.networks.onnx import declared_inputs
 from tuner.networks.originals import Original
@@ -53,7 +54,11 @@ class InProcess(UnpaddedModel):
 
 
 def trials(
-    proto: onnx.ModelProto, folder: Path, sizes: Sizes, **masks: float
+    proto: onnx.ModelProto,
+    folder: Path,
+    sizes: Sizes,
+    limits: tuple[InputLimit, ...] = (),
+    **masks: float,
 ) -> dict[str, BucketedDimension]:
     """Try a model and return its dimensions by name."""
     path = folder / "m.onnx"
@@ -74,7 +79,9 @@ def trials(
         for info in proto.graph.input
     }
     outputs = tuple(info.name for info in proto.graph.output)
-    loaded = LoadedModel("m", "0" * 64, ModelFile(str(path), "onnx", inputs), outputs, ())
+    loaded = LoadedModel(
+        "m", "0" * 64, ModelFile(str(path), "onnx", inputs), outputs, (), limits=limits
+    )
     buckets = Buckets(
         tuple(
             BucketedDimension(each.name, sizes[each.name], each.axes)
@@ -155,6 +162,21 @@ def test_rows_that_mix_are_not_padded(node: onnx.NodeProto, problem: str, tmp_pa
     assert problem in dimension.problem
     assert "output 'y'" in dimension.problem
     assert dimension.outputs == {}
+
+
+@pytest.mark.parametrize(("low", "is_padded"), [(-6, False), (0, True), (None, True)])
+def test_indices_that_count_from_the_end_would_read_the_padding(
+    low: int | None, is_padded: bool, tmp_path: Path
+) -> None:
+    """Indices that count from the start do not."""
+    node = helper.make_node("GatherND", ["data", "i"], ["y"])
+    proto = model([node], {"data": ("n", 3), "i": (2, 1)}, {"y": (2, 3)})
+    proto.graph.input[1].type.tensor_type.elem_type = TensorProto.INT64
+    limits = (InputLimit("i", "GatherND", low, None if low is None else 5),)
+
+    (dimension,) = trials(proto, tmp_path, {"n": (3, 6)}, limits).values()
+
+    assert bool(dimension.problem) != is_padded
 
 
 def masked_mean() -> onnx.ModelProto:

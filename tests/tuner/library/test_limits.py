@@ -1,6 +1,6 @@
 """A library refuses an index or divisor of its caller, and names the input."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ import tuner
 from tests.tuner.networks.models import Array
 from tuner.library.bucketed_library import BucketedLibrary
 from tuner.library.buckets import BucketedDimension, Buckets
-from tuner.library.limits import InputLimit, LimitsByShapes
+from tuner.library.limits import InputLimit
 from tuner.library.loading import Library
 from tuner.library.manifest import Inputs, Program
 
@@ -96,14 +96,54 @@ def test_an_input_beyond_its_limit_is_refused(
     np.testing.assert_array_equal(library(_GIVEN)["y"], before["y"])
 
 
+def bucketed(**limits: tuple[InputLimit, ...]) -> BucketedLibrary:
+    """Return a library of buckets of one dimension, whose programs have limits: n4 is that of 4."""
+    sizes = {name: int(name.removeprefix("n")) for name in limits}
+    dimension = BucketedDimension("n", (*sizes.values(),), {"x": (0,)}, {"y": (0,)})
+    programs = tuple(
+        Program(name, "", {"x": ((size,), "int64")}, (), {}, limits=limits[name])
+        for name, size in sizes.items()
+    )
+    return BucketedLibrary(Doubling(), Buckets((dimension,), {}), programs)
+
+
 def test_padding_is_not_what_a_caller_passed() -> None:
     """A bucket pads a divisor with 0; a 0 of the caller is refused."""
-    limits = LimitsByShapes(
-        [Program("main", "", Doubling().inputs, (), {}, limits=(InputLimit("x", "Div"),))]
-    )
-    dimension = BucketedDimension("n", (4,), {"x": (0,)}, {"y": (0,)})
-    bucketed = BucketedLibrary(Doubling(), Buckets((dimension,), {}), limits)
+    library = bucketed(n4=(InputLimit("x", "Div"),))
 
-    np.testing.assert_array_equal(bucketed(x=np.array([1, 2]))["y"], [2, 4])
+    np.testing.assert_array_equal(library(x=np.array([1, 2]))["y"], [2, 4])
     with pytest.raises(ValueError, match="'x' has a 0"):
-        bucketed(x=np.array([1, 0]))
+        library(x=np.array([1, 0]))
+
+
+@pytest.mark.parametrize(
+    ("length", "size", "allowed"),
+    [
+        (lambda n: n, 3, (-3, 2)),
+        (lambda n: n, 5, (-5, 4)),
+        (lambda n: n, 8, (-8, 7)),
+        (lambda n: n + 7, 3, (-10, 9)),
+        (lambda n: 3 * n, 6, (-18, 17)),
+        (lambda _: 100, 3, (-100, 99)),
+        (lambda n: -(-n // 2), 3, (-2, 1)),
+    ],
+)
+def test_an_index_has_the_limit_of_the_size_of_the_call(
+    length: Callable[[int], int], size: int, allowed: tuple[int, int]
+) -> None:
+    """An index beyond it would read the padding."""
+    named = {f"n{n}": (InputLimit("x", "Gather", -length(n), length(n) - 1),) for n in (4, 8, 16)}
+    library = bucketed(**named)
+
+    for place, beyond in zip(allowed, (-1, 1), strict=True):
+        library(x=np.full(size, place))
+        with pytest.raises(ValueError, match=f"takes indices from {allowed[0]} to {allowed[1]}"):
+            library(x=np.full(size, place + beyond))
+
+
+def test_a_square_of_the_size_refuses_no_index_of_its_own() -> None:
+    """Two programs do not tell a product from a sum."""
+    named = {f"n{n}": (InputLimit("x", "MaxUnpool", 0, n * n - 1),) for n in (4, 8)}
+
+    for size in range(1, 9):
+        bucketed(**named)(x=np.full(size, size * size - 1))
