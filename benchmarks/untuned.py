@@ -23,11 +23,12 @@ import onnx
 import tvm
 
 from tuner.engines.base import BuildRequest
-from tuner.engines.relax import default_schedule, workloads
+from tuner.engines.relax import workloads
 from tuner.engines.relax.build import build
 from tuner.engines.relax.extract import Subgraph, find_subgraphs
 from tuner.engines.relax.lower import lower
 from tuner.engines.relax.run import load_kernel
+from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.targets import describe_target, make_target
 from tuner.engines.verification import input_sets
 from tuner.networks.worker import load_model
@@ -150,7 +151,7 @@ def _time(graph: Subgraph, roofs: _Roofs) -> _Timed:
     target = make_target(spec)
     module = graph.module
     started = time.perf_counter()
-    trace = default_schedule.compute_trace(module, target)
+    trace = ranking.compute_trace(module, target)
     rule = "none" if not trace else "tiles" if "SamplePerfectTile" in trace else "rows"
     with tempfile.TemporaryDirectory() as folder:
         built = build(BuildRequest(workloads.dump(module), spec, trace, folder))

@@ -15,11 +15,11 @@ from tuner.engines.linker import link_shared
 from tuner.engines.relax import cpu_codegen, cuda, step_loops, traces, workloads
 from tuner.engines.relax.kinds import is_cuda
 from tuner.engines.relax.packed_layouts import LAYOUT_FREE
-from tuner.engines.relax.prefetch import insert_prefetches
-from tuner.engines.relax.spread_loads import spread_loads
+from tuner.engines.relax.schedules.cpu.prefetch import insert_prefetches
+from tuner.engines.relax.schedules.cpu.spread_loads import spread_loads
+from tuner.engines.relax.schedules.cpu.vector_loops import split_vectors
+from tuner.engines.relax.schedules.variants import catalogue
 from tuner.engines.relax.targets import make_target
-from tuner.engines.relax.variants import catalogue
-from tuner.engines.relax.vector_loops import split_vectors
 from tuner.errors import WorkError, error_text
 
 KERNEL = "kernel"

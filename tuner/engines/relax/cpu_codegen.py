@@ -5,7 +5,8 @@ import json
 import tvm
 from tvm.target import Target
 
-from tuner.engines.relax import nested_calls, spread_loads, vector_functions
+from tuner.engines.relax import nested_calls, vector_functions
+from tuner.engines.relax.schedules.cpu import spread_loads
 from tuner.engines.relax.settings import PASS_CONFIG
 
 vector_functions.register()

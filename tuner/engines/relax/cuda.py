@@ -16,10 +16,11 @@ from tvm.support import nvcc
 from tvm.target import Target
 
 from tuner.engines.linker import link_shared
-from tuner.engines.relax import block_limits, tensor_cores, vector_functions
+from tuner.engines.relax import vector_functions
 from tuner.engines.relax.blobs import Blob, DeviceModule
+from tuner.engines.relax.schedules.gpu import block_limits, tensor_cores
+from tuner.engines.relax.schedules.gpu.single_terms import store_single_terms
 from tuner.engines.relax.settings import PASS_CONFIG
-from tuner.engines.relax.single_terms import store_single_terms
 from tuner.errors import RequestError, WorkError, install_command, summary
 
 vector_functions.register_for_cuda()

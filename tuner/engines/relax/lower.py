@@ -13,9 +13,7 @@ from tvm.s_tir import Schedule
 from tvm.target import Target
 
 from tuner.engines.base import ModelFile
-from tuner.engines.relax import attention_schedule
 from tuner.engines.relax.affine import fold_affine
-from tuner.engines.relax.attention_schedule import is_worthwhile
 from tuner.engines.relax.comparisons import COMPARISONS
 from tuner.engines.relax.concat import split_concatenations
 from tuner.engines.relax.dot_instructions import dot_instruction
@@ -29,7 +27,6 @@ from tuner.engines.relax.linkable import check_linkable
 from tuner.engines.relax.opaque_kernels import normalise_kernels
 from tuner.engines.relax.padding import pad_channels
 from tuner.engines.relax.prefix_sums import legalise_cumsum
-from tuner.engines.relax.register_tiles import registers_of
 from tuner.engines.relax.rewrites.attention import outline_attention, seal_regions
 from tuner.engines.relax.rewrites.cached_products import read_caches_as_stored
 from tuner.engines.relax.rewrites.definitions import LEGALIZATIONS
@@ -44,6 +41,9 @@ from tuner.engines.relax.rewrites.scaled_products import fold_factors
 from tuner.engines.relax.rewrites.sparse_windows import split_sparse_windows
 from tuner.engines.relax.rewrites.unreached_taps import drop_unreached_taps
 from tuner.engines.relax.scatters import SCATTERS, split_scatters
+from tuner.engines.relax.schedules.cpu import attention
+from tuner.engines.relax.schedules.cpu.attention import is_worthwhile
+from tuner.engines.relax.schedules.cpu.register_tiles import registers_of
 from tuner.engines.relax.slices import legalise_pad, legalise_slice
 from tuner.engines.relax.special_values import CPU_DEFINITIONS, DEFINITIONS
 from tuner.engines.relax.transposed_convolutions import replace_transposed_convolutions
@@ -177,7 +177,7 @@ def _fuse_attention(module: tvm.IRModule, target: Target) -> tvm.IRModule:
 def _unscheduled(module: tvm.IRModule, names: Iterable[str]) -> list[str]:
     """Return the names of those kernels of attention that have no schedule."""
     kernels = normalise_kernels(module)
-    return [name for name in names if not attention_schedule.has_schedule(Schedule(kernels[name]))]
+    return [name for name in names if not attention.has_schedule(Schedule(kernels[name]))]
 
 
 def _sequence(module: tvm.IRModule, *passes: tvm.transform.Pass) -> tvm.IRModule:

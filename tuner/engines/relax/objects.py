@@ -18,16 +18,16 @@ from tuner.engines.relax import (
     cpu_codegen,
     cpu_targets,
     cuda,
-    default_schedule,
     fallbacks,
     ir_checks,
     traces,
-    variant_search,
     workloads,
 )
 from tuner.engines.relax.blobs import DeviceModule
 from tuner.engines.relax.build import KERNEL, PACK, schedule_for_gpu, split_packing
 from tuner.engines.relax.kinds import is_cuda
+from tuner.engines.relax.schedules import ranking
+from tuner.engines.relax.search import variants
 from tuner.engines.relax.targets import make_target
 from tuner.errors import LinkError, OutOfMemory, described, error_text
 
@@ -84,9 +84,9 @@ def _write_by_rule(
 
     A variant is less accurate than the definition: it is used where its kernel can be verified.
     """
-    rules: list[Callable[[tvm.IRModule, Target], str]] = [default_schedule.compute_trace]
+    rules: list[Callable[[tvm.IRModule, Target], str]] = [ranking.compute_trace]
     if fallbacks.runs_here(request.target):
-        rules.insert(0, variant_search.by_rule)
+        rules.insert(0, variants.by_rule)
     for compute_trace in rules:
         trace = compute_trace(module, target)
         info = _write_verified(module, replace(request, trace=trace), target, out)

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from tuner.engines.relax.operands import Operand
-from tuner.engines.relax.register_tiles import Registers, product_cycles
+from tuner.engines.relax.schedules.cpu.operands import Operand
+from tuner.engines.relax.schedules.cpu.register_tiles import Registers, product_cycles
 
 # Time of the padded product with what the padding adds elsewhere, over the time without padding.
 _MAX_SHARE = 0.75

@@ -17,8 +17,8 @@ from tvm.relax.expr_functor import mutator
 from tuner.engines.relax.dot_products import is_integer_product
 from tuner.engines.relax.layout.scope import with_attrs
 from tuner.engines.relax.padded_widths import choose_width
-from tuner.engines.relax.register_tiles import Registers
 from tuner.engines.relax.rewrites.visitor import Array, CallVisitor, const, dtype_of, name_of
+from tuner.engines.relax.schedules.cpu.register_tiles import Registers
 from tuner.engines.relax.tensor_types import shape_of
 
 _ELEMENTWISE = {

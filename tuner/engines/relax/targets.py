@@ -16,8 +16,8 @@ from tuner.engines.linker import linker_version
 from tuner.engines.relax import cpu_targets, cuda, dot_intrinsic, fast_import, gpu_targets
 from tuner.engines.relax.dot_instructions import dot_instruction
 from tuner.engines.relax.kinds import is_cpu, is_cuda
+from tuner.engines.relax.schedules.variants import catalogue
 from tuner.engines.relax.settings import COMPILER
-from tuner.engines.relax.variants import catalogue
 from tuner.errors import TargetError, summary
 from tuner.library import processors
 
@@ -100,7 +100,7 @@ def _supported(spec: str) -> tuple[Target, str]:
 def make_target(spec: str, *, intrinsics: bool = True) -> Target:
     """Build the TVM target of a canonical spec, and load the tensor intrinsics of a CPU.
 
-    Intrinsics of GPUs are loaded by name: see :mod:`tuner.engines.relax.intrinsics`.
+    Intrinsics of GPUs are loaded by name: see :mod:`tuner.engines.relax.schedules.gpu.intrinsics`.
     """
     target = Target(json.loads(spec))
     if intrinsics and not is_cuda(target):

@@ -22,21 +22,15 @@ from tvm.target import Target
 from tuner.engines import onednn
 from tuner.engines.allowed_calls import check_annotations
 from tuner.engines.base import variant_of
-from tuner.engines.relax import (
-    attention_schedule,
-    dot_schedule,
-    intrinsics,
-    ir_checks,
-    packed_layouts,
-    step_loops,
-    weight_schedule,
-)
+from tuner.engines.relax import ir_checks, packed_layouts, step_loops
 from tuner.engines.relax.kinds import is_cuda
-from tuner.engines.relax.variants import catalogue
+from tuner.engines.relax.schedules.cpu import attention, dots, packed_weights
+from tuner.engines.relax.schedules.gpu import intrinsics
+from tuner.engines.relax.schedules.variants import catalogue
 from tuner.errors import WorkError, summary
 
 # Marks of workloads that pack their operands, or got them packed when the network was lowered.
-_OWN_LAYOUTS = (*dot_schedule.INTRINSICS, weight_schedule.MARK, attention_schedule.MARK)
+_OWN_LAYOUTS = (*dots.INTRINSICS, packed_weights.MARK, attention.MARK)
 # Annotation of the root block: the most iterations that threads share.
 _PARALLEL = "meta_schedule.parallel"
 

@@ -16,7 +16,7 @@ from tuner.engines import profiles
 from tuner.engines.base import WorkloadProfile
 from tuner.engines.relax import canonical_ir, ir_checks
 from tuner.engines.relax.packed_layouts import LAYOUT_FREE
-from tuner.engines.relax.variants import catalogue
+from tuner.engines.relax.schedules.variants import catalogue
 
 #: Attribute of the step of a loop, which is part of its workload: 1 if it may not start threads.
 STEP = "tuner.serial_step"

@@ -21,19 +21,15 @@ from tests.tuner.engines.relax.operator_cases import Case, combine
 from tests.tuner.networks.models import Array
 from tuner import cost_models
 from tuner.engines.base import MeasuredTrace, SearchRequest, TargetInfo
-from tuner.engines.relax import (
-    default_schedule,
-    dot_schedule,
-    propose,
-    traces,
-    worker,
-    workloads,
-)
+from tuner.engines.relax import traces, worker, workloads
 from tuner.engines.relax.dot_instructions import dot_instruction
 from tuner.engines.relax.extract import find_subgraphs
+from tuner.engines.relax.schedules import ranking
+from tuner.engines.relax.schedules.cpu import dots
+from tuner.engines.relax.schedules.variants import catalogue
+from tuner.engines.relax.schedules.variants.winograd import Winograd
+from tuner.engines.relax.search import propose
 from tuner.engines.relax.targets import make_target
-from tuner.engines.relax.variants import catalogue
-from tuner.engines.relax.variants.winograd import Winograd
 from tuner.networks.worker import load_model
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
@@ -355,7 +351,7 @@ def _runnable(mcpu: str) -> TargetInfo:
 
 
 def _is_tensorised(trace: str) -> bool:
-    return any(name in trace for name in dot_schedule.INTRINSICS)
+    return any(name in trace for name in dots.INTRINSICS)
 
 
 @lru_cache(maxsize=2)
@@ -364,7 +360,7 @@ def _outputs(target: str, names: tuple[str, ...]) -> dict[str, tuple[Array, Arra
     proto, feeds, expected = combine([(_CASES | _FLOAT_CASES)[name] for name in names])
     module, file = lower_proto(proto, target)
     for subgraph in find_subgraphs(module):
-        trace = default_schedule.compute_trace(subgraph.module, make_target(target))
+        trace = ranking.compute_trace(subgraph.module, make_target(target))
         if _is_tensorised(trace):
             scheduled = traces.schedule_module(subgraph.module, trace, make_target(target))["main"]
             for name in subgraph.functions:
@@ -526,7 +522,7 @@ def test_products_are_tensorised(mcpu: str) -> None:
 
     assert len(subgraphs) > len(_CASES) / 2
     for subgraph in subgraphs:
-        trace = default_schedule.compute_trace(subgraph.module, make_target(spec))
+        trace = ranking.compute_trace(subgraph.module, make_target(spec))
         assert _CPUS[mcpu] in trace, subgraph.name
 
 
@@ -543,6 +539,6 @@ def test_a_search_measures_other_tiles() -> None:
     known = tuple(MeasuredTrace(each.trace, each.module_hash, 1.0) for each in first)
     second = propose.propose(replace(request, measured=known))
 
-    assert first[0].trace == default_schedule.compute_trace(subgraph.module, make_target(spec))
+    assert first[0].trace == ranking.compute_trace(subgraph.module, make_target(spec))
     assert all(_is_tensorised(each.trace) for each in (*first, *second))
     assert len({each.module_hash for each in (*first, *second)}) == 8

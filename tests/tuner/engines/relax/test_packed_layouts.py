@@ -8,9 +8,10 @@ from onnx import helper
 from tests.tuner.engines.relax.networks import lower_proto
 from tests.tuner.networks.models import Array, model
 from tuner.engines.base import TargetInfo
-from tuner.engines.relax import default_schedule, traces
+from tuner.engines.relax import traces
 from tuner.engines.relax.build import split_packing
 from tuner.engines.relax.extract import find_subgraphs
+from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.targets import make_target
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
@@ -21,7 +22,7 @@ def n_packed(node: onnx.NodeProto, weight: Array, target: TargetInfo) -> int:
     made = model([node], {"data": (1, 128)}, {"y": (1, 128)}, {"weight": weight})
     (subgraph,) = find_subgraphs(lower_proto(made, target.spec)[0])
     device = make_target(target.spec)
-    trace = default_schedule.compute_trace(subgraph.module, device)
+    trace = ranking.compute_trace(subgraph.module, device)
     assert trace
     return len(split_packing(traces.schedule_module(subgraph.module, trace, device)["main"])[1])
 

@@ -11,7 +11,7 @@ from tvm import relax
 from tests.tuner.engines.relax.conftest import Array, draw
 from tuner.engines.relax.padded_widths import choose_width
 from tuner.engines.relax.padding import pad_channels
-from tuner.engines.relax.register_tiles import Registers
+from tuner.engines.relax.schedules.cpu.register_tiles import Registers
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 

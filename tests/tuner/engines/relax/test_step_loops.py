@@ -21,9 +21,10 @@ from tuner.engines.base import (
     RunRequest,
     TargetInfo,
 )
-from tuner.engines.relax import default_schedule, step_loops, traces, worker, workloads
+from tuner.engines.relax import step_loops, traces, worker, workloads
 from tuner.engines.relax.extract import Subgraph, find_subgraphs
 from tuner.engines.relax.ir_checks import n_parallel
+from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.targets import make_target
 from tuner.errors import WorkError
 from tuner.library import manifest
@@ -150,7 +151,7 @@ def test_a_serial_step_starts_no_threads() -> None:
     step, spec = layer(256, 2, 2).module, spec_of(2)
     target = make_target(spec)
 
-    scheduled = traces.schedule_module(step, default_schedule.compute_trace(step, target), target)
+    scheduled = traces.schedule_module(step, ranking.compute_trace(step, target), target)
 
     assert n_parallel(scheduled["main"]) == 1
     schedule = Schedule(step)
@@ -162,7 +163,7 @@ def test_a_serial_step_starts_no_threads() -> None:
 def test_a_step_is_timed_after_another(target: TargetInfo, tmp_path: Path) -> None:
     """The weights of a step are where the step before left them, whatever the settings say."""
     module = layer(32, 1, 2).module
-    trace = default_schedule.compute_trace(module, make_target(target.spec))
+    trace = ranking.compute_trace(module, make_target(target.spec))
     request = BuildRequest(workloads.dump(module), target.spec, trace, str(tmp_path / "built"))
     artifact = worker.build(request).artifact
     settings = replace(EvaluatorSettings(), network_bytes=2**40)

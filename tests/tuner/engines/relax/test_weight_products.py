@@ -15,8 +15,9 @@ from tests.tuner.engines.relax.networks import build_untuned, lower_proto, names
 from tests.tuner.engines.relax.operator_cases import Case, case, combine
 from tests.tuner.networks.models import Array
 from tuner.engines.base import TargetInfo
-from tuner.engines.relax import default_schedule, weight_schedule
 from tuner.engines.relax.extract import find_subgraphs
+from tuner.engines.relax.schedules import ranking
+from tuner.engines.relax.schedules.cpu import packed_weights
 from tuner.engines.relax.targets import make_target
 from tuner.networks.worker import load_model
 
@@ -165,10 +166,10 @@ def test_weights_stay_packed(target: TargetInfo, name: str) -> None:
         if str(param.dtype) == "uint8" and int(param.shape[1]) >= n_terms // 2
     )
 
-    trace = default_schedule.compute_trace(subgraph.module, make_target(target.spec))
+    trace = ranking.compute_trace(subgraph.module, make_target(target.spec))
 
     assert int(packed.shape[2]) == n_columns
-    assert weight_schedule.MARK in trace
+    assert packed_weights.MARK in trace
 
 
 def test_other_weights_are_folded(target: TargetInfo) -> None:

@@ -16,15 +16,16 @@ from tests.tuner.engines.relax.conftest import Array, Save, draw
 from tests.tuner.engines.relax.test_lowering import names_of, outputs_of
 from tests.tuner.networks.models import difference
 from tuner.engines.base import ExtractedTask, ModelFile, TargetInfo
-from tuner.engines.relax import default_schedule, workloads
-from tuner.engines.relax.attention_schedule import (
+from tuner.engines.relax import workloads
+from tuner.engines.relax.extract import extract
+from tuner.engines.relax.rewrites.attention import outline_attention
+from tuner.engines.relax.schedules import ranking
+from tuner.engines.relax.schedules.cpu.attention import (
     AttentionTile,
     find_attention,
     is_worthwhile,
     schedule_attention,
 )
-from tuner.engines.relax.extract import extract
-from tuner.engines.relax.rewrites.attention import outline_attention
 from tuner.engines.relax.targets import make_target
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
@@ -229,7 +230,7 @@ def test_every_schedule_is_a_trace_of_its_own(save: Save, target: TargetInfo) ->
     task = _task(_attention(save, (37, 3, 16), masked=True), target)
     module = workloads.load(task.ir)
 
-    ranked = list(default_schedule.closed_traces(module, make_target(target.spec)))
+    ranked = list(ranking.closed_traces(module, make_target(target.spec)))
 
     assert len({str(trace) for trace in ranked}) == len(ranked) > 4
     schedule = Schedule(module)

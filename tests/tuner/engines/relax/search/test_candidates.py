@@ -1,0 +1,377 @@
+"""Candidates are proposed by a pure function, built, and verified against the reference."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from statistics import median
+
+import onnx
+import pytest
+from onnx import helper
+from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
+
+from tests.tuner.engines.relax.conftest import CPUS, Array, Save, described, draw
+from tuner import cost_models
+from tuner.cost_models import features
+from tuner.engines.base import (
+    BuildRequest,
+    EvaluatorSettings,
+    ExtractedTask,
+    InputKind,
+    MeasuredTrace,
+    ReferenceRequest,
+    RunRequest,
+    SearchRequest,
+    TargetInfo,
+)
+from tuner.engines.relax import traces, worker, workloads
+from tuner.engines.relax.schedules import ranking
+from tuner.engines.relax.search import propose, variants
+from tuner.engines.relax.targets import make_target
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+QUICK = EvaluatorSettings(min_repeat_ms=0)
+KINDS: tuple[InputKind, ...] = ("whole", "real")
+TaskOf = Callable[[str], ExtractedTask]
+CONV = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+
+
+def nodes_of(kind: str) -> tuple[list[onnx.NodeProto], tuple[int, ...], dict[str, Array]]:
+    """Return the nodes, input shape and weights of a model with one layer."""
+    made = {
+        "conv2d": (
+            [
+                helper.make_node("Conv", ["data", "w"], ["c"], **CONV),
+                helper.make_node("Relu", ["c"], ["y"]),
+            ],
+            (1, 16, 14, 14),
+            {"w": draw(32, 16, 3, 3)},
+        ),
+        "matmul": (
+            [helper.make_node("MatMul", ["data", "w"], ["y"])],
+            (16, 64),
+            {"w": draw(64, 48)},
+        ),
+        "softmax": ([helper.make_node("Softmax", ["data"], ["y"], axis=-1)], (8, 100), {}),
+        "pooling": (
+            [helper.make_node("MaxPool", ["data"], ["y"], kernel_shape=[3, 3], strides=[2, 2])],
+            (1, 16, 15, 15),
+            {},
+        ),
+    }
+    nodes, shape, weights = made[kind]
+    return list(nodes), shape, weights
+
+
+@pytest.fixture
+def task_of(save: Save, target: TargetInfo) -> TaskOf:
+    """Factory of the heaviest task of a model with one layer."""
+
+    def make(kind: str) -> ExtractedTask:
+        nodes, shape, weights = nodes_of(kind)
+        tasks = worker.extract(save(nodes, shape, weights), target.spec).tasks
+        return max(tasks, key=lambda task: task.flop)
+
+    return make
+
+
+def request_of(task: ExtractedTask, target: TargetInfo, n: int = 6) -> SearchRequest:
+    """Return the request of a first round."""
+    model = cost_models.create("random", 0).save()
+    return SearchRequest(task.ir, target.spec, (), model, n, 32, 2, seed=5)
+
+
+def write_references(task: ExtractedTask, target: TargetInfo, folder: Path) -> tuple[str, ...]:
+    """Compute the references of both kinds of inputs, and return their files."""
+    paths = []
+    for kind in KINDS:
+        paths.append(folder / f"{kind}.npz")
+        request = ReferenceRequest(task.ir, target.spec, kind, 1)
+        paths[-1].write_bytes(worker.reference(request))
+    return tuple(map(str, paths))
+
+
+@pytest.mark.parametrize("kind", ["conv2d", "matmul", "softmax", "pooling"])
+@pytest.mark.slow("compiles kernels for many seconds")
+def test_candidates_build_run_and_agree(
+    task_of: TaskOf, target: TargetInfo, tmp_path: Path, kind: str
+) -> None:
+    """Every candidate computes what the definition says, and has its samples."""
+    task = task_of(kind)
+    references = write_references(task, target, tmp_path)
+    candidates = worker.propose(request_of(task, target))
+    assert candidates
+    ran = 0
+    for index, candidate in enumerate(candidates):
+        out = str(tmp_path / str(index))
+        built = worker.build(BuildRequest(task.ir, target.spec, candidate.trace, out))
+        assert built.error_text == ""
+        request = RunRequest(built.artifact, target.spec, references, QUICK)
+        result = worker.run(request)
+        assert result.error_kind is None, result.error_text
+        assert result.run_secs is not None
+        assert len(result.run_secs) == 3
+        assert result.max_error is not None
+        assert result.max_error < 1e-4
+        ran += 1
+    assert ran == len(candidates)
+
+
+@pytest.mark.slow("compiles kernels for many seconds")
+def test_weights_are_packed_and_the_output_is_the_same(
+    task_of: TaskOf, target: TargetInfo, tmp_path: Path
+) -> None:
+    """Schedules with another layout of weights get packed weights, and agree."""
+    task = task_of("conv2d")
+    n_packed = 0
+    references = write_references(task, target, tmp_path)
+    for index, candidate in enumerate(worker.propose(request_of(task, target, 8))):
+        out = tmp_path / str(index)
+        worker.build(BuildRequest(task.ir, target.spec, candidate.trace, str(out)))
+        packed = json.loads((out / "kernel.json").read_text())["packed"]
+        n_packed += bool(packed)
+        if packed:
+            request = RunRequest(str(out), target.spec, references, QUICK)
+            assert worker.run(request).error_kind is None
+            assert packed[0]["shape"] != [32, 3, 3, 16]
+    assert n_packed
+
+
+def test_propose_is_a_pure_function(task_of: TaskOf, target: TargetInfo) -> None:
+    """Equal requests give equal candidates; another seed gives others."""
+    request = request_of(task_of("matmul"), target)
+
+    first, again = worker.propose(request), worker.propose(request)
+
+    assert first == again
+    other = worker.propose(replace(request, seed=6))
+    assert [c.trace for c in other] != [c.trace for c in first]
+
+
+def test_propose_returns_distinct_unmeasured_programs(task_of: TaskOf, target: TargetInfo) -> None:
+    """Measured candidates, failed ones included, are not proposed again."""
+    request = request_of(task_of("matmul"), target)
+    first = worker.propose(request)
+    measured = tuple(
+        MeasuredTrace(c.trace, c.module_hash, 1e-3 if index % 2 else None)
+        for index, c in enumerate(first)
+    )
+
+    second = worker.propose(replace(request, measured=measured))
+
+    hashes = [candidate.module_hash for candidate in (*first, *second)]
+    assert second
+    assert len(set(hashes)) == len(hashes)
+
+
+def test_candidates_have_features_and_scores(task_of: TaskOf, target: TargetInfo) -> None:
+    """Features unpack to rows of equal width, and the score is that of the model."""
+    request = request_of(task_of("matmul"), target)
+    candidates = worker.propose(request)
+
+    arrays = [features.unpack(candidate.features) for candidate in candidates]
+    scores = cost_models.load(request.cost_model).predict(arrays)
+
+    assert {array.shape[1] for array in arrays} == {164}
+    assert [candidate.score for candidate in candidates] == list(scores)
+
+
+def test_small_space_is_exhausted(save: Save, target: TargetInfo) -> None:
+    """After every program was measured, no candidate is proposed."""
+    model = save([helper.make_node("Relu", ["data"], ["y"])], (1, 4), {})
+    (task,) = worker.extract(model, target.spec).tasks
+    request = request_of(task, target, 16)
+    measured: tuple[MeasuredTrace, ...] = ()
+    for seed in range(1, 12):
+        candidates = worker.propose(replace(request, seed=seed, measured=measured))
+        if not candidates:
+            break
+        measured += tuple(MeasuredTrace(c.trace, c.module_hash, 1e-6) for c in candidates)
+    else:
+        pytest.fail("a space that small never ended")
+
+
+def test_damaged_trace_is_a_build_error(
+    task_of: TaskOf, target: TargetInfo, tmp_path: Path
+) -> None:
+    """An invalid trace, or one of another version or task, is a build error, not a crash."""
+    task, other = task_of("matmul"), task_of("conv2d")
+    foreign = worker.propose(request_of(other, target, 2))[0].trace
+    whole = worker.propose(request_of(task, target, 2))[0].trace
+    for trace in ("{", "[]", "[[],[]]", '{"a": 1}', foreign, whole[: len(whole) // 2]):
+        request = BuildRequest(task.ir, target.spec, trace, str(tmp_path / "out"))
+        result = worker.build(request)
+        if trace != "[[],[]]":
+            assert result.error_text, trace
+            assert result.artifact == ""
+
+
+def test_missing_artifact_raises(target: TargetInfo, tmp_path: Path) -> None:
+    """A missing artifact is not a failure of the candidate."""
+    with pytest.raises(FileNotFoundError):
+        worker.run(RunRequest(str(tmp_path / "gone"), target.spec, (), QUICK))
+
+
+def test_damaged_artifact_is_a_run_error(
+    task_of: TaskOf, target: TargetInfo, tmp_path: Path
+) -> None:
+    """A library that does not load is data, not a crash."""
+    task = task_of("matmul")
+    built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
+    (tmp_path / "plain" / "kernel.so").write_bytes(b"no library")
+
+    result = worker.run(RunRequest(built.artifact, target.spec, (), QUICK))
+
+    assert result.error_kind == "run_error"
+
+
+def test_slow_candidate_gets_the_fewest_samples(
+    task_of: TaskOf, target: TargetInfo, tmp_path: Path
+) -> None:
+    """A candidate that cannot win is timed briefly."""
+    task = task_of("matmul")
+    built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
+    request = RunRequest(
+        built.artifact, target.spec, (), EvaluatorSettings(min_repeat_ms=1000, repeat=4)
+    )
+
+    hopeless = worker.run(replace(request, best_secs=1e-12))
+    hopeful = worker.run(replace(request, best_secs=1.0))
+
+    # Other tests may disturb more of the samples than are taken again.
+    assert len(hopeless.run_secs or ()) == 4
+    assert 4 <= len(hopeful.run_secs or ()) <= 24
+
+
+@pytest.mark.parametrize("cache_flush", [True, False])
+def test_samples_with_and_without_a_flush(
+    task_of: TaskOf, target: TargetInfo, tmp_path: Path, cache_flush: bool
+) -> None:
+    """Both ways of timing give positive samples."""
+    task = task_of("softmax")
+    built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
+    settings = EvaluatorSettings(
+        number=2, repeat=5, min_repeat_ms=1, cache_flush=cache_flush, cooldown_ms=1
+    )
+
+    result = worker.run(RunRequest(built.artifact, target.spec, (), settings))
+
+    assert result.run_secs is not None
+    assert len(result.run_secs) >= 5
+    assert min(result.run_secs) > 0
+
+
+@pytest.mark.slow("compiles kernels for many seconds")
+@pytest.mark.parametrize("kind", ["conv2d", "softmax"])
+def test_random_candidates_come_on_top(task_of: TaskOf, target: TargetInfo, kind: str) -> None:
+    """They are flagged, differ from the others and from measured ones, and are the same again."""
+    request = replace(request_of(task_of(kind), target), n_random=2)
+    plain = worker.propose(replace(request, n_random=0))
+
+    candidates = worker.propose(request)
+
+    assert candidates[: len(plain)] == plain
+    assert [each.is_random for each in candidates[-2:]] == [True, True]
+    assert len({each.module_hash for each in candidates}) == len(candidates)
+    assert worker.propose(request) == candidates
+
+
+def test_too_few_candidates_are_made_up_for(task_of: TaskOf, target: TargetInfo) -> None:
+    """A population of four yields no forty candidates; draws from the space do."""
+    request = replace(request_of(task_of("conv2d"), target, 40), population=4)
+
+    candidates = worker.propose(request)
+
+    assert len({each.module_hash for each in candidates}) == 40
+    assert sum(each.is_random for each in candidates) > 10
+
+
+def test_the_clock_kernel_is_timed_beside_the_samples(
+    task_of: TaskOf, target: TargetInfo, tmp_path: Path
+) -> None:
+    """One kernel tells how fast the device is, whatever the candidate."""
+    task = task_of("matmul")
+    built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
+    request = RunRequest(built.artifact, target.spec, (), QUICK)
+
+    results = [worker.run(request), *worker.run_interleaved([request, request], 2)]
+
+    clocks = [result.clock_secs or 0.0 for result in results]
+    assert min(clocks) > 0
+    # Others may use the cores for one of the readings, but none is of something else.
+    assert median(clocks) < 20 * min(clocks)
+    assert (worker.clock_secs(target.spec, 0.001) or 0.0) > 0
+
+
+@pytest.mark.parametrize(("kind", "weights"), [("matmul", [1]), ("softmax", [])])
+def test_weights_are_where_a_network_of_this_size_has_them(
+    task_of: TaskOf, target: TargetInfo, tmp_path: Path, kind: str, weights: list[int]
+) -> None:
+    """The artifact names the constants; a network larger than any cache has them in memory."""
+    task = task_of(kind)
+    built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
+    described = json.loads((tmp_path / "plain" / "kernel.json").read_text())
+    small = RunRequest(built.artifact, target.spec, (), replace(QUICK, network_bytes=1))
+    large = replace(small, evaluator=replace(QUICK, network_bytes=2**60))
+
+    places = [(worker.run(request).conditions or {})["weights"] for request in (small, large)]
+
+    assert described["weights"] == weights
+    assert places == ["shared cache", "memory"]
+
+
+@pytest.mark.slow("compiles kernels for many seconds")
+@pytest.mark.parametrize("kind", ["conv2d", "matmul", "softmax", "pooling"])
+def test_the_first_candidate_has_the_schedule_by_rule(
+    task_of: TaskOf, target: TargetInfo, tmp_path: Path, kind: str
+) -> None:
+    """A search starts with the program of a subgraph without a record, which it proposes once."""
+    task = task_of(kind)
+    request = request_of(task, target)
+    first, *_ = worker.propose(request)
+    measured = (MeasuredTrace(first.trace, first.module_hash, 1e-3),)
+
+    later = worker.propose(replace(request, measured=measured))
+
+    module = workloads.load(task.ir)
+    assert first.trace == ranking.compute_trace(module, make_target(target.spec))
+    assert first.module_hash not in {candidate.module_hash for candidate in later}
+    assert worker.build(BuildRequest(task.ir, target.spec, first.trace, str(tmp_path))).artifact
+
+
+@pytest.mark.parametrize("mcpu", CPUS)
+@pytest.mark.parametrize("kind", ["conv2d", "matmul"])
+def test_a_first_look_is_the_schedule_by_rule_without_a_search(
+    task_of: TaskOf, mcpu: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round of a single candidate of a task without records needs no population."""
+    task, target = task_of(kind), described(mcpu)
+    monkeypatch.setattr(propose, "_search", pytest.fail)
+
+    (only,) = worker.propose(request_of(task, target, 1))
+
+    module, made = workloads.load(task.ir), make_target(target.spec)
+    by_rule = variants.by_rule(module, made) or ranking.compute_trace(module, made)
+    assert only.trace == by_rule
+
+
+@pytest.mark.parametrize("mcpu", CPUS)
+def test_first_candidates_are_near_the_schedule_by_rule(task_of: TaskOf, mcpu: str) -> None:
+    """Half of them have its innermost tiles or other register tiles, half are its mutants."""
+    task, target = task_of("matmul"), described(mcpu)
+    (rule,) = worker.propose(request_of(task, target, 1))
+    measured = (MeasuredTrace(rule.trace, rule.module_hash, 1e-3),)
+    request = replace(request_of(task, target, 8), measured=measured)
+    made, module = make_target(target.spec), workloads.load(task.ir)
+    spaces = traces.design_spaces(module, made, PostOrderApply())
+    ranked = islice(ranking.ranked_traces(module, made, spaces), 40)
+    by_rule = {traces.dump(trace) for trace in ranked}
+
+    first, again = worker.propose(request), worker.propose(request)
+
+    assert [each.module_hash for each in first] == [each.module_hash for each in again]
+    assert 2 <= sum(each.trace in by_rule for each in first) <= 6
+    assert rule.module_hash not in {each.module_hash for each in first}

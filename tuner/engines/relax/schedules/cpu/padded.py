@@ -1,0 +1,113 @@
+"""Schedules by rule for products whose rows or columns no register tile divides.
+
+Both operands are padded to whole tiles first and the result is cropped afterwards, which costs two
+copies of what is used; a tile of one row, or of columns that fill no vector, costs many times more.
+"""
+
+import math
+from collections.abc import Sequence
+
+from tvm.s_tir import Schedule, ScheduleError
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from tuner.engines.relax.schedules.cpu.blocks import inline_copies, is_reduction
+from tuner.engines.relax.schedules.cpu.operands import Operand
+from tuner.engines.relax.schedules.cpu.register_tiles import Registers, cycles_of
+
+# Cycles that the copy of a vector takes, and the bytes of an element.
+_COPY_CYCLES, _ELEMENT_BYTES = 8, 4
+# Vectors of columns in a tile.
+_MAX_VECTORS = 4
+
+
+def padded_tiles(
+    extents: Sequence[int], n_terms: int, operands: Sequence[Operand], registers: Registers
+) -> list[tuple[list[int], float]]:
+    """Return tiles of rows and columns of a padded product; that with the fewest cycles first.
+
+    Args:
+        extents: Extents of the result; the last two are rows and columns.
+        n_terms: Products that are added to each element of it.
+        operands: Tensors that are multiplied.
+        registers: Registers of the target.
+
+    Returns:
+        Their extents on each axis, 1 on all but the last two, and the cycles of the product with
+        the copies of what is padded.
+    """
+    *batch, n_rows, n_columns = extents
+    tiles = [
+        [*(1 for _ in batch), rows, vectors * registers.lanes]
+        for vectors in range(1, _MAX_VECTORS + 1)
+        for rows in range(1, min(n_rows, registers.n_sums // vectors) + 1)
+    ]
+
+    def cycles(tile: list[int]) -> float:
+        n_tiles = math.prod(batch) * -(-n_rows // tile[-2]) * -(-n_columns // tile[-1])
+        copied = math.prod(extents) + sum(
+            operand.n_bytes // _ELEMENT_BYTES
+            for operand in operands
+            if any(extents[axis] % tile[axis] for axis in operand.axes)
+        )
+        product = n_tiles * n_terms * cycles_of(tile, operands, registers)
+        return product + copied / registers.lanes * _COPY_CYCLES
+
+    return sorted(((tile, cycles(tile)) for tile in tiles), key=lambda each: each[1])
+
+
+def schedule_padded(schedule: Schedule, tile: Sequence[int], lanes: int, n_jobs: int) -> None:
+    """Schedule a product and what follows it in place.
+
+    Args:
+        schedule: Schedule of an unscheduled workload.
+        tile: Extents of a register tile, one an axis of the result.
+        lanes: Elements of a vector.
+        n_jobs: Parallel jobs to cut the product into; 1 for none.
+
+    Raises:
+        ScheduleError: If the workload is not a product, or begins with something else.
+    """
+    inline_copies(schedule)
+    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    product = blocks[0]
+    n_reduced = len(schedule.get_loops(product)) - len(tile)
+    if n_reduced < 1 or any(is_reduction(schedule, block) for block in blocks[1:]):
+        raise ScheduleError("the workload is not one product")
+    schedule.pad_einsum(product, [*tile, *[1] * n_reduced])
+    for block in blocks[1:-1]:
+        schedule.compute_inline(block)
+    (crop,) = schedule.get_consumers(product)
+    if schedule.get_consumers(crop):
+        schedule.compute_inline(crop)
+    (last,) = schedule.get_output_blocks(schedule.get_sblock("root"))
+    *batch, rows, columns, inner = _tile(schedule, product, tile, lanes)
+    n_matrices = math.prod(int(schedule.get(loop).extent) for loop in batch)
+    padding = schedule.get_producers(product)
+    if batch and n_matrices >= n_jobs:
+        matrices = schedule.fuse(*batch)
+        for block in padding:
+            schedule.compute_at(block, matrices)
+        schedule.reverse_compute_at(last, matrices)
+        if n_jobs > 1:
+            schedule.parallel(matrices)
+    elif n_jobs > 1:
+        # Tiles of one column follow each other: they read the same weights.
+        schedule.reorder(columns, rows)
+        schedule.parallel(schedule.fuse(*batch, columns))
+        for block in (*padding, last):
+            schedule.parallel(schedule.fuse(*schedule.get_loops(block)[:-1]))
+    schedule.decompose_reduction(product, inner)
+
+
+def _tile(schedule: Schedule, product: SBlockRV, tile: Sequence[int], lanes: int) -> list[LoopRV]:
+    """Tile the loops of a product; return those over matrices, rows, columns and the first sum."""
+    loops = schedule.get_loops(product)
+    *batch, rows, columns = loops[: len(tile)]
+    reduced = loops[len(tile) :]
+    outer_rows, inner_rows = schedule.split(rows, [None, tile[-2]])
+    outer_columns, vectors, vector = schedule.split(columns, [None, tile[-1] // lanes, lanes])
+    schedule.reorder(outer_rows, outer_columns, *reduced, inner_rows, vectors, vector)
+    schedule.unroll(inner_rows)
+    schedule.unroll(vectors)
+    schedule.vectorize(vector)
+    return [*batch, outer_rows, outer_columns, reduced[0]]

@@ -1,0 +1,1 @@
+"""Search: the candidates of a round, from several sources."""
