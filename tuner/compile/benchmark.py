@@ -92,40 +92,42 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
     shapes, arrays = without_constants(described, request.shapes, _read_arrays(request))
     program, called = choose_run(described, shapes, arrays)
     device: Device = "cuda" if kind_named(described.target) == "cuda" else "cpu"
-    with (
-        tempfile.TemporaryDirectory(dir=shared_folder()) as scratch,
-        device_lock(settings.data_dir),
-        gpu_locked(device),
-        fresh_worker(settings, "bench-library", timing_access(folder)) as worker,
-        ExitStack() as stack,
-    ):
-        model = _load_model(
-            settings, described, replace(program, inputs=called), request, Path(scratch)
-        )
-        inputs, used = _inputs(called, request, arrays, model)
-        file, padded_file = Path(scratch) / "inputs.npz", Path(scratch) / "padded.npz"
-        write_arrays(file, inputs)
-        write_arrays(padded_file, padded(described, inputs))
-        peers, skipped = _open_peers(settings, request, model, file, stack, device)
-        clock_target = described.target if device == "cpu" and described.clock_secs else ""
-        library = LibraryRuns(
-            worker,
-            settings.engine,
-            folder.absolute(),
-            padded_file,
-            clock_target,
-            has_tail=described.tail is not None,
-        )
-        outputs = run_once(library, Path(scratch) / "library.npz") if peers else ()
-        outputs = _cut(described, called, outputs)
+    with tempfile.TemporaryDirectory(dir=shared_folder()) as scratch:
+        with (
+            device_lock(settings.data_dir),
+            gpu_locked(device),
+            fresh_worker(settings, "bench-library", timing_access(folder)) as worker,
+            ExitStack() as stack,
+        ):
+            model = _load_model(
+                settings, described, replace(program, inputs=called), request, Path(scratch)
+            )
+            inputs, used = _inputs(called, request, arrays, model)
+            file, padded_file = Path(scratch) / "inputs.npz", Path(scratch) / "padded.npz"
+            write_arrays(file, inputs)
+            write_arrays(padded_file, padded(described, inputs))
+            peers, skipped = _open_peers(settings, request, model, file, stack, device)
+            clock_target = described.target if device == "cpu" and described.clock_secs else ""
+            library = LibraryRuns(
+                worker,
+                settings.engine,
+                folder.absolute(),
+                padded_file,
+                clock_target,
+                has_tail=described.tail is not None,
+            )
+            outputs = run_once(library, Path(scratch) / "library.npz") if peers else ()
+            outputs = _cut(described, called, outputs)
+            _check_numbers(outputs, peers)
+            library_samples, *peer_samples = in_turns([library, *peers], request.n_turns)
         checks: list[tuple[OutputCheck, ...]] = []
-        if model and peers:
-            with ExitStack() as checking:
+        # Runs in float64 take minutes, and need no device.
+        with ExitStack() as checking:
+            if model and peers:
                 exact = Float64Runs(settings, peers[0], model.facts.precision, checking)
                 checks = [
                     _check_outputs(described, outputs, peer, model.facts, exact) for peer in peers
                 ]
-        library_samples, *peer_samples = in_turns([library, *peers], request.n_turns)
     return Comparison(
         library_samples=library_samples,
         estimated_secs=described.estimate(program),
@@ -251,6 +253,14 @@ def _shown(name: str, array: Array, ranges: Mapping[str, Any]) -> str:
     return f"{numbers} ({values.reason})"
 
 
+def _check_numbers(outputs: Sequence[Array], peers: Sequence[PeerRuns]) -> None:
+    """Check that peers have as many outputs as a library."""
+    for peer in peers:
+        if len(outputs) != len(peer.outputs):
+            name, number = peer.package.name, len(peer.outputs)
+            raise RequestError(f"the library has {len(outputs)} outputs, and {name} {number}")
+
+
 def _check_outputs(
     described: manifest.Manifest,
     outputs: Sequence[Array],
@@ -258,15 +268,7 @@ def _check_outputs(
     facts: ModelFacts,
     exact: Float64Runs,
 ) -> tuple[OutputCheck, ...]:
-    """Compare outputs by position, as torch does not name them.
-
-    Raises:
-        RequestError: If the peer has another number of outputs.
-    """
-    if len(outputs) != len(peer.outputs):
-        raise RequestError(
-            f"the library has {len(outputs)} outputs, and {peer.package.name} {len(peer.outputs)}"
-        )
+    """Compare outputs by position, as torch does not name them."""
     pairs = zip(described.outputs, outputs, peer.outputs, strict=True)
     return decide(
         [
