@@ -75,6 +75,11 @@ def share_of_all(limit: int) -> int:
     return max(limit // 2, 1)
 
 
+def share_at_work(limit: int) -> int:
+    """Return how many connections of one address may wait for this process: three quarters."""
+    return max(limit - share_of_client(limit), 1)
+
+
 def max_connections(requested: int) -> int:
     """Return how many connections of clients this process may have open, at most as requested.
 

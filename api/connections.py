@@ -1,9 +1,10 @@
-"""The open connections of a server: a limit for all, one for each address, and room for probes."""
+"""The open connections of a server: a limit for all, two for each address, and room for probes."""
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, field
 
-from api.capacity import N_PROBE_CONNECTIONS, share_of_client
+from api.capacity import N_PROBE_CONNECTIONS, share_at_work, share_of_client
 
 # A connection that has just been opened may have sent its request already.
 _MIN_WAIT_SECS = 1.0
@@ -13,10 +14,11 @@ _MIN_WAIT_SECS = 1.0
 class Connections:
     """Counts connections, and ends some of those that only wait where there are too many.
 
-    A connection waits while it has no complete head of a request: it is new, between two requests,
-    or its head is arriving. One address has a share of the limit for those; of more, the oldest is
-    ended. At the limit of all, the oldest of the address with most makes room for a new one. Where
-    all are at work, some more may be open, for probes only.
+    A connection waits while the next step is its client's: it is new, between two requests, the
+    head of a request is arriving, or its client does not read what was sent. One address has a
+    share of the limit for those; of more, the oldest is ended. At the limit of all, the oldest of
+    the address with most makes room for a new one. One address may have a larger share at work.
+    Where all are at work, some more may be open, for probes only.
 
     Args:
         limit: Maximum of connections besides those for probes.
@@ -25,7 +27,8 @@ class Connections:
 
     limit: int
     is_behind_proxy: bool = False
-    _open: set[asyncio.Transport] = field(default_factory=set)
+    _open: dict[asyncio.Transport, str] = field(default_factory=dict)
+    _n_open: Counter[str] = field(default_factory=Counter)
     _waiting: dict[str, dict[asyncio.Transport, float]] = field(default_factory=dict)
     _crowded: set[str] = field(default_factory=set)
 
@@ -34,36 +37,50 @@ class Connections:
         """True if there is room for probes only."""
         return len(self._open) > self.limit
 
+    def is_crowded(self, transport: asyncio.Transport) -> bool:
+        """Return whether the address of a connection has too many at work."""
+        address = self._open.get(transport, "")
+        n_working = self._n_open[address] - len(self._waiting.get(address, ()))
+        return not self.is_behind_proxy and n_working > share_at_work(self.limit)
+
     def open(self, address: str, transport: asyncio.Transport) -> None:
         """Count a new connection, which waits."""
-        self._open.add(transport)
+        self._open[transport] = address
+        self._n_open[address] += 1
         if self.is_full and self._waiting:
-            largest = max(self._waiting, key=lambda key: len(self._waiting[key]))
-            self._end(largest, next(iter(self._waiting[largest])))
+            largest = max(self._waiting.values(), key=len)
+            self._end(next(iter(largest)))
         if len(self._open) > self.limit + N_PROBE_CONNECTIONS:
-            self._end(address, transport)
+            self._end(transport)
         else:
-            self.wait(address, transport)
+            self.wait(transport)
 
-    def wait(self, address: str, transport: asyncio.Transport) -> None:
-        """Note that a connection has answered, and waits for the next request."""
-        if transport in self._open:
-            waiting = self._waiting.setdefault(address, {})
-            waiting[transport] = asyncio.get_running_loop().time()
-            if not self.is_behind_proxy and address not in self._crowded:
-                self._trim(address)
+    def wait(self, transport: asyncio.Transport) -> None:
+        """Note that the next step is the client's, unless that is so already."""
+        address = self._open.get(transport)
+        if address is None or transport in self._waiting.get(address, ()):
+            return
+        waiting = self._waiting.setdefault(address, {})
+        waiting[transport] = asyncio.get_running_loop().time()
+        if not self.is_behind_proxy and address not in self._crowded:
+            self._trim(address)
 
-    def work(self, address: str, transport: asyncio.Transport) -> None:
-        """Note that a connection has received the head of a request."""
+    def work(self, transport: asyncio.Transport) -> None:
+        """Note that the next step is the server's."""
+        address = self._open.get(transport, "")
         waiting = self._waiting.get(address, {})
         waiting.pop(transport, None)
         if not waiting:
             self._waiting.pop(address, None)
 
-    def close(self, address: str, transport: asyncio.Transport) -> None:
+    def close(self, transport: asyncio.Transport) -> None:
         """Stop counting a connection."""
-        self._open.discard(transport)
-        self.work(address, transport)
+        self.work(transport)
+        address = self._open.pop(transport, None)
+        if address is not None:
+            self._n_open[address] -= 1
+            if not self._n_open[address]:
+                del self._n_open[address]
 
     def _trim(self, address: str) -> None:
         """End the oldest waiting connections of an address beyond its share."""
@@ -75,8 +92,8 @@ class Connections:
                 self._crowded.add(address)
                 loop.call_later(left, self._trim, address)
                 return
-            self._end(address, transport)
+            self._end(transport)
 
-    def _end(self, address: str, transport: asyncio.Transport) -> None:
-        self.close(address, transport)
+    def _end(self, transport: asyncio.Transport) -> None:
+        self.close(transport)
         transport.abort()  # a client that reads nothing would delay any other end

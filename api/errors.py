@@ -98,6 +98,7 @@ KINDS = {
     "unexpected": Kind(
         500, "Internal error", "Report the reference, which the log of the service has as well."
     ),
+    "crowded": Kind(503, "Too many connections", "Close connections, then try again."),
     "unavailable": Kind(503, "Database unavailable", "Try again in a moment."),
     "outdated": Kind(
         503, "Schema changed", "Install the same version everywhere, and restart the service."

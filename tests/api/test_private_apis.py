@@ -11,7 +11,8 @@ import pytest
 from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartParser
 from starlette.responses import FileResponse, RangeNotSatisfiable
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from api import protocol
 from api.settings import ApiSettings
@@ -25,7 +26,7 @@ _PARTIAL_FORM = (
 
 def test_the_protocol_has_the_methods_that_are_overridden() -> None:
     """Uvicorn calls them with these parameters, and closes through the transport."""
-    for name in ("connection_made", "connection_lost", "data_received"):
+    for name in ("connection_made", "connection_lost", "data_received", "on_body"):
         assert len(_parameters(HttpToolsProtocol, name)) == 2
         assert len(_parameters(protocol.BoundedProtocol, name)) == 2
     for name in (
@@ -33,17 +34,25 @@ def test_the_protocol_has_the_methods_that_are_overridden() -> None:
         "on_headers_complete",
         "on_message_complete",
         "on_response_complete",
+        "pause_writing",
+        "resume_writing",
     ):
         assert _parameters(HttpToolsProtocol, name) == ["self"]
+    assert _parameters(HttpToolsProtocol, "on_header") == ["self", "name", "value"]
+    assert _parameters(HttpToolsProtocol, "_start_asgi_task") == ["self", "cycle", "app"]
 
 
 def test_the_protocol_has_the_attributes_in_use() -> None:
-    """It queues requests in ``pipeline``, and refuses at ``limit_concurrency`` connections."""
+    """It queues requests in ``pipeline``, each with the application of its time."""
     assigned = inspect.getsource(HttpToolsProtocol)
-    for name in ("limit_concurrency", "pipeline", "client", "cycle"):
+    for name in ("app", "pipeline", "client", "cycle", "flow"):
         assert f"self.{name}" in inspect.getsource(HttpToolsProtocol.__init__)
     assert 'self.url = b""' in assigned
-    assert "len(self.connections) >= self.limit_concurrency" in assigned
+    assert "app = self.app" in assigned
+    cycle = inspect.getsource(RequestResponseCycle.__init__)
+    for name in ("disconnected", "message_event", "response_complete"):
+        assert f"self.{name}" in cycle
+    assert "self.write_paused" in inspect.getsource(FlowControl)
 
 
 def _parameters(kind: type, name: str) -> list[str]:
