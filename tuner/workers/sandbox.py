@@ -27,8 +27,10 @@ _KEPT_CAPABILITIES = 1 << 1 | 1 << 2
 _MIN_LANDLOCK = 3
 # From it on, Landlock confines signals, to children of the process too.
 _MIN_LANDLOCK_OF_SIGNALS = 6
-# Devices that hold nothing, and those of NVIDIA's driver, which checks each process itself.
-_DEVICES = ("null", "zero", "full", "random", "urandom")
+# Devices that hold nothing, those of which one that is open for writing gives memory that limits do
+# not count, and those of NVIDIA's driver, which checks each process itself.
+_DEVICES = ("null", "full")
+_SOURCES = ("zero", "random", "urandom")
 _CUDA_DEVICES = ("nvidia", "dxg")
 _GPU_DEVICES = (*_CUDA_DEVICES, "dri")
 # Parts of /proc that name no process, and this one. Others show what their commands were.
@@ -161,9 +163,12 @@ def _rules(sandbox: Sandbox, scratch: str, gpus: list[str]) -> Iterator[tuple[st
         yield path, landlock.WRITE
     for name in (*_DEVICES, *gpus):
         yield f"/dev/{name}", landlock.USE | landlock.LIST
+    for name in _SOURCES:
+        yield f"/dev/{name}", landlock.READ
     if _have_cuda(gpus):
         # CUDA shares memory between processes here.
         yield "/dev/shm", landlock.WRITE
+        yield "/dev/zero", landlock.USE
         # It names its threads, and does not start if it cannot (error 304).
         yield "/proc/self/task", landlock.OVERWRITE
 

@@ -74,8 +74,10 @@ _DENIED_BY_ARCHITECTURE = {
 }  # fmt: skip
 # Memory in a file without a name, which limits on memory do not count.
 _MEMFD_CREATE = (319, 279)
-# Argument of mmap with its flags, and the flags of memory that is shared and has no file.
-_MMAP, _MMAP_FLAGS, _MAP_SHARED, _MAP_ANONYMOUS = (9, 222), 3, 0x01, 0x20
+# Argument of mmap with its flags, and the flags of memory that is shared and has no file, and of
+# memory that counts as a stack.
+_MMAP, _MMAP_FLAGS = (9, 222), 3
+_MAP_SHARED, _MAP_ANONYMOUS, _MAP_GROWSDOWN = 0x01, 0x20, 0x100
 # Numbers of system calls that change modes, and the argument with the mode, in which the bits for a
 # program with the rights of its owner or group are refused; -1 where an architecture lacks one.
 _MODES = {"chmod": (90, -1, 1), "fchmod": (91, 52, 1), "fchmodat": (268, 53, 2),
@@ -203,8 +205,7 @@ def program(machine: str, permissions: Permissions, process_id: int) -> bytes:
         _refuse(errno.EPERM),
         (_RETURN, 0, 0, _ALLOW),
     ]
-    if not permissions.cuda:
-        code += _without_shared_memory(_MMAP[column])
+    code += _counted_memory(_MMAP[column], shares=permissions.cuda)
     for *numbers, argument in _MODES.values():
         if numbers[column] >= 0:
             code += _without_bits(numbers[column], argument, _SET_ID)
@@ -269,16 +270,26 @@ def _without_bits(number: int, argument: int, bits: int) -> list[_Instruction]:
     ]
 
 
-def _without_shared_memory(number: int) -> list[_Instruction]:
-    """Return instructions that permit mmap, but for memory that is shared and has no file."""
-    return [
-        (_EQUAL, 0, 5, number),
+def _counted_memory(number: int, *, shares: bool) -> list[_Instruction]:
+    """Return instructions that permit mmap, but for memory that limits do not count.
+
+    Args:
+        number: Number of the system call.
+        shares: True to permit memory that is shared and has no file.
+    """
+    block = [
         (_LOAD, 0, 0, _ARGUMENT + 8 * _MMAP_FLAGS),
-        (_ANY_BIT, 0, 2, _MAP_SHARED),
-        (_ANY_BIT, 0, 1, _MAP_ANONYMOUS),
+        (_ANY_BIT, 0, 1, _MAP_GROWSDOWN),
         _refuse(errno.EPERM),
-        (_RETURN, 0, 0, _ALLOW),
     ]
+    if not shares:
+        block += [
+            (_ANY_BIT, 0, 2, _MAP_SHARED),
+            (_ANY_BIT, 0, 1, _MAP_ANONYMOUS),
+            _refuse(errno.EPERM),
+        ]
+    block.append((_RETURN, 0, 0, _ALLOW))
+    return [(_EQUAL, 0, len(block), number), *block]
 
 
 def _skip_if(argument: int, values: tuple[int, ...]) -> list[_Instruction]:

@@ -26,6 +26,7 @@ _PTRACE = {"x86_64": 101, "aarch64": 117}
 _PR_SET_NO_NEW_PRIVS = 38
 _UNSHARE_USER = 0x10000000
 _F_SETOWN_EX, _F_OWNER_PID = 15, 1
+_MAP_GROWSDOWN = 0x100
 _FIOSETOWN, _SIOCSPGRP, _FIONREAD = 0x8901, 0x8902, 0x541B
 
 
@@ -279,6 +280,8 @@ def reach_kernel(name: str) -> str:
         ),
         "memfd_create": lambda: os.close(os.memfd_create("x")),
         "shared memory": lambda: mmap.mmap(-1, 4096, flags=mmap.MAP_SHARED).close(),
+        "stack": lambda: mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | _MAP_GROWSDOWN).close(),
+        "zeros": lambda: os.close(os.open("/dev/zero", os.O_RDWR)),
     }[name]
     return _attempt(work)
 
