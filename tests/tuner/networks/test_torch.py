@@ -1,5 +1,6 @@
 """Exported torch programs load with their shapes, if torch is installed."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,27 @@ def test_a_size_outside_of_the_ranges_of_a_program_is_refused(tmp_path: Path) ->
 
     with pytest.raises(ModelError, match=r"cannot fix the dynamic dimensions at input \[9, 3\]"):
         load_network(str(tmp_path / "r.pt2"), sizes={"input.0": 9})
+
+
+@pytest.mark.parametrize(
+    ("forward", "value"),
+    [
+        (lambda x: torch.nonzero(x).float(), "nonzero"),
+        (lambda x: x[x > 0].sum(), "index"),
+        (lambda x: torch.unique(x).float(), "getitem"),
+    ],
+)
+def test_a_shape_that_depends_on_the_data_is_refused(
+    tmp_path: Path, forward: Callable[[Any], Any], value: str
+) -> None:
+    """The message names the value."""
+    module = torch.nn.Module()
+    module.forward = forward
+    torch.export.save(torch.export.export(module, (torch.zeros(3, 4),)), tmp_path / "u.pt2")
+
+    with pytest.raises(ModelError, match=f"the shape of '{value}.*' depends on the data") as caught:
+        load_network(str(tmp_path / "u.pt2"))
+    assert caught.value.code == "data-dependent-shape"
 
 
 def test_bad_programs(tmp_path: Path) -> None:
