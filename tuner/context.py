@@ -1,10 +1,12 @@
 """Settings and database of a process, opened together."""
 
+import logging
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from sqlalchemy import Engine
@@ -14,6 +16,15 @@ from records import database as databases
 from records.connections import DEFAULT_LIMITS, Limits
 from tuner.errors import RequestError
 from tuner.settings import Settings, read_settings
+
+
+_LOG = logging.getLogger("tuner.context")
+# Entries of a data directory; the database has files beside it.
+_DATABASE = "tuner.db"
+_FOLDERS = {
+    "archives", "cache", "engines", "libraries", "logs", "models", "references", "scratch", "tmp",
+    "uploads",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -82,9 +93,30 @@ def open_context(
 
 
 def _make_private(folder: Path) -> None:
-    """Keep other users out of a folder of this user, and its group unless new files inherit it."""
+    """Keep other users out of a data directory, and its group unless new files inherit it.
+
+    A folder that has, or may have, other uses keeps its mode.
+    """
     status = folder.stat()
     others = stat.S_IRWXO if status.st_mode & stat.S_ISGID else stat.S_IRWXO | stat.S_IRWXG
-    if status.st_uid == os.geteuid() and status.st_mode & others:
+    if not status.st_mode & others:
+        return
+    is_own = status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX
+    if is_own and all(_is_ours(name) for name in os.listdir(folder)):  # noqa: PTH208
         with suppress(OSError):  # a read-only root file system of a container
             folder.chmod(stat.S_IMODE(status.st_mode) & ~others)
+    elif status.st_mode & stat.S_IRWXO:
+        _warn_of(folder)
+
+
+def _is_ours(name: str) -> bool:
+    return name in _FOLDERS or name.startswith(_DATABASE)
+
+
+@cache
+def _warn_of(folder: Path) -> None:
+    _LOG.warning(
+        "other users may enter the data directory %s, which has other files too: models and "
+        "libraries belong in a folder of their own",
+        folder,
+    )

@@ -26,6 +26,25 @@ def test_other_users_cannot_enter_the_data_directory(
     assert stat.S_IMODE(folder.stat().st_mode) == after
 
 
+@pytest.mark.parametrize("mode", [0o1777, 0o755])
+def test_a_folder_with_other_uses_keeps_its_mode(
+    tmp_path: Path, mode: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One like /tmp, or one with files of the user; a warning says so once."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    if mode == 0o755:
+        (folder / "pictures").mkdir()
+    folder.chmod(mode)
+
+    for _ in range(2):
+        with open_context(data_dir=folder):
+            pass
+
+    assert stat.S_IMODE(folder.stat().st_mode) == mode
+    assert [str(folder) in record.message for record in caplog.records] == [True]
+
+
 def test_a_database_elsewhere_is_private(tmp_path: Path) -> None:
     """It has tokens, records and jobs, and may lie in a folder that others read."""
     path = tmp_path / "records.db"
