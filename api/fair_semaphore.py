@@ -1,8 +1,6 @@
 """A semaphore whose waiters wait in the event loop, and whose slots are shared among clients."""
 
 import asyncio
-import heapq
-import itertools
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -76,6 +74,24 @@ SENDER: ContextVar[Sender] = ContextVar("sender")
 
 
 @dataclass(eq=False)
+class _Queue:
+    """The waiters of a client, with the times by which they rank, each kind in its order."""
+
+    calm: dict["asyncio.Future[None]", float] = field(default_factory=dict)
+    hasty: dict["asyncio.Future[None]", float] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.calm) + len(self.hasty)
+
+    def pop(self) -> "asyncio.Future[None]":
+        """Remove the first waiter, and return it."""
+        heads = [(next(iter(kind.items())), kind) for kind in (self.calm, self.hasty) if kind]
+        (waiter, _), kind = min(heads, key=lambda head: head[0][1])
+        del kind[waiter]
+        return waiter
+
+
+@dataclass(eq=False)
 class FairSemaphore:
     """Admits a number of requests at a time.
 
@@ -90,10 +106,7 @@ class FairSemaphore:
 
     n_slots: int
     max_waiting: int
-    _waiting: dict[tuple[str, str], list[tuple[float, int, "asyncio.Future[None]"]]] = field(
-        default_factory=dict
-    )
-    _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+    _waiting: dict[tuple[str, str], _Queue] = field(default_factory=dict)
     _ended: float = -math.inf
 
     def __post_init__(self) -> None:
@@ -132,14 +145,16 @@ class FairSemaphore:
         if self._n_free:
             self._n_free -= 1
             return
-        queue = self._waiting.setdefault((sender.client, sender.program), [])
+        key = (sender.client, sender.program)
+        queue = self._waiting.setdefault(key, _Queue())
         if len(queue) >= self.max_waiting:
             raise _crowded(sender.client, len(queue))
         loop = asyncio.get_running_loop()
         arrived, waiter = loop.time(), loop.create_future()
-        rank = arrived + (_MAX_YIELD_SECS if sender.peer.is_hasty else 0.0)
-        entry = (rank, next(self._numbers), waiter)
-        heapq.heappush(queue, entry)
+        if sender.peer.is_hasty:
+            queue.hasty[waiter] = arrived + _MAX_YIELD_SECS
+        else:
+            queue.calm[waiter] = arrived
         sender.peer.wait_by(waiter)
         try:
             while not waiter.done():
@@ -154,15 +169,23 @@ class FairSemaphore:
             raise
         finally:
             sender.peer.wait_by(None)
+            self._drop(key, queue, waiter)
         if waiter.cancelled():
             raise ClientDisconnect
+
+    def _drop(self, key: tuple[str, str], queue: _Queue, waiter: "asyncio.Future[None]") -> None:
+        """Remove a waiter from its queue, unless it had its turn."""
+        queue.calm.pop(waiter, None)
+        queue.hasty.pop(waiter, None)
+        if not queue and self._waiting.get(key) is queue:
+            del self._waiting[key]
 
     def _release(self) -> None:
         """Give a slot to the next waiter, if there is one."""
         while self._waiting:
             key, queue = next(iter(self._waiting.items()))
             del self._waiting[key]
-            _, _, waiter = heapq.heappop(queue)
+            waiter = queue.pop()
             if queue:
                 self._waiting[key] = queue
             if not waiter.done():

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from contextlib import ExitStack
 
 from fastapi import FastAPI
 from starlette.datastructures import MutableHeaders
@@ -161,10 +162,23 @@ class BodyLimits(_Middleware):
             length = connection.headers.get("content-length")
             receive = limited(receive, length, limit)
             if length != "0" and (length or "transfer-encoding" in connection.headers):
-                with state.bodies.taken(SENDER.get().client):
-                    await self._app(scope, receive, send)
+                with ExitStack() as arriving:
+                    arriving.enter_context(state.bodies.taken(SENDER.get().client))
+                    await self._app(scope, _closing_at_end(receive, arriving), send)
                 return
         await self._app(scope, receive, send)
+
+
+def _closing_at_end(receive: Receive, arriving: ExitStack) -> Receive:
+    """Return a ``receive`` that closes a context once the body has arrived or broken off."""
+
+    async def closing() -> Message:
+        message = await receive()
+        if not message.get("more_body", False):
+            arriving.close()
+        return message
+
+    return closing
 
 
 #: The outermost first.

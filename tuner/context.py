@@ -17,9 +17,8 @@ from records.connections import DEFAULT_LIMITS, Limits
 from tuner.errors import RequestError
 from tuner.settings import Settings, read_settings
 
-
 _LOG = logging.getLogger("tuner.context")
-# Entries of a data directory; the database has files beside it.
+# Entries of a data directory.
 _DATABASE = "tuner.db"
 _FOLDERS = {
     "archives", "cache", "engines", "libraries", "logs", "models", "references", "scratch", "tmp",
@@ -73,8 +72,8 @@ def open_context(
         }
     )
     try:
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
-        _make_private(settings.data_dir)
+        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_private(settings.data_dir, settings.database)
     except OSError as error:
         raise RequestError(
             f"cannot write the data directory {settings.data_dir}: {error.strerror}"
@@ -92,25 +91,28 @@ def open_context(
         connected.dispose()
 
 
-def _make_private(folder: Path) -> None:
+def _make_private(folder: Path, database: str) -> None:
     """Keep other users out of a data directory, and its group unless new files inherit it.
 
     A folder that has, or may have, other uses keeps its mode.
+
+    Args:
+        folder: The data directory.
+        database: URL of the database, whose file may be in it.
     """
     status = folder.stat()
     others = stat.S_IRWXO if status.st_mode & stat.S_ISGID else stat.S_IRWXO | stat.S_IRWXG
     if not status.st_mode & others:
         return
     is_own = status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX
-    if is_own and all(_is_ours(name) for name in os.listdir(folder)):  # noqa: PTH208
+    # The database has files beside it, whose names begin with its own.
+    files = (_DATABASE, Path(database.partition("?")[0]).name)
+    names = os.listdir(folder)  # noqa: PTH208
+    if is_own and all(name in _FOLDERS or name.startswith(files) for name in names):
         with suppress(OSError):  # a read-only root file system of a container
             folder.chmod(stat.S_IMODE(status.st_mode) & ~others)
     elif status.st_mode & stat.S_IRWXO:
         _warn_of(folder)
-
-
-def _is_ours(name: str) -> bool:
-    return name in _FOLDERS or name.startswith(_DATABASE)
 
 
 @cache

@@ -4,15 +4,20 @@ import asyncio
 import io
 import socket
 import threading
+from types import SimpleNamespace
 from typing import IO
 
 import pytest
+from fastapi import FastAPI
 from sqlalchemy import event
+from starlette.types import Receive, Scope, Send
 
 from api import exports, readiness, streaming
 from api.caps import Cap
 from api.errors import Problem
+from api.fair_semaphore import SENDER, Sender
 from api.limits import limited
+from api.middleware import BodyLimits
 from api.settings import ApiSettings
 from records import log, measure_records
 from tests.api.conftest import Served, serving
@@ -149,6 +154,43 @@ def test_a_body_may_not_trickle(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Problem, match="arrived") as refused:
         asyncio.run(trickle())
     assert refused.value.slug == "too-slow"
+
+
+@pytest.mark.parametrize("last", [{"body": b"{}", "more_body": False}, None])
+def test_a_body_that_has_arrived_counts_no_more(last: dict[str, object] | None) -> None:
+    """Nor does one that broke off, however long its request takes then."""
+    bodies, rooms = Cap("arriving bodies", 1, 1), []
+    messages = [
+        {"type": "http.request", "body": b"{", "more_body": True},
+        {"type": "http.disconnect"} if last is None else {"type": "http.request", **last},
+    ]
+
+    async def receive() -> dict[str, object]:
+        return messages.pop(0)
+
+    async def send(message: object) -> None:
+        raise AssertionError(message)
+
+    async def serve(_scope: Scope, receive: Receive, _send: Send) -> None:
+        for _ in range(2):
+            await receive()
+            rooms.append(bodies.has_room("ada"))
+
+    app = FastAPI()
+    app.state.service = SimpleNamespace(
+        settings=SimpleNamespace(max_upload_bytes=10), bodies=bodies
+    )
+    headers = [(b"content-length", b"3")]
+    scope = {"type": "http", "method": "POST", "path": "/x", "headers": headers, "app": app}
+
+    async def scenario() -> None:
+        SENDER.set(Sender("ada"))
+        await BodyLimits(serve)(scope, receive, send)
+
+    asyncio.run(scenario())
+
+    assert rooms == [False, True]
+    assert bodies.has_room("ada")
 
 
 def test_readiness_has_a_connection_of_its_own(

@@ -174,6 +174,43 @@ def test_failures_of_the_database_are_no_progress(monkeypatch: pytest.MonkeyPatc
     _run(scenario)
 
 
+def test_a_request_that_was_given_up_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether its client left, its task was cancelled, or it waited for too long."""
+    done: list[str] = []
+
+    async def scenario(semaphore: FairSemaphore) -> None:
+        async with semaphore.slot():
+            for end in ("leave", "cancel", "stall"):
+                peers = [Peer(answered=0.0 if number else -1.0) for number in range(2)]
+                for peer in peers:
+                    peer.ask(0.0)
+                monkeypatch.setattr(
+                    fair_semaphore, "_STALL_TIMEOUT_SECS", 0.01 if end == "stall" else 60.0
+                )
+                waiting = [
+                    asyncio.create_task(_work(semaphore, Sender("c", peer), done)) for peer in peers
+                ]
+                await asyncio.sleep(0)
+                if end == "leave":
+                    for peer in peers:
+                        peer.leave()
+                if end == "cancel":
+                    for task in waiting:
+                        task.cancel()
+                outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+                assert not any(isinstance(outcome, Problem) for outcome in outcomes) or (
+                    end == "stall"
+                ), outcomes
+            monkeypatch.setattr(fair_semaphore, "_STALL_TIMEOUT_SECS", 60.0)
+            waiting = [asyncio.create_task(_work(semaphore, Sender("c"), done)) for _ in range(2)]
+            await asyncio.sleep(0)
+        await asyncio.gather(*waiting)
+
+    _run(scenario, max_waiting=2)
+
+    assert done == ["c", "c"]
+
+
 def test_a_client_may_not_wait_with_any_number_of_requests() -> None:
     """The next one gets 429, and another client waits as usual."""
     done: list[str] = []

@@ -45,6 +45,18 @@ def test_a_folder_with_other_uses_keeps_its_mode(
     assert [str(folder) in record.message for record in caplog.records] == [True]
 
 
+def test_a_database_of_any_name_is_no_other_use(tmp_path: Path) -> None:
+    """It and the files of SQLite beside it belong to the data directory."""
+    folder = tmp_path / "data"
+    for _ in range(2):
+        with open_context(f"sqlite:///{folder}/mine.db?timeout=5", folder):
+            folder.chmod(0o755)
+
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+    with open_context(f"sqlite:///{folder}/mine.db?timeout=5", folder):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
 def test_a_database_elsewhere_is_private(tmp_path: Path) -> None:
     """It has tokens, records and jobs, and may lie in a folder that others read."""
     path = tmp_path / "records.db"

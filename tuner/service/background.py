@@ -33,7 +33,8 @@ async def run_beside_measurements(
         work: The work.
         name: Name of its thread.
         is_wanted: Looks, in a thread, whether the result is still wanted; otherwise the processes
-            are killed, and the work fails by that.
+            are killed, and the work fails by that. They are killed as well if it raises, or if
+            this is cancelled.
     """
     pools = PauseGroup()
 
@@ -56,4 +57,6 @@ async def run_beside_measurements(
             return await working
         finally:
             watching.cancel()
-            working.cancel()
+            if not working.done():
+                working.cancel()
+                await run_in_thread(pools.close, f"{name}-close")
