@@ -317,14 +317,15 @@ def _shapes(inputs: Inputs) -> dict[str, tuple[int, ...]]:
 
 
 def _check_packages() -> None:
-    """Check that no module of the user has the name of a package of the tuner.
+    """Check that no module or package of the user has the name of a package of the tuner.
 
     Raises:
         ImportError: If one has.
     """
     for name in ("records", "scheduler"):
         spec = find_spec(name)
-        if spec is not None and not spec.submodule_search_locations:
+        own = Path(__file__).resolve().parent.with_name(name) / "__init__.py"
+        if spec is not None and spec.origin and Path(spec.origin).resolve() != own:
             raise ImportError(
                 f"the tuner needs its package {name!r}, which {spec.origin} hides: rename that "
                 "module, or run Python with -P or in another folder"

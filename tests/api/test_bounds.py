@@ -160,7 +160,7 @@ def test_a_body_may_not_trickle(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_body_that_has_arrived_counts_no_more(last: dict[str, object] | None) -> None:
     """Nor does one that broke off, however long its request takes then."""
     bodies, rooms = Cap("arriving bodies", 1, 1), []
-    messages = [
+    messages: list[dict[str, object]] = [
         {"type": "http.request", "body": b"{", "more_body": True},
         {"type": "http.disconnect"} if last is None else {"type": "http.request", **last},
     ]

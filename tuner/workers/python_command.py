@@ -5,8 +5,10 @@ Files that lie there, such as those that came with a model, must not run as modu
 """
 
 import os
+import site
 import sys
-from collections.abc import Iterable, Mapping
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -56,15 +58,27 @@ def finder(folders: Mapping[str, str]) -> str:
 
 
 def import_folders() -> list[str]:
-    """Return where this process imports from, without the current folder and the program's."""
-    left_out = set()
+    """Return where this process imports from, without the current folder and the program's.
+
+    Those of installed packages stay in any case: a program may be a module among them.
+    """
+    left_out: set[str] = set()
     for folder in (os.curdir, _folder_of_program()):
         try:
             left_out.add(os.path.realpath(folder))
         except OSError:  # the current folder was removed
             continue
+    left_out -= set(map(os.path.realpath, _installed_folders()))
     absolute = filter(os.path.isabs, sys.path)
     return [folder for folder in absolute if os.path.realpath(folder) not in left_out]
+
+
+def _installed_folders() -> Iterator[str]:
+    """Yield the folders of packages that each Python process of this installation finds."""
+    yield from (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    yield from (*site.getsitepackages(), site.getusersitepackages())
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    yield from filter(os.path.isabs, named)
 
 
 def _folder_of_program() -> str:

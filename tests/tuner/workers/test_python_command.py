@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.cli import Cli, finish
+from tests.cli import ROOT, Cli, finish
 from tests.services import free_port
 from tuner.workers.pool import Pool, WorkerSettings
 
@@ -166,9 +166,25 @@ def test_workers_of_a_program_import_nothing_from_its_folder(
     assert done.returncode == 0, done.stderr
 
 
-def test_a_module_of_the_user_named_like_a_package_is_named(tmp_path: Path) -> None:
+def test_a_program_among_the_packages_hides_none(tmp_path: Path) -> None:
+    """A file in the folder of installed packages may be a program, and its folder stays."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "program.py").write_text(
+        "from tuner.workers.python_command import import_folders\nprint(import_folders())\n"
+    )
+    command = [sys.executable, str(folder / "program.py")]
+    named = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+    shown = subprocess.run(command, env=named, cwd=ROOT, capture_output=True, check=True, text=True)
+
+    assert str(folder) in shown.stdout
+
+
+@pytest.mark.parametrize("name", ["records.py", "scheduler/__init__.py"])
+def test_a_module_of_the_user_named_like_a_package_is_named(tmp_path: Path, name: str) -> None:
     """The error names the file that is in the way, and what to do."""
-    (tmp_path / "records.py").touch()
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
     done = subprocess.run(
         [sys.executable, "-c", "import tuner; tuner.extract('zoo:mlp')"],
         cwd=tmp_path,
@@ -177,4 +193,4 @@ def test_a_module_of_the_user_named_like_a_package_is_named(tmp_path: Path) -> N
         check=False,
     )
 
-    assert f"'records', which {tmp_path / 'records.py'} hides" in done.stderr
+    assert f"which {tmp_path / name} hides" in done.stderr
