@@ -60,9 +60,13 @@ def _load(reference: str, shapes: _Shapes, random_weights: int | None, *, alone:
         return _load_zoo(reference.removeprefix("zoo:"), shapes, random_weights)
     path = _existing_file(reference)
     if path.suffix.lower() == ".onnx":
-        from tuner.networks import onnx_file
+        from tuner.networks import inference, onnx_file
 
-        return _load_onnx(onnx_file.read(path, alone=alone), path.stem, shapes, random_weights)
+        model = onnx_file.read(path, alone=alone)
+        with described(
+            lambda reason: inference.find_fault(model) or _unexpected(reference, reason)
+        ):
+            return _load_onnx(model, path.stem, shapes, random_weights)
     if alone:
         raise ModelError(
             f"{str(path)!r} is not a .onnx file; upload an ONNX model", code="unknown-format"

@@ -80,7 +80,7 @@ def contradictory_shape() -> onnx.ModelProto:
             "model: Number of actual parameters",
         ),
         (unknown_type, "not-a-tensor", "'data' is not a tensor of numbers"),
-        (contradictory_shape, "not-loaded", "cannot be cleaned"),
+        (contradictory_shape, "invalid-model", "the elements of weight 'shape' do not fit"),
     ],
 )
 def test_hostile_models_are_refused(

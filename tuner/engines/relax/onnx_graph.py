@@ -14,6 +14,7 @@ from tuner.engines.relax.import_checks import check_values
 from tuner.engines.relax.linkable import describe
 from tuner.errors import ModelError, described
 from tuner.networks.foreign import is_foreign, refusal
+from tuner.networks.inference import find_fault
 
 
 def import_graph(model: onnx.ModelProto) -> tvm.IRModule:
@@ -25,8 +26,11 @@ def import_graph(model: onnx.ModelProto) -> tvm.IRModule:
     _refuse_unknown(model)
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
     importer = _Importer(None, "float32")
-    with described(lambda reason: _refusal("the graph", reason)):
-        module = importer.from_onnx(model.graph, opset)
+    try:
+        with described(lambda reason: _refusal("the graph", reason)):
+            module = importer.from_onnx(model.graph, opset)
+    except ModelError as error:
+        raise find_fault(model) or error from None
     check_values(model, importer.values)
     return module
 

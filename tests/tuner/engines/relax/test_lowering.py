@@ -229,6 +229,25 @@ def test_unsupported_operator_is_named(save: Save, target: TargetInfo) -> None:
     assert len(str(caught.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("op", "weight", "reason"),
+    [
+        ("Add", np.ones(3, "int64"), "Add: B has inconsistent type"),
+        ("Add", np.ones(5, "float32"), "Add: Incompatible dimensions"),
+        ("Gemm", np.ones((2, 2), "float32"), "Gemm: Dimension mismatch"),
+    ],
+)
+def test_the_reason_of_a_refusal_is_that_of_the_operands(
+    save: Save, op: str, weight: Array, reason: str
+) -> None:
+    """ONNX refuses them too, and tells why."""
+    model = save([helper.make_node(op, ["data", "w"], ["y"])], (2, 3), {"w": weight})
+
+    with pytest.raises(ModelError, match=f"the model is invalid: {reason}") as caught:
+        import_model(model)
+    assert caught.value.code == "invalid-model"
+
+
 def test_batch_norm_and_dropout_leave_no_kernel(
     save: Save, target: TargetInfo, tmp_path: Path
 ) -> None:
