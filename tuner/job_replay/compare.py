@@ -1,6 +1,8 @@
 """Comparison of allocators on recorded curves."""
 
+import os
 from collections.abc import Sequence
+from contextlib import chdir
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -63,7 +65,9 @@ def plot(results: Sequence[Replayed], path: Path) -> None:
     Raises:
         OSError: If the file cannot be written.
     """
-    from matplotlib.figure import Figure
+    # It takes its settings from a file of the current folder.
+    with chdir(os.sep):
+        from matplotlib.figure import Figure
 
     networks = list(dict.fromkeys(result.network for result in results))
     n_columns = min(len(networks), 2)

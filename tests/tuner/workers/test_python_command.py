@@ -102,6 +102,18 @@ def test_commands_import_nothing_from_the_current_folder(
     assert answer.status == 0, answer.out
 
 
+def test_plots_take_no_settings_from_the_current_folder(run: Cli, folder: Path) -> None:
+    """Matplotlib would take them, and warn of these."""
+    (folder / "matplotlibrc").write_text("font.size: large\nno.such.setting: 1\n")
+    curve = next((ROOT / "benchmarks" / "curves").glob("*.jsonl.gz"))
+    words = ("replay", str(curve), "--allocator", "gradient", "--plot", "curves.png")
+    answer = finish(_start(run, folder, "-m", "tuner", *words))
+
+    assert answer.status == 0, answer.out
+    assert "matplotlibrc" not in answer.out
+    assert (folder / "curves.png").exists()
+
+
 def test_python_m_leaves_out_the_current_folder(run: Cli, folder: Path) -> None:
     """Python adds it, and the package takes it away before it imports anything else.
 
