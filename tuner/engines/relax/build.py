@@ -13,6 +13,7 @@ from tuner.engines import onednn
 from tuner.engines.base import BuildRequest, BuildResult, variant_of
 from tuner.engines.linker import link_shared
 from tuner.engines.relax import cpu_codegen, cuda, step_loops, traces, workloads
+from tuner.engines.relax.blobs import DeviceModule
 from tuner.engines.relax.kinds import is_cuda
 from tuner.engines.relax.packed_layouts import LAYOUT_FREE
 from tuner.engines.relax.schedules.cpu.prefetch import insert_prefetches
@@ -20,6 +21,8 @@ from tuner.engines.relax.schedules.cpu.spread_loads import spread_loads
 from tuner.engines.relax.schedules.cpu.vector_loops import split_vectors
 from tuner.engines.relax.schedules.variants import catalogue
 from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.triton import host
+from tuner.engines.relax.triton import variants as triton
 from tuner.errors import WorkError, error_text
 
 KERNEL = "kernel"
@@ -81,9 +84,26 @@ def _compile_for_gpu(
     module: tvm.IRModule, trace: str, target: Target, out: Path
 ) -> list[dict[str, Any]]:
     scheduled = schedule_for_gpu(module, trace, target)
-    kernel = tvm.IRModule({KERNEL: scheduled["main"].with_attr("global_symbol", KERNEL)})
-    cuda.export(cuda.lower(kernel, target), target, out / LIBRARY)
+    built, devices = build_for_gpu(scheduled["main"].with_attr("global_symbol", KERNEL), target)
+    cuda.export(built, devices, out / LIBRARY)
     return []
+
+
+def build_for_gpu(
+    function: PrimFunc, target: Target
+) -> tuple[tvm.runtime.Module, list[DeviceModule]]:
+    """Compile a scheduled kernel to host code and device binaries.
+
+    Raises:
+        RequestError: If a compiler is not installed.
+        WorkError: If it refuses the kernel.
+    """
+    program = triton.program_of(function)
+    if program is not None:
+        return host.build(function, program, target)
+    symbol = str(function.attrs["global_symbol"])
+    built, device = cuda.build(tvm.IRModule({symbol: function}), target)
+    return built, [device]
 
 
 def schedule_for_gpu(module: tvm.IRModule, trace: str, target: Target) -> tvm.IRModule:
@@ -94,7 +114,7 @@ def schedule_for_gpu(module: tvm.IRModule, trace: str, target: Target) -> tvm.IR
     """
     if trace:
         return traces.schedule_module(module, trace, target)
-    return cuda.schedule_by_default(module, target)
+    return triton.by_default(module, target) or cuda.schedule_by_default(module, target)
 
 
 def _compile_for_cpu(

@@ -16,7 +16,7 @@ from tuner.engines.base import LinkedObject
 from tuner.engines.relax.blobs import DeviceModule
 from tuner.engines.relax.build import PACK
 from tuner.engines.relax.extract import step_name
-from tuner.engines.relax.objects import PACKER, load_device
+from tuner.engines.relax.objects import PACKER, load_devices
 from tuner.engines.relax.step_loops import StepLoop
 from tuner.engines.relax.weights import WeightPool
 from tuner.errors import LinkError
@@ -33,23 +33,23 @@ class LinkableObject:
         folder: Folder of its files.
         symbol: Name of its function.
         packed: Index, shape and dtype of the arguments that it takes packed.
-        device: Binary for the GPU; None on CPU targets.
+        devices: Binaries for the GPU; none on CPU targets.
         variant: Variant that it computes; empty for the workload itself.
     """
 
     folder: Path
     symbol: str
     packed: tuple[dict[str, Any], ...]
-    device: DeviceModule | None = None
+    devices: tuple[DeviceModule, ...] = ()
     variant: str = ""
 
     @classmethod
     def load(cls, compiled: LinkedObject) -> Self:
         """Read the description that its compilation wrote."""
         folder = Path(compiled.folder)
-        device = load_device(folder, compiled.info)
+        devices = tuple(load_devices(folder, compiled.info))
         packed, variant = tuple(compiled.info["packed"]), str(compiled.info.get("variant", ""))
-        return cls(folder, compiled.symbol, packed, device, variant)
+        return cls(folder, compiled.symbol, packed, devices, variant)
 
     @cached_property
     def _packer(self) -> Any:

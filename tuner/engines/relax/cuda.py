@@ -4,6 +4,7 @@ import importlib
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -192,40 +193,41 @@ def _nvcc_version() -> str | None:
     return match[1] if match else None
 
 
-def export(module: tvm.runtime.Module, target: Target, path: Path) -> None:
-    """Export host and device code as a library that needs no compilation when it is loaded.
+def export(module: tvm.runtime.Module, devices: Sequence[DeviceModule], path: Path) -> None:
+    """Export host code and device binaries as a library.
+
+    Raises:
+        WorkError: If the linker refuses.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        host = Path(folder) / "host.o"
+        module.write_to_file(str(host), "o")
+        link_shared([host, Path(pack_devices(module, devices, Path(folder)))], path)
+
+
+def compile_devices(module: tvm.runtime.Module, target: Target) -> list[DeviceModule]:
+    """Compile the sources that a module carries.
 
     Raises:
         RequestError: If NVRTC is not installed.
-        WorkError: If it or the linker refuses.
+        WorkError: If it refuses a source.
     """
-
-    def link(path: str, files: list[str]) -> None:
-        link_shared([Path(file) for file in files], Path(path))
-
-    def pack(module: tvm.runtime.Module, _is_system: bool, _prefix: str, folder: str) -> str:
-        return pack_devices(module, [], target, Path(folder))
-
-    module.export_library(str(path), fcompile=link, fpack_imports=pack)
+    return [compile_device(device, target) for device in Blob.of(module).devices]
 
 
-def pack_devices(
-    module: tvm.runtime.Module, devices: Sequence[DeviceModule], target: Target, folder: Path
-) -> str:
+def pack_devices(module: tvm.runtime.Module, devices: Sequence[DeviceModule], folder: Path) -> str:
     """Write the object file that embeds device binaries in a library.
 
     Args:
-        module: Exported module; the sources that it carries are compiled.
-        devices: Further binaries.
-        target: Target of the code.
+        module: Exported module.
+        devices: Binaries, in the place of the sources that it carries.
         folder: Output folder.
 
     Returns:
         The path of the object.
     """
     blob = Blob.of(module)
-    own = [compile_device(device, target) for device in blob.devices]
-    blob.replace_devices([*own, *devices])
+    blob.replace_devices(devices)
     path = folder / "modules.o"
     (host,) = (part for part in (module, *module.imports) if part.kind == "llvm")
     embed = tvm.get_global_func("codegen.codegen_blob")

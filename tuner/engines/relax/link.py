@@ -151,8 +151,9 @@ def _link(
     def pack(module: tvm.runtime.Module, _is_system: bool, _prefix: str, folder: str) -> str:
         if not is_cuda(target):
             return _pack_program(module, Path(folder))
-        devices = [linkable.device for linkable in linked.values() if linkable.device is not None]
-        return cuda.pack_devices(module, devices, target, Path(folder))
+        devices = [device for linkable in linked.values() for device in linkable.devices]
+        own = cuda.compile_devices(module, target)
+        return cuda.pack_devices(module, [*own, *devices], Path(folder))
 
     executable.export_library(str(out / LIBRARY), fcompile=finish, fpack_imports=pack)
     for file in own:

@@ -127,7 +127,7 @@ def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
         with target:
             module = transform.AttachAttrLayoutFreeBuffers()(module)
     else:
-        module = _fuse(module, target)
+        module = _fuse(sum_in_float32(module), target)
     module = normalise_kernels(module)
     check_linkable(module)
     return LoweredNetwork(module, ())

@@ -17,18 +17,18 @@ from tuner.engines.linker import find_linker, link_shared
 from tuner.engines.relax import (
     cpu_codegen,
     cpu_targets,
-    cuda,
     fallbacks,
     ir_checks,
     traces,
     workloads,
 )
 from tuner.engines.relax.blobs import DeviceModule
-from tuner.engines.relax.build import KERNEL, PACK, schedule_for_gpu, split_packing
+from tuner.engines.relax.build import KERNEL, PACK, build_for_gpu, schedule_for_gpu, split_packing
 from tuner.engines.relax.kinds import is_cuda
 from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.search import variants
 from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.triton import variants as triton
 from tuner.errors import LinkError, OutOfMemory, described, error_text
 
 OBJECT = "kernel.o"
@@ -56,12 +56,12 @@ def _failure(reason: str) -> LinkError:
     return LinkError(f"a subgraph cannot be compiled{reason}; report it with the model")
 
 
-def load_device(folder: Path, info: Mapping[str, Any]) -> DeviceModule | None:
-    """Return the GPU binary of a subgraph; None if it was compiled for a CPU."""
-    if "kernels" not in info:
-        return None
-    table = base64.b64decode(info["kernels"])
-    return DeviceModule("cubin", table, (folder / BINARY).read_bytes())
+def load_devices(folder: Path, info: Mapping[str, Any]) -> list[DeviceModule]:
+    """Return the GPU binaries of a subgraph; none if it was compiled for a CPU."""
+    return [
+        DeviceModule("cubin", base64.b64decode(table), (folder / name).read_bytes())
+        for name, table in info.get("kernels", {}).items()
+    ]
 
 
 def _compile_for_cpu(request: ObjectRequest, target: Target, out: Path) -> Mapping[str, Any]:
@@ -138,10 +138,14 @@ def _write_kernel(
 def _compile_for_gpu(request: ObjectRequest, target: Target, out: Path) -> Mapping[str, Any]:
     scheduled = schedule_for_gpu(workloads.load(request.ir), request.trace, target)
     function = scheduled["main"].with_attr("global_symbol", request.symbol)
-    host, device = cuda.build(tvm.IRModule({request.symbol: function}), target)
+    host, devices = build_for_gpu(function, target)
     host.write_to_file(str(out / OBJECT), "o")
-    (out / BINARY).write_bytes(device.code)
-    return {"packed": [], "kernels": base64.b64encode(device.table).decode()}
+    tables = {}
+    for number, device in enumerate(devices):
+        name = f"kernel.{number}.cubin" if number else BINARY
+        (out / name).write_bytes(device.code)
+        tables[name] = base64.b64encode(device.table).decode()
+    return {"packed": [], "variant": triton.name_of(function), "kernels": tables}
 
 
 def _write(function: PrimFunc, symbol: str, target: Target, path: Path) -> None:

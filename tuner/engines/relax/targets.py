@@ -18,12 +18,13 @@ from tuner.engines.relax.dot_instructions import dot_instruction
 from tuner.engines.relax.kinds import is_cpu, is_cuda
 from tuner.engines.relax.schedules.variants import catalogue
 from tuner.engines.relax.settings import COMPILER
+from tuner.engines.relax.triton import compiler
 from tuner.errors import TargetError, summary
 from tuner.library import processors
 
 # Bump when a change of the passes in lower.py changes the workloads of networks: extractions
 # and libraries are cached by it. Records are keyed by the hash of the workload alone.
-PIPELINE = "relax-19"
+PIPELINE = "relax-20"
 
 # Attributes that a target may set. TVM passes others to compilers as options ("cl-opt", "jit",
 # "system-lib", ...), some of them global to the process, or reads them as file names.
@@ -202,7 +203,9 @@ def _compiler(target: Target, kind: str) -> dict[str, Any]:
     common = {**COMPILER, "tvm_ffi": tvm_ffi.__version__, "linker": linker_version()}
     if catalogue.calls_onednn(target):
         common["onednn_calls"] = onednn.version_of_calls()
-    return {**common, **cuda.describe_compiler()} if kind == "cuda" else common
+    if kind == "cuda":
+        return {**common, **cuda.describe_compiler(), "triton": compiler.version()}
+    return common
 
 
 def _device(target: Target, kind: str) -> dict[str, Any]:

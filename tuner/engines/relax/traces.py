@@ -27,6 +27,7 @@ from tuner.engines.relax.kinds import is_cuda
 from tuner.engines.relax.schedules.cpu import attention, dots, packed_weights
 from tuner.engines.relax.schedules.gpu import intrinsics
 from tuner.engines.relax.schedules.variants import catalogue
+from tuner.engines.relax.triton import variants as triton
 from tuner.errors import WorkError, summary
 
 # Marks of workloads that pack their operands, or got them packed when the network was lowered.
@@ -79,6 +80,8 @@ def replay_and_postprocess(module: tvm.IRModule, trace: str, target: Target) -> 
     """
     if onednn.is_call(variant_of(trace)) and not catalogue.calls_onednn(target):
         raise WorkError("the trace calls oneDNN, which is not among the libraries of the target")
+    if triton.is_named(variant_of(trace)):
+        return replay(module, trace)
     if any(mark in trace for mark in _OWN_LAYOUTS):
         module = packed_layouts.keep_layouts(module)
     schedule = _process(module, trace, target)

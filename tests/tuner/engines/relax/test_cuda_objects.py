@@ -43,6 +43,14 @@ def matmul(save: Save) -> ExtractedTask:
     return task
 
 
+@pytest.fixture
+def relu(save: Save) -> ExtractedTask:
+    """Return an activation as a task for a GPU, which only NVRTC compiles."""
+    model = save([helper.make_node("Relu", ["data"], ["y"])], (128, 64), {})
+    (task,) = worker.extract(model, worker.describe_target("cuda:sm_90").spec).tasks
+    return task
+
+
 def compile_task(
     task: ExtractedTask, folder: Path, *, arch: str = "sm_90", trace: str = ""
 ) -> dict[str, bytes]:
@@ -66,11 +74,9 @@ def trace_of(task: ExtractedTask) -> str:
 
 @needs_nvrtc
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-def test_fallback_is_host_code_and_a_binary(
-    matmul: ExtractedTask, arch: str, tmp_path: Path
-) -> None:
+def test_fallback_is_host_code_and_a_binary(relu: ExtractedTask, arch: str, tmp_path: Path) -> None:
     """The binary is an ELF file of the requested architecture."""
-    files = compile_task(matmul, tmp_path / "object", arch=arch)
+    files = compile_task(relu, tmp_path / "object", arch=arch)
 
     assert set(files) == {"kernel.o", "kernel.cubin"}
     binary = files["kernel.cubin"]
@@ -157,32 +163,32 @@ def test_versions_of_the_compiler_are_known() -> None:
 
 
 def test_missing_nvrtc_is_named(
-    matmul: ExtractedTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    relu: ExtractedTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message contains the command that installs it."""
     monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
 
     with pytest.raises(RequestError, match=r"pip install -e '\.\[cuda\]'"):
-        compile_task(matmul, tmp_path / "object")
+        compile_task(relu, tmp_path / "object")
 
     assert worker.describe_target("cuda:sm_90").compiler["nvrtc"] is None
 
 
 def test_nvcc_is_another_compiler(
-    matmul: ExtractedTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    relu: ExtractedTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TVM's variable chooses it, its version is in the key, and its absence is an error."""
     monkeypatch.setenv("TVM_CUDA_COMPILE_MODE", "nvcc")
     cuda._nvcc_version.cache_clear()
     if shutil.which("nvcc"):
-        files = compile_task(matmul, tmp_path / "object")
+        files = compile_task(relu, tmp_path / "object")
         assert files["kernel.cubin"][:4] == b"\x7fELF"
         assert worker.describe_target("cuda:sm_90").compiler["nvcc"]
 
     monkeypatch.setenv("PATH", str(tmp_path))
     cuda._nvcc_version.cache_clear()
     with pytest.raises(RequestError, match="nvcc, which is not on the PATH"):
-        compile_task(matmul, tmp_path / "none")
+        compile_task(relu, tmp_path / "none")
     cuda._nvcc_version.cache_clear()
 
 

@@ -134,7 +134,7 @@ def _of_variant(
     extracted = features.extract(context, [MeasureCandidate(each, []) for each in kernels])
     return [
         Candidate(
-            trace=traces.dump(schedule.trace, space.variant.name),
+            trace=traces.dump(schedule.trace, space.variant.name_of(schedule)),
             module_hash=workloads.hash_of(schedule.mod),
             features=feature_blobs.pack(features),
             score=float(score),

@@ -79,12 +79,13 @@ class VariantSpace:
 
 @lru_cache(maxsize=64)
 def spaces_of(ir: bytes, spec: str) -> Mapping[str, VariantSpace]:
-    """Return the spaces of the variants that fit a workload, by name; none on a GPU."""
+    """Return the spaces of the variants that fit a workload, by name."""
     target = make_target(spec)
-    if is_cuda(target):
-        return {}
     module = workloads.load(ir)
-    programs = {**catalogue.fitting(module), **catalogue.fitting_calls(module, target)}
+    if is_cuda(target):
+        programs = catalogue.fitting_kernels(module, target)
+    else:
+        programs = {**catalogue.fitting(module), **catalogue.fitting_calls(module, target)}
     return {
         name: VariantSpace(variant, program, target, list(variant.choices(program, target)))
         for name, program in programs.items()
@@ -116,9 +117,11 @@ def divide(request: SearchRequest, spaces: Mapping[str, VariantSpace]) -> dict[s
     """Divide a round among the workload itself, whose name is empty, and its variants."""
     if not spaces:
         return {"": request.n_candidates}
-    latencies: dict[str, list[float]] = {name: [] for name in ("", *spaces)}
+    # The first leads until something ran.
+    names = (*spaces, "") if is_cuda(make_target(request.target)) else ("", *spaces)
+    latencies: dict[str, list[float]] = {name: [] for name in names}
     for measured in request.measured:
-        name = variant_of(measured.trace)
+        name = catalogue.family_of(variant_of(measured.trace))
         if name in latencies:
             latency = measured.latency
             latencies[name].append(float("inf") if latency is None else latency)

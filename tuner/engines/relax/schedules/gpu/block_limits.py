@@ -23,7 +23,7 @@ _ON_REQUEST = {
 def are_kept(scheduled: tvm.IRModule, target: Target) -> bool:
     """Return whether the blocks of a kernel have the threads and the shared memory they need."""
     if "shared.dyn" in scheduled.script():
-        target = Target({**target.export(), _SHARED_BYTES: _on_request(target)})
+        target = Target({**target.export(), _SHARED_BYTES: shared_bytes_on_request(target)})
     check = VerifyGPUCode()
     generator = PostOrderApply(sch_rules=[], postprocs=[check], mutator_probs={})
     # The context tells the check what the target permits.
@@ -31,6 +31,7 @@ def are_kept(scheduled: tvm.IRModule, target: Target) -> bool:
     return bool(context.space_generator.postprocs[0].apply(Schedule(scheduled)))
 
 
-def _on_request(target: Target) -> int:
+def shared_bytes_on_request(target: Target) -> int:
+    """Return the shared memory that a block may request, bytes."""
     match = re.fullmatch(r"sm_(\d+)[af]?", str(target.attrs.get("arch", "")))
     return _ON_REQUEST.get(int(match[1]) if match else 0, _MIN_ON_REQUEST)

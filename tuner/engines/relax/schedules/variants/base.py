@@ -8,7 +8,7 @@ from tvm.s_tir import SBlock, SBlockRealize, Schedule
 from tvm.target import Target
 from tvm.tirx import PrimFunc, SeqStmt
 
-from tuner.engines.relax.schedules.variants.convolutions import block_of
+from tuner.engines.relax.schedules.variants.convolutions import block_of, statements_of
 
 
 class Variant(Hashable, Protocol):
@@ -45,6 +45,9 @@ class Variant(Hashable, Protocol):
     def schedule(self, program: tvm.IRModule, target: Target, choice: Any) -> Schedule:
         """Return its program with one of these decisions; it is a function of its arguments."""
 
+    def name_of(self, schedule: Schedule) -> str:
+        """Return the name of the variant in the trace of one of its schedules."""
+
 
 # Annotation of blocks that compute with weights only.
 PACKS = "meta_schedule.layout_rewrite_preproc"
@@ -55,7 +58,7 @@ def without_packing(module: tvm.IRModule) -> tvm.IRModule:
     function = module["main"]
     root = function.body.block
     kept, computed = [], []
-    for statement in root.body.seq:
+    for statement in statements_of(function):
         block = block_of(statement)
         if block is not None and PACKS in block.annotations:
             computed.append(block.writes[0].source)

@@ -1,4 +1,4 @@
-"""The variants that workloads for a CPU may have."""
+"""The variants that workloads may have."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -14,6 +14,8 @@ from tuner.engines.relax.schedules.variants.base import Variant
 from tuner.engines.relax.schedules.variants.convolutions import block_of, statements_of
 from tuner.engines.relax.schedules.variants.onednn import Onednn, variants_for
 from tuner.engines.relax.schedules.variants.winograd import Winograd
+from tuner.engines.relax.triton import compiler
+from tuner.engines.relax.triton import variants as triton
 from tuner.errors import WorkError
 
 VARIANTS: tuple[Variant, ...] = (Winograd(4), Winograd(2))
@@ -32,6 +34,18 @@ def fitting_calls(module: tvm.IRModule, target: Target) -> dict[str, tvm.IRModul
     if not calls_onednn(target) or onednn.problem() or step_loops.is_serial(module):
         return {}
     return _programs(variants_for(module, int(target.attrs.get("num-cores", 1))), module)
+
+
+def fitting_kernels(module: tvm.IRModule, target: Target) -> dict[str, tvm.IRModule]:
+    """Return the programs by name that Triton compiles for a GPU; none where it is missing."""
+    if not compiler.supports(str(target.attrs["arch"])):
+        return {}
+    return _programs([triton.GEMM], module)
+
+
+def family_of(name: str) -> str:
+    """Return the name of the variant whose decisions another name may hold."""
+    return triton.GEMM.name if triton.is_named(name) else name
 
 
 def _programs(variants: Iterable[Variant], module: tvm.IRModule) -> dict[str, tvm.IRModule]:
@@ -59,6 +73,8 @@ def named(name: str) -> Variant:
     """
     if (by_onednn := Onednn.named(name)) is not None:
         return by_onednn
+    if triton.is_named(name):
+        return triton.GEMM
     for variant in VARIANTS:
         if variant.name == name:
             return variant
@@ -71,6 +87,8 @@ def rewrite(name: str, module: tvm.IRModule) -> tvm.IRModule:
     Raises:
         WorkError: If the variant is unknown or does not fit.
     """
+    if triton.is_named(name):
+        return triton.rewrite(name, module)
     program = _program(named(name), module)
     if program is None:
         raise WorkError(f"variant {name} does not fit the workload")

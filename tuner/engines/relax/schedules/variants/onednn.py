@@ -118,6 +118,10 @@ class Onednn:
         self._apply(schedule, registers_of(target).lanes)
         return schedule
 
+    def name_of(self, _schedule: Schedule) -> str:
+        """See :class:`base.Variant`."""
+        return self.name
+
     def _apply(self, schedule: Schedule, lanes: int) -> None:
         call = schedule.get_sblock(_CALL)
         last = schedule.get_output_blocks(schedule.get_sblock("root"))[0]

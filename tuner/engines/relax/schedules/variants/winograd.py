@@ -97,6 +97,10 @@ class Winograd:
         winograd_schedule.apply(schedule, choice, registers_of(target).lanes)
         return schedule
 
+    def name_of(self, _schedule: Schedule) -> str:
+        """See :class:`Variant`."""
+        return self.name
+
 
 def _n_cores(target: Target) -> int:
     return int(target.attrs.get("num-cores", 1))

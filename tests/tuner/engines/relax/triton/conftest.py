@@ -1,0 +1,147 @@
+"""Workloads for Triton, and their verification in its interpreter."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import tvm
+from tvm import te
+
+from tests.tuner.engines.relax.triton import interpreter
+from tests.tuner.engines.relax.triton.interpreter import Interpreter
+from tuner.engines.base import ReferenceRequest
+from tuner.engines.relax import reference, workloads
+from tuner.engines.relax.triton.programs import Program
+from tuner.engines.verification import checks, references
+
+SPEC = '{"kind":"cuda","arch":"sm_90"}'
+# Finds what is wrong with the outputs of a program; empty if nothing is.
+Verify = Callable[[bytes, Program], str]
+
+
+@pytest.fixture(scope="session")
+def interpret() -> Iterator[Interpreter]:
+    """A process that interprets programs."""
+    with interpreter.started() as started:
+        yield started
+
+
+@pytest.fixture
+def verify(interpret: Interpreter, tmp_path: Any) -> Verify:
+    """Compare the outputs of a program with the references of its workload."""
+
+    def find_difference(ir: bytes, program: Program) -> str:
+        function = workloads.load(ir)["main"]
+        for kind in ("real", "whole"):
+            path = tmp_path / f"{kind}.npz"
+            request = ReferenceRequest(ir, SPEC, kind, 0)
+            path.write_bytes(reference.reference(request))
+            expected = references.load(str(path))
+            inputs = expected.draw()
+            outputs = [
+                checks.spoiled([int(size) for size in each.shape], str(each.dtype))
+                for each in function.params[len(inputs) :]
+            ]
+            results = interpret(program, [*inputs, *outputs])[len(inputs) :]
+            for result, each in zip(results, expected.outputs, strict=True):
+                if difference := checks.difference(result, each):
+                    return f"{kind}: {difference}"
+        return ""
+
+    return find_difference
+
+
+def workload(arguments: Sequence[Any]) -> bytes:
+    """Return the IR of a workload that is given by its tensors, the output last."""
+    return workloads.dump(workloads.as_workload(te.create_prim_func(list(arguments))))
+
+
+def product(
+    shape: tuple[int, int, int, int],
+    dtype: str = "float16",
+    *,
+    transposed: bool = False,
+    before: Callable[[Any], Any] | None = None,
+    after: Callable[[Any], Any] | None = None,
+    out_dtype: str = "",
+) -> bytes:
+    """Return products of matrices with a bias and what surrounds them.
+
+    Args:
+        shape: Products, rows, columns, and steps.
+        dtype: Type of the operands.
+        transposed: True if the second operand has its columns first.
+        before: Function of an element of the first operand.
+        after: Function of an element of the sums with their bias.
+        out_dtype: Type of the output; that of the operands if empty.
+    """
+    n_batches, n_rows, n_columns, n_steps = shape
+    total = "int32" if dtype == "int8" else "float32"
+    first = te.placeholder((n_batches, n_rows, n_steps), dtype, name="first")
+    sizes = (n_columns, n_steps) if transposed else (n_steps, n_columns)
+    second = te.placeholder((n_batches, *sizes), dtype, name="second")
+    bias = te.placeholder((n_columns,), total if dtype == "int8" else dtype, name="bias")
+    step = te.reduce_axis((0, n_steps), name="step")
+    data = first
+    if before is not None:
+        data = te.compute(first.shape, lambda *at: before(first[at]), name="before")
+
+    def multiplied(b: Any, i: Any, j: Any) -> Any:
+        at = (b, j, step) if transposed else (b, step, j)
+        return te.sum(data[b, i, step].astype(total) * second[at].astype(total), axis=step)
+
+    sums = te.compute((n_batches, n_rows, n_columns), multiplied, name="sums")
+    function = after or (lambda value: value)
+    dtype = out_dtype or ("int32" if dtype == "int8" else dtype)
+    rounded = dtype if dtype in ("float16", "bfloat16") else total
+    added = te.compute(
+        sums.shape,
+        lambda b, i, j: sums[b, i, j].astype(rounded) + bias[j].astype(rounded),
+        name="added",
+    )
+    output = te.compute(sums.shape, lambda *at: function(added[at]).astype(dtype), name="output")
+    return workload([first, second, bias, output])
+
+
+def convolution(
+    size: int,
+    channels: tuple[int, int],
+    window: int,
+    *,
+    stride: int = 1,
+    dilation: int = 1,
+    groups: int = 1,
+) -> bytes:
+    """Return a convolution of a square image, channels last, with padding and a residual."""
+    (n_in, n_out), dtype = channels, "float16"
+    data = te.placeholder((2, size, size, n_in), dtype, name="data")
+    weight = te.placeholder((n_out, window, window, n_in // groups), dtype, name="weight")
+    padding = dilation * (window - 1) // 2
+    out = (size + 2 * padding - dilation * (window - 1) - 1) // stride + 1
+    residual = te.placeholder((2, out, out, n_out), dtype, name="residual")
+    padded = te.compute(
+        (2, size + 2 * padding, size + 2 * padding, n_in),
+        lambda n, h, w, c: tvm.tirx.if_then_else(
+            tvm.tirx.all(h >= padding, h < size + padding, w >= padding, w < size + padding),
+            data[n, h - padding, w - padding, c],
+            tvm.tirx.const(0, dtype),
+        ),
+        name="padded",
+    )
+    r, s, c = (
+        te.reduce_axis((0, n), name=name)
+        for n, name in ((window, "r"), (window, "s"), (n_in // groups, "c"))
+    )
+
+    def summed(n: Any, h: Any, w: Any, o: Any) -> Any:
+        group = o // (n_out // groups) * (n_in // groups) if groups > 1 else 0
+        read = padded[n, h * stride + r * dilation, w * stride + s * dilation, group + c]
+        return te.sum(read.astype("float32") * weight[o, r, s, c].astype("float32"), [r, s, c])
+
+    sums = te.compute((2, out, out, n_out), summed, name="sums")
+    output = te.compute(
+        sums.shape,
+        lambda *at: tvm.tirx.max(sums[at].astype(dtype) + residual[at], tvm.tirx.const(0, dtype)),
+        name="output",
+    )
+    return workload([data, weight, residual, output])

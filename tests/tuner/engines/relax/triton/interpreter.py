@@ -1,0 +1,93 @@
+"""Triton's interpreter, which runs kernels on arrays without a GPU, in a process of its own.
+
+Triton decides when it is imported whether its functions are interpreted.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tuner.engines.relax.triton.programs import WORKSPACE, Kernel, Program, load
+
+Array = np.ndarray[Any, Any]
+
+
+class Interpreter:
+    """A process that interprets programs."""
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self._pool = pool
+
+    def __call__(self, program: Program, arrays: Sequence[Array]) -> list[Array]:
+        """Run a program on the arguments of its workload; return them as they are then."""
+        return self._pool.submit(_run, program, list(arrays)).result()
+
+
+@contextmanager
+def started() -> Iterator[Interpreter]:
+    """Start the process."""
+    with ProcessPoolExecutor(1, get_context("spawn"), _prepare) as pool:
+        yield Interpreter(pool)
+
+
+def _prepare() -> None:
+    """Have Triton interpret, and mend its bfloat16: it cuts digits, and multiplies the bits."""
+    os.environ["TRITON_INTERPRET"] = "1"
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    convert, multiply = InterpreterBuilder.cast_impl, InterpreterBuilder.create_dot
+
+    def cast_impl(self: Any, source: Any, kind: Any) -> Any:
+        if (source.dtype.scalar, kind.scalar) != (tl.float32, tl.bfloat16):
+            return convert(self, source, kind)
+        rounded = source.data.astype(ml_dtypes.bfloat16).view(np.uint16)
+        return TensorHandle(rounded, kind.scalar)
+
+    def create_dot(self: Any, left: Any, right: Any, sums: Any, *options: Any) -> Any:
+        if left.dtype.scalar == tl.bfloat16:
+            left, right = (
+                TensorHandle(each.data.view(ml_dtypes.bfloat16).astype(np.float32), tl.float32)
+                for each in (left, right)
+            )
+        return multiply(self, left, right, sums, *options)
+
+    InterpreterBuilder.cast_impl, InterpreterBuilder.create_dot = cast_impl, create_dot
+
+
+def _run(program: Program, arrays: list[Array]) -> list[Array]:
+    named = {f"p{number}": array for number, array in enumerate(arrays)}
+    if program.workspace:
+        # What no block writes must not be read.
+        named[WORKSPACE] = np.full(program.workspace, -(2**30), program.dtype)
+    with np.errstate(all="ignore"):
+        for kernel in program.kernels:
+            _launch(kernel, named)
+    return arrays
+
+
+def _launch(kernel: Kernel, arrays: Mapping[str, Array]) -> None:
+    """Run the blocks of a kernel one after the other."""
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    function = load(kernel).rewrite()
+    arguments = {}
+    for name, dtype in kernel.pointers:
+        kind = tl.pointer_type(tl.int1 if dtype == "bool" else getattr(tl, dtype))
+        address = np.array([arrays[name].ctypes.data], np.uint64)
+        arguments[name] = tl.tensor(interpreter.TensorHandle(address, kind), kind)
+    patches = interpreter._patch_lang(function)
+    try:
+        interpreter.interpreter_builder.set_grid_dim(kernel.n_blocks, 1, 1)
+        for block in range(kernel.n_blocks):
+            interpreter.interpreter_builder.set_grid_idx(block, 0, 0)
+            function(**arguments)
+    finally:
+        patches.restore()

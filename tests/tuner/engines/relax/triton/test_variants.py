@@ -1,0 +1,183 @@
+"""Triton's kernels as variants: matched, proposed, built, linked and launched."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tvm import te, tirx
+
+from tests.tuner.engines.relax.triton.conftest import convolution, product, workload
+from tuner import cost_models
+from tuner.engines.base import BuildRequest, ObjectRequest, SearchRequest, variant_of
+from tuner.engines.relax import traces, worker, workloads
+from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.triton import compiler, ranking, variants
+from tuner.engines.relax.triton.configurations import Configuration
+from tuner.engines.relax.triton.contractions import Contraction
+from tuner.errors import WorkError
+
+pytestmark = [
+    pytest.mark.tvm,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(not compiler.is_installed(), reason="the triton extra is not installed"),
+]
+
+_SPEC = worker.describe_target("cuda:sm_90").spec
+
+
+def test_names_hold_every_decision() -> None:
+    """A configuration follows from its name; other names are of other variants."""
+    configuration = Configuration(64, 32, 128, 4, 8, 16, "columns")
+
+    assert configuration.name == "triton-gemm-64-32-128-4-8-sk16-columns"
+    assert Configuration.named(configuration.name) == configuration
+    assert Configuration.named("triton-gemm-64-32") is None
+
+
+@pytest.mark.parametrize(
+    ("ir", "sizes"),
+    [
+        (product((3, 5, 7, 9)), (3, 5, 7, 9)),
+        (product((1, 5, 1, 9)), (1, 1, 5, 9)),
+        (product((1, 5, 7, 9), transposed=True), (1, 5, 7, 9)),
+        (convolution(6, (4, 8), 3, stride=2), (1, 18, 8, 36)),
+        (convolution(4, (8, 8), 3, groups=2), (2, 32, 4, 36)),
+    ],
+    ids=["batches", "column", "transposed", "window", "groups"],
+)
+def test_reductions_become_products(ir: bytes, sizes: tuple[int, ...]) -> None:
+    """Axes are sorted by the operands that read them; the output is stored along its columns."""
+    contraction = Contraction.find(workloads.load(ir)["main"])
+
+    assert contraction is not None
+    assert (
+        contraction.n_batches,
+        contraction.n_rows,
+        contraction.n_columns,
+        contraction.n_steps,
+    ) == sizes
+    assert contraction.flop == 2 * sizes[0] * sizes[1] * sizes[2] * sizes[3]
+
+
+def _maximum() -> bytes:
+    data, step = te.placeholder((16, 64), "float16", name="data"), te.reduce_axis((0, 64))
+    return workload([data, te.compute((16,), lambda i: te.max(data[i, step], axis=step))])
+
+
+def _depthwise() -> bytes:
+    data = te.placeholder((8, 8, 32), "float16", name="data")
+    weight = te.placeholder((3, 3, 32), "float16", name="weight")
+    r, s = te.reduce_axis((0, 3)), te.reduce_axis((0, 3))
+    sums = te.compute(
+        (6, 6, 32), lambda h, w, c: te.sum(data[h + r, w + s, c] * weight[r, s, c], axis=[r, s])
+    )
+    return workload([data, weight, sums])
+
+
+@pytest.mark.parametrize(
+    "ir",
+    [
+        _maximum(),
+        _depthwise(),
+        product((1, 16, 16, 4)),
+        product((1, 16, 16, 32), after=tirx.acos),
+    ],
+    ids=["maximum", "depthwise", "few steps", "function"],
+)
+def test_other_workloads_have_no_kernel(ir: bytes) -> None:
+    """Without a contraction worth tensor cores, or a form of what follows it, none is offered."""
+    assert variants.find(workloads.load(ir)["main"]) is None
+    assert variants.by_default(workloads.load(ir), make_target(_SPEC)) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((1, 128, 2304, 768), "float16"),
+        ((1, 128, 768, 3072), "float16"),
+        ((12, 128, 128, 64), "bfloat16"),
+        ((1, 1, 4096, 1024), "float16"),
+        ((1, 49, 512, 4608), "float32"),
+        ((1, 256, 256, 512), "int8"),
+    ],
+)
+@pytest.mark.parametrize("architecture", [80, 90])
+def test_first_choices_fill_the_gpu(
+    shape: tuple[int, int, int, int], dtype: str, architecture: int
+) -> None:
+    """There are as many blocks as half of the multiprocessors, or all that the shape allows."""
+    contraction = Contraction.find(workloads.load(product(shape, dtype))["main"])
+    assert contraction is not None
+
+    first = ranking.ranked(contraction, architecture)[0]
+
+    n_batches, n_rows, n_columns, _ = shape
+    n_blocks = n_batches * -(-n_rows // first.rows) * -(-n_columns // first.columns)
+    assert n_blocks * first.n_splits >= 48
+
+
+def test_traces_are_replayed() -> None:
+    """A trace names the configuration, and gives the same program again."""
+    module, target = workloads.load(product((1, 64, 64, 64))), make_target(_SPEC)
+    choice = variants.GEMM.choices(module, target)[0]
+    schedule = variants.GEMM.schedule(module, target, choice)
+    trace = traces.dump(schedule.trace, variants.GEMM.name_of(schedule))
+
+    replayed = traces.schedule_module(module, trace, target)
+
+    assert variant_of(trace) == choice.name
+    assert workloads.hash_of(replayed) == workloads.hash_of(schedule.mod)
+    with pytest.raises(WorkError, match="does not fit the workload"):
+        traces.schedule_module(workloads.load(_maximum()), trace, target)
+
+
+def test_searches_begin_with_kernels_of_triton() -> None:
+    """Most candidates of the first round are different configurations."""
+    ir = product((1, 128, 256, 512))
+    model = cost_models.create("random", 0).save()
+    request = SearchRequest(ir, _SPEC, (), model, 8, 32, 1, seed=3)
+
+    names = [variant_of(each.trace) for each in worker.propose(request)]
+
+    assert len(names) == 8
+    of_triton = [name for name in names if variants.is_named(name)]
+    assert len(set(of_triton)) == len(of_triton) >= 6
+
+
+def test_candidates_are_built(tmp_path: Path) -> None:
+    """An artifact holds the kernels, and says which variant it is."""
+    name = Configuration(32, 32, 32, 2, 4, 2).name
+    trace = json.dumps({"variant": name, "trace": [[], []]}, separators=(",", ":"))
+    request = BuildRequest(product((1, 64, 64, 256)), _SPEC, trace, str(tmp_path / "kernel"))
+
+    built = worker.build(request)
+
+    assert not built.error_text
+    content = (tmp_path / "kernel" / "kernel.so").read_bytes()
+    assert b"triton_gemm_" in content
+    assert b"triton_add_" in content
+    assert json.loads((tmp_path / "kernel" / "kernel.json").read_text())["variant"] == name
+
+
+def test_unknown_configurations_are_errors(tmp_path: Path) -> None:
+    """A name that no configuration has is one of another version."""
+    trace = json.dumps({"variant": "triton-gemm-1", "trace": [[], []]}, separators=(",", ":"))
+    request = BuildRequest(product((1, 64, 64, 64)), _SPEC, trace, str(tmp_path / "kernel"))
+
+    assert "the record was made by another version" in worker.build(request).error_text
+
+
+def test_objects_without_a_record_are_of_triton(tmp_path: Path) -> None:
+    """The object of a product holds a binary for each kernel, and the same bytes again."""
+    contents = []
+    for name in ("first", "again"):
+        out = tmp_path / name
+        out.mkdir()
+        request = ObjectRequest(product((1, 49, 64, 4608)), _SPEC, "", "tested", str(out))
+        info = worker.compile_subgraph(request).info
+        contents.append({path.name: path.read_bytes() for path in out.iterdir()})
+
+    assert contents[0] == contents[1]
+    assert set(contents[0]) == {"kernel.o", *info["kernels"]}
+    assert variants.is_named(info["variant"])
+    assert len(info["kernels"]) == 2

@@ -1,0 +1,84 @@
+"""Kernels of Triton that compute a workload one after the other."""
+
+import hashlib
+import importlib
+import linecache
+from dataclasses import dataclass
+from typing import Any
+
+#: Name of the pointer to the memory that the kernels of a program share.
+WORKSPACE = "workspace"
+# Stands for the name of a kernel in its source.
+_KERNEL = "KERNEL"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The source of a kernel, and how it is compiled and launched.
+
+    Attributes:
+        name: Name of its function, which no other kernel has.
+        source: Source of the function and of what it calls.
+        pointers: Names and types of its arguments: ``p3`` points to the fourth argument of the
+            workload, ``workspace`` to the workspace of the program.
+        n_blocks: Blocks of a launch.
+        n_warps: Warps of a block.
+        n_stages: Turns of its loops whose operands are loaded ahead.
+    """
+
+    name: str
+    source: str
+    pointers: tuple[tuple[str, str], ...]
+    n_blocks: int
+    n_warps: int
+    n_stages: int
+
+
+@dataclass(frozen=True)
+class Program:
+    """The kernels of a workload.
+
+    Attributes:
+        kernels: Kernels in the order of their launches.
+        workspace: Shape of the memory that they share; empty for none.
+        dtype: Type of its elements.
+    """
+
+    kernels: tuple[Kernel, ...]
+    workspace: tuple[int, ...] = ()
+    dtype: str = "float32"
+
+
+def named_by_content(
+    prefix: str,
+    source: str,
+    pointers: tuple[tuple[str, str], ...],
+    n_blocks: int,
+    options: tuple[int, int],
+) -> Kernel:
+    """Return a kernel whose name follows from all that it is compiled from.
+
+    Kernels of a library need different names, as TVM looks them up by name alone.
+
+    Args:
+        prefix: Beginning of the name.
+        source: Source, where ``KERNEL`` stands for the name.
+        pointers: Names and types of the arguments.
+        n_blocks: Blocks of a launch.
+        options: Warps, and stages.
+    """
+    content = repr((source, pointers, n_blocks, options)).encode()
+    name = f"{prefix}_{hashlib.sha256(content).hexdigest()[:16]}"
+    return Kernel(name, source.replace(_KERNEL, name), pointers, n_blocks, *options)
+
+
+def load(kernel: Kernel) -> Any:
+    """Return the function of a kernel, as Triton's decorator makes it."""
+    triton = importlib.import_module("triton")
+    file = f"<{kernel.name}>"
+    # Triton reads the source of functions where Python finds it.
+    lines = kernel.source.splitlines(keepends=True)
+    linecache.cache[file] = (len(kernel.source), None, lines, file)
+    names: dict[str, Any] = {"triton": triton, "tl": triton.language}
+    exec(compile(kernel.source, file, "exec"), names)
+    return names[kernel.name]
