@@ -16,10 +16,11 @@ from tuner.engines.relax import cpu_codegen, cuda, step_loops, traces, workloads
 from tuner.engines.relax.blobs import DeviceModule
 from tuner.engines.relax.kinds import is_cuda
 from tuner.engines.relax.packed_layouts import LAYOUT_FREE
+from tuner.engines.relax.schedules import catalogue
 from tuner.engines.relax.schedules.cpu.prefetch import insert_prefetches
 from tuner.engines.relax.schedules.cpu.spread_loads import spread_loads
 from tuner.engines.relax.schedules.cpu.vector_loops import split_vectors
-from tuner.engines.relax.schedules.variants import catalogue
+from tuner.engines.relax.schedules.gpu.defaults import schedule_by_default
 from tuner.engines.relax.targets import make_target
 from tuner.engines.relax.triton import host
 from tuner.engines.relax.triton import variants as triton
@@ -114,7 +115,7 @@ def schedule_for_gpu(module: tvm.IRModule, trace: str, target: Target) -> tvm.IR
     """
     if trace:
         return traces.schedule_module(module, trace, target)
-    return triton.by_default(module, target) or cuda.schedule_by_default(module, target)
+    return triton.by_default(module, target) or schedule_by_default(module, target)
 
 
 def _compile_for_cpu(

@@ -1,4 +1,4 @@
-"""Additions for CUDA targets: default schedules, NVRTC, device binaries."""
+"""Additions for CUDA targets: NVRTC, device binaries."""
 
 import importlib
 import os
@@ -6,7 +6,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib import metadata, util
 from pathlib import Path
@@ -19,10 +19,8 @@ from tvm.target import Target
 from tuner.engines.linker import link_shared
 from tuner.engines.relax import vector_functions
 from tuner.engines.relax.blobs import Blob, DeviceModule
-from tuner.engines.relax.schedules.gpu import block_limits, tensor_cores
-from tuner.engines.relax.schedules.gpu.single_terms import store_single_terms
 from tuner.engines.relax.settings import PASS_CONFIG
-from tuner.errors import RequestError, WorkError, install_command, summary
+from tuner.errors import RequestError, WorkError, install_command
 
 vector_functions.register_for_cuda()
 
@@ -52,47 +50,6 @@ def describe_compiler() -> dict[str, Any]:
     if _uses_nvcc():
         return {"nvrtc": None, "nvcc": _nvcc_version(), "options": options}
     return {"nvrtc": _nvrtc_version(), "headers": headers, "options": options}
-
-
-def schedule_by_default(module: tvm.IRModule, target: Target) -> tvm.IRModule:
-    """Give a kernel without a record the first default schedule that a GPU can run.
-
-    Raises:
-        WorkError: If there is none.
-    """
-    ((variable, function),) = module.functions_items()
-    plain = tvm.IRModule({variable: store_single_terms(function)})
-    reason = ""
-    for scheduled in _default_schedules(plain, target):
-        try:
-            lower(scheduled, target)
-        except Exception as error:  # DLight's rules accept schedules that TVM's passes refuse
-            reason = summary(error)
-            continue
-        if block_limits.are_kept(scheduled, target):
-            return scheduled
-        reason = "a block needs more threads or shared memory than the GPU has"
-    raise WorkError(f"it has no default schedule for a GPU: {reason}")
-
-
-def _default_schedules(module: tvm.IRModule, target: Target) -> Iterator[tvm.IRModule]:
-    """Yield the schedules of DLight's rules for a kernel, then one thread per element."""
-    from tvm.s_tir import Schedule, dlight
-    from tvm.s_tir.transform import DefaultGPUSchedule
-
-    ((variable, function),) = module.functions_items()
-    tensor_cores.load_for(tvm.IRModule({"main": function}), target)
-    gpu = dlight.gpu
-    for rule in (gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback()):
-        try:
-            with target:
-                result = rule.apply(function, target, False)
-        except Exception:  # a rule raises on kernels it does not cover
-            continue
-        for schedule in [result] if isinstance(result, Schedule) else result or []:
-            yield tvm.IRModule({variable: schedule.mod["main"]})
-    with suppress(Exception), target:  # as a rule, for kernels of more than one block
-        yield DefaultGPUSchedule()(module)
 
 
 def build(module: tvm.IRModule, target: Target) -> tuple[tvm.runtime.Module, DeviceModule]:

@@ -24,6 +24,7 @@ from tuner.engines.relax.kinds import is_cuda
 from tuner.engines.relax.lower import lower
 from tuner.engines.relax.objects import OBJECT
 from tuner.engines.relax.output_views import return_views
+from tuner.engines.relax.schedules.gpu.defaults import schedule_by_default
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.engines.relax.targets import make_target
 from tuner.engines.relax.weights import WEIGHTS, WeightPool
@@ -242,7 +243,7 @@ def _without_views(lowered: tvm.IRModule, symbols: dict[str, str], target: Targe
             kept[variable] = function
             if is_cuda(target):
                 module = tvm.IRModule({variable: function})
-                kept[variable] = cuda.schedule_by_default(module, target)[name]
+                kept[variable] = schedule_by_default(module, target)[name]
     return kept
 
 

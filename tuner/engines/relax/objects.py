@@ -26,7 +26,6 @@ from tuner.engines.relax.blobs import DeviceModule
 from tuner.engines.relax.build import KERNEL, PACK, build_for_gpu, schedule_for_gpu, split_packing
 from tuner.engines.relax.kinds import is_cuda
 from tuner.engines.relax.schedules import ranking
-from tuner.engines.relax.search import variants
 from tuner.engines.relax.targets import make_target
 from tuner.engines.relax.triton import variants as triton
 from tuner.errors import LinkError, OutOfMemory, described, error_text
@@ -86,7 +85,7 @@ def _write_by_rule(
     """
     rules: list[Callable[[tvm.IRModule, Target], str]] = [ranking.compute_trace]
     if fallbacks.runs_here(request.target):
-        rules.insert(0, variants.by_rule)
+        rules.insert(0, ranking.compute_variant)
     for compute_trace in rules:
         trace = compute_trace(module, target)
         info = _write_verified(module, replace(request, trace=trace), target, out)

@@ -3,7 +3,7 @@
 from tuner.engines.base import ReferenceRequest
 from tuner.engines.relax import workloads
 from tuner.engines.relax.run_device import is_gpu
-from tuner.engines.relax.schedules.variants import catalogue
+from tuner.engines.relax.schedules import catalogue
 from tuner.engines.verification import references
 from tuner.engines.verification.translation import translate
 

@@ -16,7 +16,7 @@ from tuner.engines.linker import linker_version
 from tuner.engines.relax import cpu_targets, cuda, dot_intrinsic, fast_import, gpu_targets
 from tuner.engines.relax.dot_instructions import dot_instruction
 from tuner.engines.relax.kinds import is_cpu, is_cuda
-from tuner.engines.relax.schedules.variants import catalogue
+from tuner.engines.relax.schedules.variants.onednn import calls_onednn
 from tuner.engines.relax.settings import COMPILER
 from tuner.engines.relax.triton import compiler
 from tuner.errors import TargetError, summary
@@ -201,7 +201,7 @@ def _plain(value: Any) -> Any:
 
 def _compiler(target: Target, kind: str) -> dict[str, Any]:
     common = {**COMPILER, "tvm_ffi": tvm_ffi.__version__, "linker": linker_version()}
-    if catalogue.calls_onednn(target):
+    if calls_onednn(target):
         common["onednn_calls"] = onednn.version_of_calls()
     if kind == "cuda":
         return {**common, **cuda.describe_compiler(), "triton": compiler.version()}
@@ -212,7 +212,7 @@ def _device(target: Target, kind: str) -> dict[str, Any]:
     versions = {"tvm": tvm.__version__, "llvm": int(codegen.llvm_version_major())}
     if kind == "cuda":
         return {**gpu_targets.describe_device(target), **versions}
-    if catalogue.calls_onednn(target) and not onednn.problem():
+    if calls_onednn(target) and not onednn.problem():
         versions[onednn.NAME] = onednn.load()
     return {"name": _cpu_name(), "n_cores": machine_cores(), **versions}
 
@@ -230,7 +230,7 @@ def _cpu_name() -> str:
 def _problem(target: Target, kind: str, host: Target) -> str:
     if kind == "cuda" and (problem := gpu_targets.problem_of(target)):
         return problem
-    if catalogue.calls_onednn(target) and (problem := onednn.problem()):
+    if calls_onednn(target) and (problem := onednn.problem()):
         return problem
     return processors.refusal(cpu_targets.machine_of(host.attrs), cpu_targets.features_of(host))
 

@@ -24,9 +24,10 @@ from tuner.engines.allowed_calls import check_annotations
 from tuner.engines.base import variant_of
 from tuner.engines.relax import ir_checks, packed_layouts, step_loops
 from tuner.engines.relax.kinds import is_cuda
+from tuner.engines.relax.schedules import catalogue
 from tuner.engines.relax.schedules.cpu import attention, dots, packed_weights
 from tuner.engines.relax.schedules.gpu import intrinsics
-from tuner.engines.relax.schedules.variants import catalogue
+from tuner.engines.relax.schedules.variants.onednn import calls_onednn
 from tuner.engines.relax.triton import variants as triton
 from tuner.errors import WorkError, summary
 
@@ -78,7 +79,7 @@ def replay_and_postprocess(module: tvm.IRModule, trace: str, target: Target) -> 
     Raises:
         WorkError: If it cannot be replayed or a post-processor rejects it.
     """
-    if onednn.is_call(variant_of(trace)) and not catalogue.calls_onednn(target):
+    if onednn.is_call(variant_of(trace)) and not calls_onednn(target):
         raise WorkError("the trace calls oneDNN, which is not among the libraries of the target")
     if triton.is_named(variant_of(trace)):
         return replay(module, trace)

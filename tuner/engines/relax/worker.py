@@ -20,13 +20,14 @@ from tuner.engines.relax.logs import (
 from tuner.engines.relax.network import observe_network, profile_network, run_network
 from tuner.engines.relax.objects import compile_subgraph
 from tuner.engines.relax.peaks import measure_peaks
+from tuner.engines.relax.profile import profile
 from tuner.engines.relax.reference import reference
 from tuner.engines.relax.rpc import call_remotely
 from tuner.engines.relax.run import run, run_interleaved
 from tuner.engines.relax.sanitizer import sanitize
 from tuner.engines.relax.search.propose import propose
 from tuner.engines.relax.targets import describe_target
-from tuner.engines.relax.workloads import canonical, define, profile
+from tuner.engines.relax.workloads import canonical, define
 
 __all__ = [
     "build",

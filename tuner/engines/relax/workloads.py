@@ -4,7 +4,6 @@ import hashlib
 import math
 import re
 import zlib
-from dataclasses import replace
 from functools import lru_cache
 
 import tvm
@@ -12,11 +11,7 @@ import tvm_ffi
 from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.tirx import PrimFunc
 
-from tuner.engines import profiles
-from tuner.engines.base import WorkloadProfile
 from tuner.engines.relax import canonical_ir, ir_checks
-from tuner.engines.relax.packed_layouts import LAYOUT_FREE
-from tuner.engines.relax.schedules.variants import catalogue
 
 #: Attribute of the step of a loop, which is part of its workload: 1 if it may not start threads.
 STEP = "tuner.serial_step"
@@ -77,24 +72,6 @@ def load(ir: bytes) -> tvm.IRModule:
 def define(irs: list[bytes]) -> list[str]:
     """Return the definitions of workloads as TVMScript; see :class:`Engine`."""
     return [load(ir).script() for ir in irs]
-
-
-def profile(irs: list[bytes]) -> list[WorkloadProfile]:
-    """Profile workloads; see :class:`Engine`."""
-    modules = [load(ir) for ir in irs]
-    return [
-        replace(
-            profiles.profile(module["main"], _weights_from_memory(module["main"])),
-            variants=catalogue.flop(module),
-        )
-        for module in modules
-    ]
-
-
-def _weights_from_memory(function: PrimFunc) -> list[int]:
-    """Return the indices of the weights that a call may find in memory; none for a step."""
-    attributes = function.attrs or {}
-    return [] if STEP in attributes else [int(index) for index in attributes.get(LAYOUT_FREE, ())]
 
 
 def flop_of(module: tvm.IRModule) -> float:

@@ -22,6 +22,7 @@ from tuner.engines.relax import cuda, devices, traces, worker, workloads
 from tuner.engines.relax.blobs import Blob, DeviceModule
 from tuner.engines.relax.extract import find_subgraphs
 from tuner.engines.relax.lower import lower
+from tuner.engines.relax.schedules.gpu.defaults import schedule_by_default
 from tuner.engines.relax.targets import make_target
 from tuner.errors import RequestError, WorkError
 
@@ -258,7 +259,7 @@ def test_grouped_convolution_gets_the_schedule_that_lowers(save: Save) -> None:
     target = make_target(spec, intrinsics=False)
     task = max(worker.extract(model, spec).tasks, key=lambda each: each.flop)
 
-    scheduled = cuda.schedule_by_default(workloads.load(task.ir), target)
+    scheduled = schedule_by_default(workloads.load(task.ir), target)
 
     with cuda.sources_kept():
         assert len(Blob.of(tvm.tirx.build(scheduled, target=target)).devices) == 1
@@ -272,7 +273,7 @@ def test_every_kind_of_layer_has_a_default_schedule() -> None:
     subgraphs = find_subgraphs(network.module)
 
     for each in subgraphs:
-        scheduled = cuda.schedule_by_default(each.module, target)
+        scheduled = schedule_by_default(each.module, target)
         with cuda.sources_kept():
             built = tvm.tirx.build(scheduled, target=target)
         (device,) = Blob.of(built).devices

@@ -24,9 +24,8 @@ from tuner.engines.base import MeasuredTrace, SearchRequest, TargetInfo
 from tuner.engines.relax import traces, worker, workloads
 from tuner.engines.relax.dot_instructions import dot_instruction
 from tuner.engines.relax.extract import find_subgraphs
-from tuner.engines.relax.schedules import ranking
+from tuner.engines.relax.schedules import catalogue, ranking
 from tuner.engines.relax.schedules.cpu import dots
-from tuner.engines.relax.schedules.variants import catalogue
 from tuner.engines.relax.schedules.variants.winograd import Winograd
 from tuner.engines.relax.search import propose
 from tuner.engines.relax.targets import make_target

@@ -60,6 +60,7 @@ def are_closed(spaces: Sequence[Schedule]) -> bool:
 def closed_programs(context: TuneContext, spaces: Sequence[Schedule]) -> list[MeasureCandidate]:
     """Return all programs of closed spaces: that by rule, one a space, and few mutants of these."""
     fixed: list[Trace] = [space.trace for space in spaces]
-    by_rule = ranking.ranked_traces(context.mod, context.target, spaces)
+    workload = ranking.describe(context.mod, context.target, spaces)
+    by_rule = (trace for _, trace in ranking.ranked(workload))
     mutated = mutants.mutants(context, fixed, _N_MUTANTS, seed=1)
     return mutants.programs(context, chain(by_rule, fixed, mutated))

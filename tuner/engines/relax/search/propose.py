@@ -33,6 +33,7 @@ from tuner.cost_models import features as feature_blobs
 from tuner.engines.base import Candidate, MeasuredTrace, SearchRequest, variant_of
 from tuner.engines.relax import traces, workloads
 from tuner.engines.relax.kinds import is_cuda
+from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.schedules.gpu import intrinsics, tensor_cores
 from tuner.engines.relax.schedules.variants.base import without_packing
 from tuner.engines.relax.search import (
@@ -96,7 +97,7 @@ def _propose_by_rule(request: SearchRequest) -> list[Candidate]:
         return []
     module = workloads.load(request.ir)
     model = _SearchModel(cost_models.load(request.cost_model))
-    variant = variant_of(variants.by_rule(module, target))
+    variant = variant_of(ranking.compute_variant(module, target))
     if variant:
         space = variants.spaces_of(request.ir, request.target)[variant]
         return _of_variant(space, space.fresh(set(), 1, request.seed), model)

@@ -53,7 +53,8 @@ def closed(ir: bytes, spec: str) -> tuple[TuneContext, Programs]:
         spec: Target for a CPU.
     """
     context = _context(ir, spec)
-    by_rule = ranking.closed_traces(context.mod, context.target)
+    workload = ranking.describe(context.mod, context.target)
+    by_rule = (trace for _, trace in ranking.ranked(workload, is_closed=True))
     return context, Programs(mutants.applied(context, _replayed(context, by_rule)))
 
 
@@ -72,7 +73,8 @@ def _replayed(context: TuneContext, by_rule: Iterator[Trace]) -> Iterator[Trace]
 def ranked(ir: bytes, spec: str) -> Programs:
     """Return the programs by rule of a workload, the one estimated to be fastest first."""
     context = _context(ir, spec)
-    by_rule = ranking.ranked_traces(context.mod, context.target, design_spaces(ir, spec))
+    workload = ranking.describe(context.mod, context.target, design_spaces(ir, spec))
+    by_rule = (trace for _, trace in ranking.ranked(workload))
     return Programs(mutants.applied(context, by_rule))
 
 

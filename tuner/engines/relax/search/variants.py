@@ -16,16 +16,14 @@ from tvm.target import Target
 
 from scheduler.rivals import Rival, divide_round
 from tuner.engines.base import SearchRequest, variant_of
-from tuner.engines.relax import traces, workloads
+from tuner.engines.relax import workloads
 from tuner.engines.relax.kinds import is_cuda
-from tuner.engines.relax.schedules.variants import catalogue
+from tuner.engines.relax.schedules import catalogue
 from tuner.engines.relax.schedules.variants.base import Variant
 from tuner.engines.relax.targets import make_target
 
 # Schedules among which a candidate is drawn.
 _WINDOW = 2
-# Estimated gain from which a variant is used without a measurement.
-_MIN_GAIN = 1.2
 # More than any round asks of the search of the workload itself.
 _ENDLESS = 2**30
 
@@ -80,37 +78,11 @@ class VariantSpace:
 @lru_cache(maxsize=64)
 def spaces_of(ir: bytes, spec: str) -> Mapping[str, VariantSpace]:
     """Return the spaces of the variants that fit a workload, by name."""
-    target = make_target(spec)
-    module = workloads.load(ir)
-    if is_cuda(target):
-        programs = catalogue.fitting_kernels(module, target)
-    else:
-        programs = {**catalogue.fitting(module), **catalogue.fitting_calls(module, target)}
+    module, target = workloads.load(ir), make_target(spec)
     return {
-        name: VariantSpace(variant, program, target, list(variant.choices(program, target)))
-        for name, program in programs.items()
-        for variant in (catalogue.named(name),)
+        variant.name: VariantSpace(variant, program, target, list(variant.choices(program, target)))
+        for variant, program in catalogue.fitting(module, target).items()
     }
-
-
-def by_rule(module: tvm.IRModule, target: Target) -> str:
-    """Return the likeliest trace of a variant that is estimated to be much faster; else empty.
-
-    Args:
-        module: Unscheduled workload.
-        target: Target for a CPU.
-    """
-    programs = catalogue.fitting(module)
-    gains = {name: catalogue.named(name).gain(each, target) for name, each in programs.items()}
-    name = max(gains, key=gains.__getitem__, default="")
-    if not name or gains[name] < _MIN_GAIN:
-        return ""
-    variant, program = catalogue.named(name), programs[name]
-    try:
-        schedule = variant.schedule(program, target, variant.choices(program, target)[0])
-    except (ScheduleError, ValueError, RuntimeError):
-        return ""
-    return traces.dump(schedule.trace, name)
 
 
 def divide(request: SearchRequest, spaces: Mapping[str, VariantSpace]) -> dict[str, int]:

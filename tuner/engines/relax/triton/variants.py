@@ -67,6 +67,16 @@ class TritonGemm:
 GEMM = TritonGemm()
 
 
+def variants_for(_module: tvm.IRModule, target: Target | None) -> list[TritonGemm]:
+    """Return the variants that Triton compiles for a target; none where it is missing."""
+    return [GEMM] if target and compiler.supports(str(target.attrs["arch"])) else []
+
+
+def named(name: str) -> TritonGemm | None:
+    """Return the variant whose decisions a name holds; None for another kind of variant."""
+    return GEMM if is_named(name) else None
+
+
 def is_named(name: str) -> bool:
     """Return True for the name of a program by Triton."""
     return name.startswith(GEMM.name)

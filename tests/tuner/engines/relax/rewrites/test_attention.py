@@ -13,13 +13,13 @@ from tvm.s_tir import Schedule
 from benchmarks import _kernels
 from benchmarks.verification import Judge
 from tests.tuner.engines.relax.conftest import Array, Save, draw
+from tests.tuner.engines.relax.schedules.test_ranking import ranked_traces
 from tests.tuner.engines.relax.test_lowering import names_of, outputs_of
 from tests.tuner.networks.models import difference
 from tuner.engines.base import ExtractedTask, ModelFile, TargetInfo
 from tuner.engines.relax import workloads
 from tuner.engines.relax.extract import extract
 from tuner.engines.relax.rewrites.attention import outline_attention
-from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.schedules.cpu.attention import (
     AttentionTile,
     find_attention,
@@ -230,7 +230,7 @@ def test_every_schedule_is_a_trace_of_its_own(save: Save, target: TargetInfo) ->
     task = _task(_attention(save, (37, 3, 16), masked=True), target)
     module = workloads.load(task.ir)
 
-    ranked = list(ranking.closed_traces(module, make_target(target.spec)))
+    ranked = list(ranked_traces(module, make_target(target.spec), is_closed=True))
 
     assert len({str(trace) for trace in ranked}) == len(ranked) > 4
     schedule = Schedule(module)

@@ -1,6 +1,7 @@
 """Computed schedules change no output, and use the vectors and the cores."""
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import tvm
 from tvm import relax
-from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
+from tvm.s_tir.schedule import Trace
 
 from tests.tuner.engines.relax.conftest import CPUS, Array, described
 from tests.tuner.engines.relax.networks import UNOPTIMISED
@@ -19,7 +20,7 @@ from tuner.engines.relax import cpu_codegen, traces, workloads
 from tuner.engines.relax.build import n_outputs, split_packing
 from tuner.engines.relax.objects import OBJECT, compile_subgraph
 from tuner.engines.relax.schedules import ranking
-from tuner.engines.relax.schedules.cpu import register_tiles
+from tuner.engines.relax.schedules.cpu import direct, register_tiles
 from tuner.engines.relax.schedules.cpu.operands import Operand, operands_of
 from tuner.engines.relax.schedules.cpu.register_tiles import Registers
 from tuner.engines.relax.targets import make_target
@@ -231,6 +232,14 @@ def _call(module: tvm.IRModule, made: tvm.target.Target) -> Array:
     return np.concatenate([result.numpy().reshape(-1) for result in results])
 
 
+def ranked_traces(
+    module: tvm.IRModule, made: tvm.target.Target, *, is_closed: bool = False
+) -> Iterator[Trace]:
+    """Yield the schedules by rule of a workload."""
+    workload = ranking.describe(module, made)
+    return (trace for _, trace in ranking.ranked(workload, is_closed=is_closed))
+
+
 def by_rule(module: tvm.IRModule, target: TargetInfo) -> tvm.IRModule:
     """Schedule a workload as a subgraph without a record is."""
     made = make_target(target.spec)
@@ -418,9 +427,8 @@ def test_few_columns_have_vectors_along_the_reduction(
 def test_schedules_by_rule_are_ranked(name: str, target: TargetInfo) -> None:
     """The rule comes first, the next ones differ, and none changes an output."""
     module, made = workload(name), make_target(target.spec)
-    spaces = traces.design_spaces(module, made, PostOrderApply())
 
-    first = islice(ranking.ranked_traces(module, made, spaces), 12)
+    first = islice(ranked_traces(module, made), 12)
     ranked = list(dict.fromkeys(traces.dump(trace) for trace in first))
 
     assert ranked[0] == ranking.compute_trace(module, made)
@@ -588,11 +596,10 @@ def test_a_rule_that_fails_leaves_the_others(
         raise KeyError("columns")
 
     module, made = workload("product"), make_target(target.spec)
-    spaces = traces.design_spaces(module, made, PostOrderApply())
-    expected = {str(trace) for trace in ranking.ranked_traces(module, made, spaces)}
-    monkeypatch.setattr(ranking, "direct_tiles", fail)
+    expected = {str(trace) for trace in ranked_traces(module, made)}
+    monkeypatch.setattr(direct, "direct_tiles", fail)
 
-    others = {str(trace) for trace in ranking.ranked_traces(module, made, spaces)}
+    others = {str(trace) for trace in ranked_traces(module, made)}
 
     assert others < expected
     assert len(others) > 1

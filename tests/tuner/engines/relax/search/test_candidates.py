@@ -10,9 +10,9 @@ from statistics import median
 import onnx
 import pytest
 from onnx import helper
-from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 
 from tests.tuner.engines.relax.conftest import CPUS, Array, Save, described, draw
+from tests.tuner.engines.relax.schedules.test_ranking import ranked_traces
 from tuner import cost_models
 from tuner.cost_models import features
 from tuner.engines.base import (
@@ -28,7 +28,7 @@ from tuner.engines.base import (
 )
 from tuner.engines.relax import traces, worker, workloads
 from tuner.engines.relax.schedules import ranking
-from tuner.engines.relax.search import propose, variants
+from tuner.engines.relax.search import propose
 from tuner.engines.relax.targets import make_target
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
@@ -354,7 +354,7 @@ def test_a_first_look_is_the_schedule_by_rule_without_a_search(
     (only,) = worker.propose(request_of(task, target, 1))
 
     module, made = workloads.load(task.ir), make_target(target.spec)
-    by_rule = variants.by_rule(module, made) or ranking.compute_trace(module, made)
+    by_rule = ranking.compute_variant(module, made) or ranking.compute_trace(module, made)
     assert only.trace == by_rule
 
 
@@ -366,8 +366,7 @@ def test_first_candidates_are_near_the_schedule_by_rule(task_of: TaskOf, mcpu: s
     measured = (MeasuredTrace(rule.trace, rule.module_hash, 1e-3),)
     request = replace(request_of(task, target, 8), measured=measured)
     made, module = make_target(target.spec), workloads.load(task.ir)
-    spaces = traces.design_spaces(module, made, PostOrderApply())
-    ranked = islice(ranking.ranked_traces(module, made, spaces), 40)
+    ranked = islice(ranked_traces(module, made), 40)
     by_rule = {traces.dump(trace) for trace in ranked}
 
     first, again = worker.propose(request), worker.propose(request)

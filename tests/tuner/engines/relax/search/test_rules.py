@@ -10,6 +10,7 @@ from tests.tuner.engines.relax.schedules.test_ranking import workload
 from tuner.engines.base import TargetInfo
 from tuner.engines.relax import traces, workloads
 from tuner.engines.relax.schedules import ranking
+from tuner.engines.relax.schedules.cpu import direct
 from tuner.engines.relax.search import random_programs, rules
 from tuner.engines.relax.targets import make_target
 from tuner.errors import WorkError
@@ -47,8 +48,7 @@ def fails_once(function: Callable[..., Any], error: Exception) -> Callable[..., 
     ("module", "name", "n_lost"),
     [
         (random_programs, "apply", 1),
-        (ranking, "schedule_direct", 1),
-        (ranking, "direct_tiles", _N_PROGRAMS),
+        (direct, "schedule_direct", 1),
     ],
 )
 def test_a_failure_leaves_the_other_programs(
@@ -76,9 +76,8 @@ def test_a_trace_that_cannot_be_replayed_leaves_the_others(
     """Programs of closed spaces are those of their traces in JSON."""
     module, made = workload(_PRODUCT), make_target(target.spec)
     ir = workloads.dump(module)
-    spaces = rules.design_spaces(ir, target.spec)
-    ranked = list(islice(ranking.ranked_traces(module, made, spaces), 3))
-    monkeypatch.setattr(ranking, "closed_traces", lambda *_: iter(ranked))
+    ranked = list(islice(ranking.ranked(ranking.describe(module, made)), 3))
+    monkeypatch.setattr(ranking, "ranked", lambda *_, **__: iter(ranked))
     monkeypatch.setattr(traces, "replay", fails_once(traces.replay, WorkError("broken rule")))
 
     _, programs = rules.closed.__wrapped__(ir, target.spec)

@@ -5,15 +5,16 @@ through all steps while its scores are in the cache.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 from tvm.s_tir import Schedule, ScheduleError
-from tvm.s_tir.schedule import SBlockRV
+from tvm.s_tir.schedule import SBlockRV, Trace
 from tvm.sym import Analyzer
 
+from tuner.engines.relax.schedules.base import Workload, attempts
 from tuner.engines.relax.schedules.cpu.blocks import (
     REDUCTION,
     SPATIAL,
@@ -28,6 +29,7 @@ from tuner.engines.relax.schedules.cpu.register_tiles import (
     LOADS_PER_CYCLE,
     PRODUCTS_PER_CYCLE,
     Registers,
+    registers_of,
 )
 
 #: Annotation of the first product, by which traces are known.
@@ -71,6 +73,14 @@ class Attention:
     n_keys: int
     n_terms: int
     n_values: int
+
+
+def ranked(workload: Workload, attention: Attention) -> Iterator[Trace]:
+    """Rank schedules of attention in one kernel; see :class:`ScheduleRule`."""
+    registers, n_cores = registers_of(workload.target), workload.n_cores
+    tiles = attention_tiles(attention, registers, n_cores)
+    lanes = registers.lanes
+    return attempts(workload, schedule_attention, tiles, lanes=lanes, n_cores=n_cores)
 
 
 def find_attention(schedule: Schedule) -> Attention | None:

@@ -9,10 +9,12 @@ the rows would have LLVM keep the numbers of all rows, which leaves too few regi
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tvm.s_tir import Schedule, ScheduleError
-from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.s_tir.schedule import LoopRV, SBlockRV, Trace
 
+from tuner.engines.relax.schedules.base import JOBS_PER_CORE, Workload, attempts
 from tuner.engines.relax.schedules.cpu import movement
 from tuner.engines.relax.schedules.cpu.blocks import (
     LOOP_CUT,
@@ -22,6 +24,7 @@ from tuner.engines.relax.schedules.cpu.blocks import (
     name_of,
 )
 from tuner.engines.relax.schedules.cpu.operands import Operand
+from tuner.engines.relax.schedules.cpu.products import Product
 from tuner.engines.relax.schedules.cpu.register_tiles import (
     FAR_CYCLES,
     Registers,
@@ -46,8 +49,6 @@ _BLOCK_COST = 1.4
 _MAX_UNEVEN_ROWS = 9
 # Cost of tiles of which the last is smaller, over that of tiles that divide the rows, at most.
 _MAX_UNEVEN = 0.9
-#: Parallel jobs of each core.
-JOBS_PER_CORE = 4
 # Factor of the jobs that a search also tries, and the tiles that it tries before.
 _MORE_JOBS, _MORE_JOBS_LATER = 4, 2
 # Bytes of weights that stay in the private cache of a core.
@@ -67,6 +68,32 @@ class DirectTile:
 
     inner: tuple[int, ...]
     jobs: tuple[int, ...]
+
+
+def ranked(workload: Workload, product: Product) -> Iterator[Trace]:
+    """Rank schedules with register tiles; see :class:`ScheduleRule`."""
+    return attempts(workload, schedule_direct, _tiles_of(workload, product))
+
+
+def cycles_per_term(workload: Workload, product: Product) -> float:
+    """Estimate the cycles for one step of the reduction; infinity without whole vectors."""
+    tiles = _tiles_of(workload, product)
+    if not tiles or tiles[0].inner[-1] < product.registers.lanes:
+        return math.inf
+    return tiling_cycles(tiles[0].inner, product.extents, product.operands, product.registers)
+
+
+@lru_cache(maxsize=1)
+def _tiles_of(workload: Workload, product: Product) -> list[DirectTile]:
+    """Return tiles of rows by vectors, for numbers that whole vectors share."""
+    columns = len(product.extents) - 1
+    are_shared = not product.has_groups and any(columns not in o.axes for o in product.operands)
+    if workload.is_serial or not are_shared:
+        return []
+    return direct_tiles(
+        *(product.extents, product.operands, product.registers, workload.n_jobs),
+        has_window=product.has_window,
+    )
 
 
 def direct_tiles(

@@ -5,14 +5,16 @@ reads a few terms of each row and a vector of weights for as many columns as it 
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import DataType
 from tvm.s_tir import Schedule, ScheduleError
-from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.s_tir.schedule import LoopRV, SBlockRV, Trace
 
 from tuner.engines.relax.dot_instructions import INSTRUCTIONS, DotInstruction
+from tuner.engines.relax.schedules.base import Workload, attempts
 from tuner.engines.relax.schedules.cpu.blocks import REDUCTION, SPATIAL, extents_of, name_of
 from tuner.engines.relax.schedules.cpu.register_tiles import (
     FAR_CYCLES,
@@ -97,6 +99,11 @@ class DotTile:
     by_columns: bool
 
 
+def ranked(workload: Workload, product: DotProduct) -> Iterator[Trace]:
+    """Rank schedules of a product of bytes; see :class:`ScheduleRule`."""
+    return attempts(workload, schedule_dots, dot_tiles(product), n_jobs=workload.n_jobs)
+
+
 def dot_tiles(dots: DotProduct) -> list[DotTile]:
     """Return the tiles that divide a result, the fastest by estimate first.
 
@@ -134,13 +141,13 @@ def dot_tiles(dots: DotProduct) -> list[DotTile]:
     return [DotTile(*size, order) for order in orders for size in sizes]
 
 
-def schedule_dots(schedule: Schedule, n_jobs: int, tile: DotTile | None = None) -> None:
+def schedule_dots(schedule: Schedule, tile: DotTile, n_jobs: int) -> None:
     """Schedule a product of bytes and what surrounds it in place.
 
     Args:
         schedule: Schedule of an unscheduled workload.
+        tile: Register tile.
         n_jobs: Parallel jobs to cut the result into; 1 for none.
-        tile: Register tile; the fastest by estimate by default.
 
     Raises:
         ScheduleError: If the workload has another structure; the schedule is then half done.
@@ -148,7 +155,7 @@ def schedule_dots(schedule: Schedule, n_jobs: int, tile: DotTile | None = None) 
     dots = find_dot_product(schedule)
     if dots is None or dots.instruction is None:
         raise ScheduleError("the workload is not one product of bytes")
-    outer = place_tiles(schedule, dots, n_jobs, tile or dot_tiles(dots)[0])
+    outer = place_tiles(schedule, dots, n_jobs, tile)
     first = _tile(schedule, dots, len(outer))
     if n_jobs > 1:
         parallelise(schedule, outer, n_jobs)

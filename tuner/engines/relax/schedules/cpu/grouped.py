@@ -7,12 +7,14 @@ keeps it in a register. Vectors lie in a group or, where groups are smaller, in 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import Trace
 
+from tuner.engines.relax.schedules.base import Workload, attempts
 from tuner.engines.relax.schedules.cpu.direct import (
     DirectTile,
     imbalance,
@@ -21,6 +23,7 @@ from tuner.engines.relax.schedules.cpu.direct import (
     unroll,
 )
 from tuner.engines.relax.schedules.cpu.operands import Operand
+from tuner.engines.relax.schedules.cpu.products import Product
 from tuner.engines.relax.schedules.cpu.register_tiles import (
     LATENCY,
     LOADS_PER_CYCLE,
@@ -74,6 +77,15 @@ class GroupedConvolution:
     def is_spread(self, width: int) -> bool:
         """Return whether a panel holds several groups of more than one column."""
         return 1 < self.n_out < width
+
+
+def ranked(workload: Workload, product: Product) -> Iterator[Trace]:
+    """Rank schedules whose window lies inside of their tiles; see :class:`ScheduleRule`."""
+    convolution = find_grouped(product.extents, product.reduced, product.operands)
+    tiles: list[DirectTile] = []
+    if convolution is not None and not workload.is_serial:
+        tiles = grouped_tiles(convolution, product.registers, workload.n_jobs, workload.n_cores)
+    return attempts(workload, schedule_grouped, tiles, convolution=convolution)
 
 
 def find_grouped(

@@ -5,15 +5,18 @@ vector of partial sums, a tile of such vectors stays in the registers, and the l
 the end.
 """
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from tvm.s_tir import Schedule, ScheduleError
-from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.s_tir.schedule import LoopRV, SBlockRV, Trace
 
 from tuner.engines.relax.packed_layouts import LAYOUT_FREE
+from tuner.engines.relax.schedules.base import Workload, attempts
+from tuner.engines.relax.schedules.cpu import direct, padded
 from tuner.engines.relax.schedules.cpu.blocks import (
     REDUCTION,
     SPATIAL,
@@ -21,6 +24,7 @@ from tuner.engines.relax.schedules.cpu.blocks import (
     extents_of,
     name_of,
 )
+from tuner.engines.relax.schedules.cpu.products import Product
 from tuner.engines.relax.schedules.cpu.register_tiles import (
     LATENCY,
     LOADS_PER_CYCLE,
@@ -33,6 +37,9 @@ from tuner.engines.relax.schedules.cpu.rows import parallelise
 # Cycles in which the lanes of a vector are added, as measured.
 _LANE_CYCLES = 16
 _MIN_LANES, _MATRIX = 4, 2
+# Cycles over those of other tiles below which vectors along the reduction are used: many columns
+# read all weights again for each few rows.
+_MAX_CYCLES = 0.5
 # TVM keeps what is larger than this on the heap, where LLVM makes no registers of it.
 _MAX_STACK_BYTES = 1023
 _ELEMENT_BYTES = 4
@@ -75,6 +82,20 @@ class LaneProduct:
     extents: list[int]
     n_terms: int
     n_inner: int
+
+
+def ranked(workload: Workload, product: Product) -> Iterator[Trace]:
+    """Rank schedules that take far less than those of other rules; see :class:`ScheduleRule`."""
+    reduction = find_lane_product(Schedule(workload.module))
+    if padded.pays(workload, product):
+        limit = padded.fewest_cycles(product)
+    else:
+        n_cycles = product.n_terms * direct.cycles_per_term(workload, product)
+        limit = min(product.cycles, n_cycles)
+    tiles = lane_tiles(reduction, product.registers) if reduction else ()
+    fast = itertools.takewhile(lambda each: each[1] <= _MAX_CYCLES * limit, tiles)
+    n_jobs = workload.n_jobs
+    return attempts(workload, schedule_lanes, (tile for tile, _ in fast), n_jobs=n_jobs)
 
 
 def find_lane_product(schedule: Schedule) -> LaneProduct | None:

@@ -5,9 +5,12 @@ unpacks vectors of weights, and multiplies them by a number of each row.
 """
 
 import math
+from collections.abc import Iterator
 
 from tvm.s_tir import Schedule, ScheduleError
+from tvm.s_tir.schedule import Trace
 
+from tuner.engines.relax.schedules.base import Workload, attempts
 from tuner.engines.relax.schedules.cpu.blocks import REDUCTION, SPATIAL, extents_of
 from tuner.engines.relax.schedules.cpu.dots import (
     DotProduct,
@@ -30,6 +33,11 @@ MARK = "tuner.packed_weights"
 _N_REGISTERS = 32
 _MAX_VECTORS = 4
 _PACKED_RANK = 3
+
+
+def ranked(workload: Workload, product: DotProduct) -> Iterator[Trace]:
+    """Rank schedules of a product with packed weights; see :class:`ScheduleRule`."""
+    return attempts(workload, schedule_weights, weight_tiles(product), n_jobs=workload.n_jobs)
 
 
 def find_weight_product(schedule: Schedule) -> DotProduct | None:
@@ -78,13 +86,13 @@ def weight_tiles(product: DotProduct) -> list[DotTile]:
     return [DotTile(*size, by_columns=True) for size in sorted(sizes, key=cycles)]
 
 
-def schedule_weights(schedule: Schedule, n_jobs: int, tile: DotTile | None = None) -> None:
+def schedule_weights(schedule: Schedule, tile: DotTile, n_jobs: int) -> None:
     """Schedule a product with packed weights and what surrounds it in place.
 
     Args:
         schedule: Schedule of an unscheduled workload.
+        tile: Register tile.
         n_jobs: Parallel jobs to cut the result into; 1 for none.
-        tile: Register tile; the fastest by estimate by default.
 
     Raises:
         ScheduleError: If the workload has another structure; the schedule is then half done.
@@ -93,7 +101,7 @@ def schedule_weights(schedule: Schedule, n_jobs: int, tile: DotTile | None = Non
     if product is None:
         raise ScheduleError("the workload is not one product with packed weights")
     schedule.annotate(product.block, MARK, 1)
-    outer = place_tiles(schedule, product, n_jobs, tile or weight_tiles(product)[0])
+    outer = place_tiles(schedule, product, n_jobs, tile)
     loops = schedule.get_loops(product.block)[len(outer) :]
     *units, rows, columns = loops[: -product.n_reduced]
     *reduced, within = loops[-product.n_reduced :]

@@ -5,19 +5,49 @@ copies of what is used; a tile of one row, or of columns that fill no vector, co
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from tvm.s_tir import Schedule, ScheduleError
-from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.s_tir.schedule import LoopRV, SBlockRV, Trace
 
+from tuner.engines.relax.schedules.base import Workload, attempts
 from tuner.engines.relax.schedules.cpu.blocks import inline_copies, is_reduction
 from tuner.engines.relax.schedules.cpu.operands import Operand
+from tuner.engines.relax.schedules.cpu.products import Product
 from tuner.engines.relax.schedules.cpu.register_tiles import Registers, cycles_of
 
 # Cycles that the copy of a vector takes, and the bytes of an element.
 _COPY_CYCLES, _ELEMENT_BYTES = 8, 4
 # Vectors of columns in a tile.
 _MAX_VECTORS = 4
+# Cycles of a padded product, over those without padding, from which the copies are worth it.
+_MAX_CYCLES = 0.7
+_MATRIX = 2
+
+
+def ranked(workload: Workload, product: Product) -> Iterator[Trace]:
+    """Rank schedules of a padded product; see :class:`ScheduleRule`."""
+    tiles = (tile for tile, _ in _tiles_of(product))
+    lanes = product.registers.lanes
+    return attempts(workload, schedule_padded, tiles, lanes=lanes, n_jobs=workload.n_jobs)
+
+
+def pays(_workload: Workload, product: Product) -> bool:
+    """Return whether padding is estimated to save more than its copies cost."""
+    return fewest_cycles(product) < _MAX_CYCLES * product.cycles
+
+
+def fewest_cycles(product: Product) -> float:
+    """Return the cycles of the fastest tile; infinity for what cannot be padded."""
+    return next((cycles for _, cycles in _tiles_of(product)), math.inf)
+
+
+@lru_cache(maxsize=1)
+def _tiles_of(product: Product) -> list[tuple[list[int], float]]:
+    if len(product.extents) < _MATRIX or product.has_groups:
+        return []
+    return padded_tiles(product.extents, product.n_terms, product.operands, product.registers)
 
 
 def padded_tiles(

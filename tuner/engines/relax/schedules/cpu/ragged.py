@@ -5,15 +5,26 @@ over tiles in two, so that the whole tiles test no bound.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tvm.s_tir import Schedule, ScheduleError
+from tvm.s_tir.schedule import Trace
 
+from tuner.engines.relax.schedules.base import Workload, attempts
 from tuner.engines.relax.schedules.cpu.blocks import LOOP_CUT, inline_copies, is_reduction
 from tuner.engines.relax.schedules.cpu.operands import Operand
+from tuner.engines.relax.schedules.cpu.products import Product
 from tuner.engines.relax.schedules.cpu.register_tiles import Registers, cycles_of
 
 _MATRIX = 2
+
+
+def ranked(workload: Workload, product: Product) -> Iterator[Trace]:
+    """Rank schedules whose last tile of rows is smaller; see :class:`ScheduleRule`."""
+    shapes = (product.extents, product.n_terms, product.operands, product.registers)
+    tiles = (tile for tile, _ in ragged_tiles(*shapes, workload.n_cores))
+    lanes = product.registers.lanes
+    return attempts(workload, schedule_ragged, tiles, lanes=lanes, n_jobs=workload.n_jobs)
 
 
 def ragged_tiles(

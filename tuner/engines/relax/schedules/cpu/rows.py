@@ -10,13 +10,15 @@ is a nest of its own.
 import itertools
 import math
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm.s_tir import Schedule, ScheduleError
-from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.s_tir.schedule import LoopRV, SBlockRV, Trace
 
+from tuner.engines.relax.schedules.base import Workload, attempts
 from tuner.engines.relax.schedules.cpu import movement
 from tuner.engines.relax.schedules.cpu.blocks import (
     REDUCTION,
@@ -27,6 +29,7 @@ from tuner.engines.relax.schedules.cpu.blocks import (
     name_of,
     uses,
 )
+from tuner.engines.relax.schedules.cpu.products import tiled_spaces
 from tuner.engines.relax.schedules.cpu.register_tiles import largest_divisor
 from tuner.engines.relax.vector_functions import FUNCTIONS
 
@@ -44,6 +47,16 @@ _BEGINS = (("LE", "left"), ("LT", "right"), ("GE", "right"), ("GT", "left"))
 _SCATTERING = frozenset({"FloorDiv", "FloorMod", "if_then_else"})
 # Parts that become loops of their own, at most.
 _MAX_PARTS = 32
+
+
+def find_rows(workload: Workload) -> bool | None:
+    """Return True for what is not a product or convolution."""
+    return None if tiled_spaces(workload) else True
+
+
+def ranked(workload: Workload, _match: bool) -> Iterator[Trace]:
+    """Return the only schedule by rows; see :class:`ScheduleRule`."""
+    return attempts(workload, schedule_rows, [workload.n_jobs])
 
 
 def schedule_rows(schedule: Schedule, n_jobs: int) -> None:

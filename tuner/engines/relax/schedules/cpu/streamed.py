@@ -12,8 +12,11 @@ from collections.abc import Iterator, Sequence
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import Trace
 
+from tuner.engines.relax.schedules.base import Workload
+from tuner.engines.relax.schedules.cpu import direct, prefetch
 from tuner.engines.relax.schedules.cpu.direct import tiling_cycles
 from tuner.engines.relax.schedules.cpu.operands import Operand
+from tuner.engines.relax.schedules.cpu.products import REDUCTION, SPATIAL, Product, tiles_of
 from tuner.engines.relax.schedules.cpu.register_tiles import (
     Registers,
     divisors,
@@ -21,7 +24,7 @@ from tuner.engines.relax.schedules.cpu.register_tiles import (
     n_vector_steps,
     register_tiles,
 )
-from tuner.engines.relax.schedules.cpu.tiled import REDUCTION, SPATIAL, tiles_of
+from tuner.engines.relax.schedules.cpu.tiled import n_tile_jobs
 
 # Most reduced elements of a block, the likeliest first, for sums that fit the first cache with it
 # and for others: the more elements, the less often sums are loaded and stored.
@@ -32,6 +35,27 @@ _ELEMENT_BYTES = 4
 _NEAR_BYTES, _MAX_BYTES = 2**14, 2**16
 # Index among TVM's choices of 0, 16, 64 and 512 unrolled statements: the rows of a tile.
 _UNROLL_CHOICE = 1
+# Rows above which fetching weights ahead costs more than it saves: below 100 rows it is 4 % faster,
+# from 300 on 7 % slower (docs/decisions/0073).
+_MAX_ROWS = 128
+# Estimated cycles over those of a direct schedule, at most.
+_MAX_CYCLES = 1.1
+
+
+def ranked(workload: Workload, product: Product) -> Iterator[Trace]:
+    """Rank schedules that prefetch weights; see :class:`ScheduleRule`."""
+    # Prefetches only pay off in some programs of a space; a search starts from these.
+    marked = prefetch.spaces_with_prefetch(workload.module, product.spaces)
+    n_jobs = n_tile_jobs(workload)
+    return streamed_traces(marked, product.registers, product.operands, n_jobs)
+
+
+def pays(workload: Workload, product: Product) -> bool:
+    """Return whether prefetches are estimated to save more than they cost."""
+    if product.has_window or math.prod(product.extents[:-1]) > _MAX_ROWS:
+        return False
+    cycles = streamed_cycles(product.extents, product.operands, product.registers)
+    return cycles <= _MAX_CYCLES * direct.cycles_per_term(workload, product)
 
 
 def streamed_traces(

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tvm.s_tir import Schedule
-from tvm.s_tir.schedule import Instruction, Trace
+from tvm.s_tir.schedule import Trace
 
+from tuner.engines.relax.schedules.base import Workload
 from tuner.engines.relax.schedules.cpu.operands import Operand
+from tuner.engines.relax.schedules.cpu.products import REDUCTION, SPATIAL, Product, tiles_of
 from tuner.engines.relax.schedules.cpu.register_tiles import (
     Registers,
     cycles_of,
@@ -21,8 +23,6 @@ from tuner.engines.relax.schedules.cpu.register_tiles import (
     register_tiles,
 )
 
-# Levels into which TVM's rules split the loops of a convolution or product.
-SPATIAL, REDUCTION = 4, 2
 # Reduced elements between two rounds of the outer loops of a reduction, the likeliest first.
 _REDUCTION_TILES = (16, 4, 64, 2**30)
 # Indices among TVM's choices of 0, 16, 64 and 512 unrolled statements, likewise.
@@ -35,6 +35,8 @@ _L2_BYTES = 2**19
 # Register tiles that are tried, and the slow-down that another choice than the first of a decision
 # is expected to bring.
 _MAX_TILES, _SLOW_DOWN = 10, 1.04
+# More than the register tiles of any product.
+_ALL_TILES = 2**40
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,17 @@ class _Choice:
     reduction: int
     unroll: int
     by_traffic: bool
+
+
+def ranked(workload: Workload, product: Product) -> Iterator[Trace]:
+    """Rank decisions in TVM's spaces; see :class:`ScheduleRule`."""
+    n_jobs = n_tile_jobs(workload)
+    return tile_traces(product.spaces, product.registers, product.operands, n_jobs)
+
+
+def n_tile_jobs(workload: Workload) -> int:
+    """Return the jobs of tiles: each tile without threads, so that its sums stay in registers."""
+    return _ALL_TILES if workload.is_serial else workload.n_jobs
 
 
 def tile_traces(
@@ -166,12 +179,3 @@ def _is_faster_by_columns(n_tiles: list[int], operands: list[Operand]) -> bool:
 def _divisor_from(number: int, least: int) -> int:
     """Return the smallest divisor from a limit on, or else the number."""
     return next((d for d in range(max(least, 1), number) if number % d == 0), number)
-
-
-def tiles_of(space: Schedule, n_levels: int) -> list[tuple[Instruction, int]]:
-    """Return the splits into a number of levels with the extents of their loops."""
-    return [
-        (instruction, math.prod(int(size) for size in decision))
-        for instruction, decision in space.trace.decisions.items()
-        if instruction.kind.name == "SamplePerfectTile" and len(decision) == n_levels
-    ]

@@ -19,6 +19,8 @@ from tvm.target import Target
 from tvm.tirx import BufferStore, Evaluate, Var
 
 from tuner.engines import onednn
+from tuner.engines.relax import step_loops
+from tuner.engines.relax.kinds import is_cpu
 from tuner.engines.relax.schedules.cpu.register_tiles import registers_of
 from tuner.engines.relax.schedules.variants.base import PACKS
 from tuner.engines.relax.schedules.variants.convolutions import statements_of
@@ -137,11 +139,24 @@ class Onednn:
         schedule.vectorize(vector)
 
 
-def variants_for(module: tvm.IRModule, n_cores: int) -> Iterator[Onednn]:
-    """Yield the variants that are worth a trial on a number of cores."""
-    product = Product.find(module["main"])
-    if product is None:
+def calls_onednn(target: Target) -> bool:
+    """Return whether the kernels of a target may call oneDNN."""
+    machine = str(target.attrs.get("mtriple", "x86_64")).partition("-")[0]
+    is_supported = is_cpu(target) and machine == "x86_64"
+    return is_supported and onednn.NAME in map(str, target.attrs.get("libs", ()))
+
+
+def variants_for(module: tvm.IRModule, target: Target | None) -> Iterator[Onednn]:
+    """Yield the variants that are worth a trial on a target.
+
+    None where the library is missing: the panels that it asks for would be unknown.
+    """
+    if target is None or not calls_onednn(target) or onednn.problem():
         return
+    product = Product.find(module["main"])
+    if product is None or step_loops.is_serial(module):
+        return
+    n_cores = int(target.attrs.get("num-cores", 1))
     for split in ("rows", "channels"):
         n_parts = _n_parts(product, split, n_cores)
         if n_parts == 0:

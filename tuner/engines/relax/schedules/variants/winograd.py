@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import tvm
 from tvm import tirx
@@ -43,6 +43,8 @@ from tuner.engines.relax.schedules.variants.winograd_transforms import N_TAPS, A
 
 # Output channels whose weights lie side by side.
 _PANELS = (64, 32, 16)
+# Outputs of a tile along each axis.
+_SIZES = (4, 2)
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,11 @@ class Winograd:
     """Tiles of ``n_outputs`` by ``n_outputs`` outputs; see :class:`base.Variant`."""
 
     n_outputs: int
+
+    @classmethod
+    def named(cls, name: str) -> Self | None:
+        """Return the variant of a name; None for another kind of variant."""
+        return next((each for each in map(cls, _SIZES) if each.name == name), None)
 
     @property
     def name(self) -> str:
@@ -104,6 +111,11 @@ class Winograd:
 
 def _n_cores(target: Target) -> int:
     return int(target.attrs.get("num-cores", 1))
+
+
+def variants_for(_module: tvm.IRModule, _target: Target | None) -> list[Winograd]:
+    """Return the variants for any CPU."""
+    return [Winograd(size) for size in _SIZES]
 
 
 class _Rewriting:

@@ -21,9 +21,9 @@ from tuner.engines.relax.schedules.cpu.grouped import (
     schedule_grouped,
 )
 from tuner.engines.relax.schedules.cpu.operands import operands_of
+from tuner.engines.relax.schedules.cpu.products import REDUCTION, SPATIAL, tiles_of
 from tuner.engines.relax.schedules.cpu.register_tiles import Registers
 from tuner.engines.relax.schedules.cpu.spread_loads import MARK
-from tuner.engines.relax.schedules.cpu.tiled import REDUCTION, SPATIAL, tiles_of
 from tuner.engines.relax.schedules.cpu.vector_loops import vector_sizes
 from tuner.engines.relax.targets import make_target
 

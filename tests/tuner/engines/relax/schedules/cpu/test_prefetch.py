@@ -12,6 +12,7 @@ from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from tvm.tirx import PrimFunc
 
 from tests.tuner.engines.relax.conftest import draw
+from tests.tuner.engines.relax.schedules.test_ranking import ranked_traces
 from tuner.engines.base import TargetInfo
 from tuner.engines.relax import cpu_codegen, traces, workloads
 from tuner.engines.relax.build import KERNEL, PACK, split_packing
@@ -42,8 +43,7 @@ def product(n_rows: int, n_terms: int, n_columns: int) -> tvm.IRModule:
 def marked_trace(module: tvm.IRModule, target: TargetInfo) -> str:
     """Return the first schedule by rule that prefetches."""
     made = make_target(target.spec)
-    spaces = traces.design_spaces(module, made, PostOrderApply())
-    ranked = map(traces.dump, ranking.ranked_traces(module, made, spaces))
+    ranked = map(traces.dump, ranked_traces(module, made))
     return next(trace for trace in islice(ranked, 4) if prefetch.MARK in trace)
 
 

@@ -9,8 +9,8 @@ from tvm import te, topi
 
 from tests.tuner.engines.relax.conftest import draw
 from tests.tuner.engines.relax.networks import UNOPTIMISED
-from tuner.engines.relax import cuda
-from tuner.engines.relax.schedules.gpu import block_limits
+from tuner.engines.relax.schedules.gpu import block_limits, defaults
+from tuner.engines.relax.schedules.gpu.defaults import schedule_by_default
 from tuner.engines.relax.schedules.gpu.single_terms import store_single_terms
 from tuner.engines.relax.targets import describe_target, make_target
 from tuner.errors import WorkError
@@ -85,7 +85,7 @@ def test_default_schedules_compute_what_their_kernels_do(
 ) -> None:
     """A residual of products over one term was added twice: TVM inlined it into both stores."""
     kernel: tvm.IRModule = module()  # type: ignore[operator]
-    scheduled = cuda.schedule_by_default(kernel, target)
+    scheduled = schedule_by_default(kernel, target)
 
     assert "threadIdx.x" in scheduled.script()
     np.testing.assert_allclose(run(in_sequence(scheduled)), run(kernel), rtol=1e-5, atol=1e-5)
@@ -101,7 +101,7 @@ def test_other_reductions_stay_as_they_are() -> None:
 
 def test_products_on_tensor_cores_request_their_shared_memory(target: tvm.target.Target) -> None:
     """They have 72 KB of dynamic memory: more than the static limit, less than an H100 has."""
-    scheduled = cuda.schedule_by_default(product(128, 768, 768, "float16"), target)
+    scheduled = schedule_by_default(product(128, 768, 768, "float16"), target)
     old = tvm.target.Target({**target.export(), "arch": "sm_75"})
 
     assert "wmma" in scheduled.script()
@@ -112,11 +112,11 @@ def test_products_on_tensor_cores_request_their_shared_memory(target: tvm.target
 def test_blocks_fit_the_device(target: tvm.target.Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """A schedule with too many threads is left for the next; without one, the kernel is refused."""
     kernel = softmax(3, 5, 2048)
-    wide = cuda.schedule_by_default(kernel, target)
+    wide = schedule_by_default(kernel, target)
     small = tvm.target.Target({**target.export(), "max_threads_per_block": 64})
     assert block_limits.are_kept(wide, target)
     assert not block_limits.are_kept(wide, small)
 
-    monkeypatch.setattr(cuda, "_default_schedules", lambda *_: iter([wide]))
+    monkeypatch.setattr(defaults, "_scheduled", lambda *_: iter([wide]))
     with pytest.raises(WorkError, match="more threads or shared memory than the GPU has"):
-        cuda.schedule_by_default(kernel, small)
+        schedule_by_default(kernel, small)

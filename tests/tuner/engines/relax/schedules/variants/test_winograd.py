@@ -18,12 +18,12 @@ from tuner.engines.base import (
     TargetInfo,
 )
 from tuner.engines.relax import build, fallbacks, traces, worker, workloads
+from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.schedules.cpu.register_tiles import Registers
 from tuner.engines.relax.schedules.variants import winograd_schedule
 from tuner.engines.relax.schedules.variants.winograd import Winograd
 from tuner.engines.relax.schedules.variants.winograd_schedule import Choice, Sizes
 from tuner.engines.relax.schedules.variants.winograd_transforms import matrices
-from tuner.engines.relax.search import variants
 from tuner.engines.relax.targets import make_target
 from tuner.engines.verification import checks
 
@@ -278,4 +278,4 @@ def test_a_fallback_is_a_variant_where_that_is_much_faster(
     assert [entry["shape"] for entry in compiled.info["packed"]] == [packed]
     assert compiled.info["variant"] == "winograd-4x4", "manifests and profiles name it"
     assert compiled.info["n_parallel"] > 1
-    assert not variants.by_rule(workloads.load(small.ir), make_target(target.spec))
+    assert not ranking.compute_variant(workloads.load(small.ir), make_target(target.spec))
