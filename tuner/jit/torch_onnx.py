@@ -2,6 +2,7 @@
 
 import onnx
 
+from tuner.engines.relax.torch_agreement import check_agreement
 from tuner.networks.torch_onnx import as_onnx, exporter
 
 
@@ -9,8 +10,11 @@ def convert(program: str, out: str) -> None:
     """Write the program of a ``.pt2`` file to an ``.onnx`` file.
 
     Raises:
-        ModelError: If torch cannot convert it; the message names the reason.
+        ModelError: If torch cannot convert it, or to another function; the message names the
+            reason.
     """
     with exporter() as torch:
-        model = as_onnx(torch.export.load(program))
+        exported = torch.export.load(program)
+        model = as_onnx(exported)
+        check_agreement(exported, model)
         onnx.save(model, out)

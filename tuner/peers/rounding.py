@@ -12,8 +12,8 @@ import numpy as np
 
 from tuner.library.arrays import Array
 
-_DTYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 _EPSILONS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+_DTYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 
 class Rounding:

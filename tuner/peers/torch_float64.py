@@ -1,6 +1,6 @@
 """Programs of torch in float64, operator by operator."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,15 @@ from tuner.peers.rounding import Rounding, widened
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
-class _Wide(Interpreter):  # type: ignore[misc]  # untyped package
+class _Ordered(Interpreter):  # type: ignore[misc]  # untyped package
+    """Interpreter that leaves equal elements in their order where torch may sort them in any."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Call an operator."""
+        return super().call_function(_IN_ORDER.get(target, target), args, kwargs)
+
+
+class _Wide(_Ordered):
     """Interpreter whose operators get and return float64 instead of narrower floats.
 
     Args:
@@ -62,12 +70,65 @@ def run(path: str, arrays: Mapping[str, Array], rounding: Rounding | None) -> li
         arrays: Inputs by name, in order.
         rounding: Rounds the results of operators; None for exact ones.
     """
-    module = torch.export.load(path).module()
-    arguments = [torch.from_numpy(widened(array)) for array in arrays.values()]
+    tensors = [torch.from_numpy(widened(array)) for array in arrays.values()]
+    return compute_wide(torch.export.load(path).module(), tensors, rounding)
+
+
+def compute(module: torch.fx.GraphModule, tensors: Sequence[torch.Tensor]) -> list[Array]:
+    """Return the outputs of a program in its own types, float32 for bfloat16.
+
+    Args:
+        module: Module of the program.
+        tensors: Its inputs, which stay as they are.
+    """
+    return _run(_Ordered(module), tensors)
+
+
+def compute_wide(
+    module: torch.fx.GraphModule, tensors: Sequence[torch.Tensor], rounding: Rounding | None
+) -> list[Array]:
+    """Return the outputs of a program in float64.
+
+    Args:
+        module: Module of the program.
+        tensors: Its inputs, which stay as they are.
+        rounding: Rounds the results of operators; None for exact ones.
+    """
+    return _run(_Wide(module, rounding), [*map(_widened, tensors)])
+
+
+def _run(interpreter: Interpreter, tensors: Sequence[torch.Tensor]) -> list[Array]:
     with torch.inference_mode():
-        returned = _Wide(module, rounding).run(*arguments)
-    tensors = returned if isinstance(returned, (tuple, list)) else (returned,)
-    return [tensor.numpy(force=True) for tensor in tensors]
+        # A program may write to its inputs.
+        copies = [tensor.clone() for tensor in tensors]
+        returned = interpreter.run(*copies, enable_io_processing=False)
+    values = pytree.tree_leaves(returned)
+    return [
+        (value.float() if value.dtype == torch.bfloat16 else value).numpy(force=True)
+        for value in values
+    ]
+
+
+def _sort(x: torch.Tensor, dim: int = -1, descending: bool = False, **_: Any) -> Any:
+    return torch.sort(x, dim=dim, descending=descending, stable=True)
+
+
+def _topk(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, *_: Any) -> Any:
+    ordered = _sort(x, dim, largest)
+    return tuple(each.narrow(dim, 0, k) if each.dim() else each for each in ordered)
+
+
+def _argsort(x: torch.Tensor, dim: int = -1, descending: bool = False) -> torch.Tensor:
+    return torch.argsort(x, dim=dim, descending=descending, stable=True)
+
+
+_ATEN = torch.ops.aten
+_IN_ORDER: dict[Any, Any] = {
+    _ATEN.argsort.default: _argsort,
+    _ATEN.sort.default: _sort,
+    _ATEN.sort.stable: _sort,
+    _ATEN.topk.default: _topk,
+}
 
 
 def _widened(value: Any) -> Any:

@@ -13,10 +13,10 @@ from tuner.engines.base import ModelFile
 from tuner.engines.relax.converters import torch_functions, torch_indices, torch_resize
 from tuner.engines.relax.onnx_graph import import_graph
 from tuner.engines.relax.tensor_types import is_fixed, is_number
+from tuner.engines.relax.torch_agreement import check_agreement
 from tuner.errors import ModelError, summary
 from tuner.networks.onnx import clean
 from tuner.networks.torch import fix_program, is_dynamic
-from tuner.networks.torch_agreement import check_agreement
 from tuner.networks.torch_onnx import as_onnx
 from tuner.networks.torch_random import refuse_random
 
