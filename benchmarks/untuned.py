@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 import tvm
 
-from tuner.engines.base import BuildRequest
+from tuner.engines.base import BuildRequest, variant_of
 from tuner.engines.relax import workloads
 from tuner.engines.relax.build import build
 from tuner.engines.relax.extract import Subgraph, find_subgraphs
@@ -52,7 +52,7 @@ class _Timed:
     """A kernel by rule: its calls, its time, and the least it could take.
 
     Attributes:
-        rule: ``tiles``, ``rows`` or ``none``, the rule that scheduled it.
+        rule: ``tiles``, ``rows``, a variant or ``none``, the rule that scheduled it.
         secs: Seconds of one call.
         roof_secs: Seconds of one call at the roof.
         build_secs: Seconds to compute the schedule and compile it.
@@ -151,8 +151,11 @@ def _time(graph: Subgraph, roofs: _Roofs) -> _Timed:
     target = make_target(spec)
     module = graph.module
     started = time.perf_counter()
-    trace = ranking.compute_trace(module, target)
-    rule = "none" if not trace else "tiles" if "SamplePerfectTile" in trace else "rows"
+    variant = ranking.compute_variant(module, target)
+    trace = variant or ranking.compute_trace(module, target)
+    rule = variant_of(variant) or ("rows" if trace else "none")
+    if "SamplePerfectTile" in trace:
+        rule = "tiles"
     with tempfile.TemporaryDirectory() as folder:
         built = build(BuildRequest(workloads.dump(module), spec, trace, folder))
         if not built.artifact:

@@ -15,7 +15,7 @@ from tuner.engines.linker import link_shared
 from tuner.engines.relax import cpu_codegen, cuda, step_loops, traces, workloads
 from tuner.engines.relax.blobs import DeviceModule
 from tuner.engines.relax.kinds import is_cuda
-from tuner.engines.relax.packed_layouts import LAYOUT_FREE
+from tuner.engines.relax.packed_layouts import LAYOUT_FREE, PACKS
 from tuner.engines.relax.schedules import catalogue
 from tuner.engines.relax.schedules.cpu.prefetch import insert_prefetches
 from tuner.engines.relax.schedules.cpu.spread_loads import spread_loads
@@ -192,7 +192,7 @@ def _written(function: PrimFunc) -> list[Any]:
 
 
 def _packs(function: PrimFunc) -> bool:
-    return "meta_schedule.layout_rewrite_preproc" in function.script()
+    return PACKS in function.script()
 
 
 def _caller_of(function: PrimFunc) -> tvm.IRModule:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import tvm
+from tvm import tirx
 from tvm.target import Target
 
 from tuner.engines.relax.kinds import is_cpu
@@ -56,6 +57,12 @@ INSTRUCTIONS = (
     DotInstruction("dot_8x2_madd", "llvm.x86.avx2.pmadd.wd", "avx2", 8, 2, *_PMADDWD, 16),
     DotInstruction("dot_4x2_madd", "llvm.x86.sse2.pmadd.wd", "sse2", 4, 2, *_PMADDWD, 16),
 )
+
+
+def packed_for(weight: tirx.Buffer) -> DotInstruction | None:
+    """Return the instruction that reads weights as they lie in a buffer; None if there is none."""
+    form = (str(weight.dtype), *map(int, weight.shape[-2:]))
+    return next((by for by in INSTRUCTIONS if form == (by.weight, by.lanes, by.terms)), None)
 
 
 @lru_cache(maxsize=8)

@@ -59,6 +59,7 @@ def _implementation(by: DotInstruction) -> Any:
             row = T.reinterpret(A.vload([0], terms_type), dtype="int32")
             rows = T.reinterpret(T.broadcast(row, lanes), dtype=data_type)
             columns = B.vload([0, 0], dtype=weight_type)
+            # TVM tells LLVM that its own sums of integers never wrap around.
             if accumulates:
                 C[T.ramp(T.int32(0), 1, lanes)] = T.call_llvm_pure_intrin(
                     T.llvm_lookup_intrinsic_id(number),
@@ -68,10 +69,16 @@ def _implementation(by: DotInstruction) -> Any:
                     dtype=sums,
                 )
             else:
-                C[T.ramp(T.int32(0), 1, lanes)] = C.vload(
-                    [0], dtype=sums
-                ) + T.call_llvm_pure_intrin(
+                products = T.call_llvm_pure_intrin(
                     T.llvm_lookup_intrinsic_id(number), rows, columns, dtype=sums
+                )
+                C[T.ramp(T.int32(0), 1, lanes)] = T.call_llvm_pure_intrin(
+                    T.llvm_lookup_intrinsic_id("llvm.vp.add"),
+                    C.vload([0], dtype=sums),
+                    products,
+                    T.broadcast(T.bool(True), lanes),
+                    T.int32(lanes),
+                    dtype=sums,
                 )
 
     return multiply

@@ -1,7 +1,7 @@
 """Products of 8-bit integers on packed weights, for CPUs that add several such products at once.
 
 Weights lie as the instruction reads them. Where it multiplies 16-bit integers, weights are widened
-when they are packed, and data where they are padded.
+when a library is built, and data where they are padded.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,12 @@ from tvm import relax, te, tirx
 from tvm.relax.expr_functor import mutator
 
 from tuner.engines.relax.dot_instructions import DotInstruction
+from tuner.engines.relax.packed_layouts import PACKS
+from tuner.engines.relax.rewrites.product_sums import LARGEST
 from tuner.engines.relax.rewrites.visitor import Array, CallVisitor, const, dtype_of, name_of
+
+#: Annotation of sums that stay below ``FEW_BITS`` in magnitude, by their weights, for any data.
+HAS_FEW_BITS, FEW_BITS = "tuner.has_few_bits", 2**25
 
 # TVM's pattern of kernels that elementwise tails are fused into.
 _FUSABLE = 4
@@ -89,48 +94,80 @@ class _Packer(CallVisitor):
                 padding = [widths[2], widths[4], widths[3], widths[5]]
         strides, dilation = (tuple(map(int, each)) for each in (attrs.strides, attrs.dilation))
         window = _Window(strides, dilation, tuple(padding), fill)  # type: ignore[arg-type]
-        return self._call(
-            lambda x, w, n, by: convolve(x, w, n, by, window), "dot_conv2d", data, weight
+        marks = (
+            {HAS_FEW_BITS: True} if _has_few_bits(weight) and self._may_transform(window) else {}
         )
+        return self._call(
+            lambda x, w, n, by: convolve(x, w, n, by, window, marks), "dot_conv2d", data, weight
+        )
+
+    def _may_transform(self, window: _Window) -> bool:
+        """Return whether Winograd's variant may fit, which asks for the size of sums."""
+        is_dense = window.strides == window.dilation == (1, 1)
+        return is_dense and not self._instruction.accumulates
 
     def _call(self, define: Any, name: str, data: relax.Expr, weight: Array) -> relax.Expr:
         by = self._instruction
         return self.builder_.call_te(
             lambda x, w: define(x, w, len(weight), by),
             data,
-            const(pack(weight, by), by.weight),
+            const(pack(weight, by), "int8"),
             primfunc_name_hint=name,
             primfunc_attrs={"op_pattern": _FUSABLE},
         )
+
+
+def _has_few_bits(weight: Array) -> bool:
+    """Return whether sums of weights (columns, ..., terms) times bytes stay below ``FEW_BITS``."""
+    rows = weight.reshape(len(weight), -1).astype(np.int64)
+    of_sign = (np.maximum(sign * rows, 0).sum(1).max() for sign in (1, -1))
+    return LARGEST * int(max(of_sign)) < FEW_BITS
 
 
 def pack(weight: Array, by: DotInstruction) -> Array:
     """Pack weights (columns, ..., terms) as (column blocks, ..., term blocks, lanes, terms)."""
     n_columns, *middle, n_terms = weight.shape
     padding = [(0, -n_columns % by.lanes), *((0, 0) for _ in middle), (0, -n_terms % by.terms)]
-    filled = np.pad(weight, padding).astype(by.weight)
+    filled = np.pad(weight, padding).astype("int8")
     blocks = filled.reshape(-1, by.lanes, *middle, filled.shape[-1] // by.terms, by.terms)
     return np.ascontiguousarray(np.moveaxis(blocks, 1, -2))
 
 
+def widened(weight: te.Tensor, by: DotInstruction) -> te.Tensor:
+    """Convert packed weights to the type that an instruction multiplies, once for a library."""
+    if weight.dtype == by.weight:
+        return weight
+    return te.compute(
+        weight.shape,
+        lambda *at: weight[at].astype(by.weight),
+        name="widened",
+        attrs={PACKS: True},
+    )
+
+
 def multiply(data: te.Tensor, weight: te.Tensor, n_columns: int, by: DotInstruction) -> te.Tensor:
     """Define the product of rows (..., terms) with packed weights."""
+    weight = widened(weight, by)
     data = padded(data, [0] * (len(data.shape) - 1), _n_terms(weight), 0, dtype=by.data)
     k = te.reduce_axis((0, _n_terms(weight)), name="k")
     product = te.compute(
         (*data.shape[:-1], int(weight.shape[0]) * by.lanes),
-        lambda *at: te.sum(
-            _product(data[(*at[:-1], k)], weight[_place(at[-1], (), k, by)]), axis=k
-        ),
+        lambda *at: te.sum(_product(data[(*at[:-1], k)], weight[place(at[-1], (), k, by)]), axis=k),
         name="dot_product",
     )
     return cropped(product, (*product.shape[:-1], n_columns))
 
 
 def convolve(
-    data: te.Tensor, weight: te.Tensor, n_columns: int, by: DotInstruction, window: _Window
+    data: te.Tensor,
+    weight: te.Tensor,
+    n_columns: int,
+    by: DotInstruction,
+    window: _Window,
+    marks: dict[str, Any],
 ) -> te.Tensor:
-    """Define a convolution of channels-last images with packed weights."""
+    """Define a convolution of channels-last images with packed weights, whose block has marks."""
+    weight = widened(weight, by)
     top, left, bottom, right = window.padding
     (down, across), (dilated_down, dilated_across) = window.strides, window.dilation
     _, n_down, n_across, *_ = map(int, weight.shape)
@@ -146,11 +183,12 @@ def convolve(
         lambda b, y, x, o: te.sum(
             _product(
                 data[b, y * down + i * dilated_down, x * across + j * dilated_across, k],
-                weight[_place(o, (i, j), k, by)],
+                weight[place(o, (i, j), k, by)],
             ),
             axis=[i, j, k],
         ),
         name="dot_conv2d",
+        attrs=marks,
     )
     return cropped(product, (*product.shape[:-1], n_columns))
 
@@ -166,7 +204,7 @@ def _n_terms(weight: te.Tensor) -> int:
     return int(weight.shape[-3]) * int(weight.shape[-1])
 
 
-def _place(column: Any, middle: Sequence[Any], k: Any, by: DotInstruction) -> tuple[Any, ...]:
+def place(column: Any, middle: Sequence[Any], k: Any, by: DotInstruction) -> tuple[Any, ...]:
     """Return the place of a weight in the packed order."""
     block, lane = tirx.floordiv(column, by.lanes), tirx.floormod(column, by.lanes)
     return (block, *middle, tirx.floordiv(k, by.terms), lane, tirx.floormod(k, by.terms))

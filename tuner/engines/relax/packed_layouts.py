@@ -13,7 +13,8 @@ from tvm.tirx import IndexMap
 
 # Attribute that TVM's AttachAttrLayoutFreeBuffers gives to kernels.
 LAYOUT_FREE = "layout_free_buffers"
-_PACKS = "meta_schedule.layout_rewrite_preproc"
+#: Annotation of blocks that compute with weights only, once for a library.
+PACKS = "meta_schedule.layout_rewrite_preproc"
 
 
 def lossy_arguments(module: tvm.IRModule) -> list[int]:
@@ -23,7 +24,7 @@ def lossy_arguments(module: tvm.IRModule) -> list[int]:
         module: Scheduled and post-processed kernel.
     """
     function = module["main"]
-    if _PACKS not in function.script():
+    if PACKS not in function.script():
         return []
     lossy = [block.reads[0].source for block in _packing_blocks(module) if not _is_bijective(block)]
     return [
@@ -45,7 +46,7 @@ def _packing_blocks(module: tvm.IRModule) -> list[SBlock]:
     schedule = Schedule(module)
     root = schedule.get_sblock("root")
     blocks = [schedule.get(block) for block in schedule.get_child_blocks(root)]
-    return [block for block in blocks if _PACKS in block.annotations]
+    return [block for block in blocks if PACKS in block.annotations]
 
 
 def _is_bijective(block: SBlock) -> bool:

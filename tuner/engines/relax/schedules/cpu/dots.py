@@ -13,7 +13,8 @@ from tvm import DataType
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV, Trace
 
-from tuner.engines.relax.dot_instructions import INSTRUCTIONS, DotInstruction
+from tuner.engines.relax.dot_instructions import INSTRUCTIONS, DotInstruction, packed_for
+from tuner.engines.relax.packed_layouts import PACKS
 from tuner.engines.relax.schedules.base import Workload, attempts
 from tuner.engines.relax.schedules.cpu.blocks import REDUCTION, SPATIAL, extents_of, name_of
 from tuner.engines.relax.schedules.cpu.register_tiles import (
@@ -65,12 +66,10 @@ def find_dot_product(schedule: Schedule) -> DotProduct | None:
     (block,) = reductions
     extents = extents_of(schedule, block, SPATIAL)
     sources = [region.source for region in schedule.get(block).reads]
-    by_form = {(str(each.dtype), *map(int, each.shape[-2:])): each for each in sources}
-    forms = {(by.weight, by.lanes, by.terms): by for by in INSTRUCTIONS}
-    form = next((each for each in by_form if each in forms), None)
-    if form is None or len(sources) != 2 or len(extents) < 2:
+    packed = [(each, by) for each in sources if (by := packed_for(each)) is not None]
+    if not packed or len(sources) != 2 or len(extents) < 2:
         return None
-    by, weight = forms[form], by_form[form]
+    weight, by = packed[0]
     (data,) = (each for each in sources if not each.same_as(weight))
     if str(data.dtype) != by.data or extents[-1] % by.lanes:
         return None
@@ -172,6 +171,8 @@ def place_tiles(schedule: Schedule, dots: DotProduct, n_jobs: int, tile: DotTile
     kept = {name_of(schedule, product), name_of(schedule, last), *padding}
     for block in schedule.get_child_blocks(root):
         name = name_of(schedule, block)
+        if PACKS in schedule.get(block).annotations:
+            continue
         if name in padding:
             _run_in_parallel(schedule, block, n_jobs)
         elif name not in kept:

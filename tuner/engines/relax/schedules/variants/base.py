@@ -8,6 +8,7 @@ from tvm.s_tir import SBlock, SBlockRealize, Schedule
 from tvm.target import Target
 from tvm.tirx import PrimFunc, SeqStmt
 
+from tuner.engines.relax.packed_layouts import PACKS
 from tuner.engines.relax.schedules.variants.convolutions import block_of, statements_of
 
 
@@ -47,10 +48,6 @@ class Variant(Hashable, Protocol):
 
     def name_of(self, schedule: Schedule) -> str:
         """Return the name of the variant in the trace of one of its schedules."""
-
-
-# Annotation of blocks that compute with weights only.
-PACKS = "meta_schedule.layout_rewrite_preproc"
 
 
 def without_packing(module: tvm.IRModule) -> tvm.IRModule:

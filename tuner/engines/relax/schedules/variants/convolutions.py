@@ -1,19 +1,25 @@
-"""Convolutions that Winograd's variant computes, found in the blocks of a kernel."""
+"""Convolutions that Winograd's variant computes, match in the blocks of a kernel."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self, TypeVar
 
+import tvm_ffi
 from tvm import tirx
-from tvm.tirx import Buffer, BufferStore, For, PrimFunc, SeqStmt, Var
+from tvm.s_tir import SBlock
+from tvm.tirx import Buffer, BufferStore, Cast, For, PrimFunc, SeqStmt, Var
 
-from tuner.engines.relax.packed_layouts import LAYOUT_FREE
+from tuner.engines.relax import dot_products
+from tuner.engines.relax.dot_instructions import DotInstruction, packed_for
+from tuner.engines.relax.packed_layouts import LAYOUT_FREE, PACKS
+from tuner.engines.relax.rewrites.product_sums import LARGEST
+from tuner.engines.relax.rewrites.quantised_operands import HALF
 from tuner.engines.relax.schedules.variants.winograd_transforms import N_TAPS
 
 #: Types of the numbers and of the indices.
 DTYPE, INDEX = "float32", "int64"
 _REDUCTION = 2
-# Channels are a multiple of it.
-_MULTIPLE = 16
+#: Channels are a multiple of it.
+MULTIPLE = 16
 
 Point = Sequence[Any]
 _T = TypeVar("_T")
@@ -26,17 +32,21 @@ class Convolution(NamedTuple):
         function: The kernel.
         position: Number of its statement in the kernel.
         data: Padded input, NHWC.
-        weight: Weights, in any order.
-        order: Position in (row, column, input, output) of each dimension of the weights.
+        weight: Weights.
+        place: Indices of the weight of a row, a column, an input and an output.
         output: Sums, NHWC.
+        max_sum: Bound of the magnitude of sums of integers.
+        instruction: Instruction that weights are packed for; None for those in float32.
     """
 
     function: PrimFunc
     position: int
     data: Buffer
     weight: Buffer
-    order: tuple[int, ...]
+    place: Callable[..., Point]
     output: Buffer
+    max_sum: int = 0
+    instruction: DotInstruction | None = None
 
     @classmethod
     def find(cls, function: PrimFunc) -> Self | None:
@@ -53,30 +63,59 @@ class Convolution(NamedTuple):
         product = store.value.b
         if len(reduced) != 3 or len(store.indices) != 4 or not isinstance(product, tirx.Mul):
             return None
-        data, weight = product.a, product.b
-        if not all(hasattr(each, "source") and len(each.indices) == 4 for each in (data, weight)):
+        data, weight = (
+            each.value if isinstance(each, Cast) else each for each in (product.a, product.b)
+        )
+        if not all(hasattr(each, "source") for each in (data, weight)) or len(data.indices) != 4:
             return None
-        dtypes = {str(each.dtype) for each in (data.source, weight.source, store.buffer)}
         indices = {str(axis.var.ty.dtype) for axis in block.iter_vars}
-        if dtypes != {DTYPE} or indices != {INDEX}:
-            return None
         row, column, channel = _window(list(data.indices), list(store.indices), reduced)
-        if row is None or column is None or channel is None:
+        if indices != {INDEX} or row is None or column is None or channel is None:
             return None
         roles = (row, column, channel, store.indices[3])
-        order = tuple(position_of(each, roles) for each in weight.indices)
+        dtypes = tuple(str(each.dtype) for each in (data.source, weight.source, store.buffer))
+        of_any = cls(function, position, data.source, weight.source, tuple, store.buffer)
+        if dtypes == (DTYPE,) * 3:
+            match = of_any._of_floats(weight.indices, roles)
+        else:
+            match = of_any._of_bytes(dtypes, block, weight.indices, roles)
+        channels = (int(each.shape[3]) for each in (data.source, store.buffer))
+        return None if any(n % MULTIPLE for n in channels) else match
+
+    def _of_floats(self, read: Point, roles: Point) -> Self | None:
+        """Return a convolution in float32 with its weights, in any order."""
+        order = tuple(position_of(each, roles) for each in read)
         fits = (
             sorted(order) == [0, 1, 2, 3]
-            and [int(weight.source.shape[order.index(axis)]) for axis in (0, 1)] == [N_TAPS] * 2
-            and int(data.source.shape[3]) % _MULTIPLE == 0
-            and int(store.buffer.shape[3]) % _MULTIPLE == 0
-            and is_constant(function, weight.source)
+            and [int(self.weight.shape[order.index(axis)]) for axis in (0, 1)] == [N_TAPS] * 2
+            and is_constant(self.function, self.weight)
         )
-        return (
-            cls(function, position, data.source, weight.source, order, store.buffer)
-            if fits
-            else None
+        return self._replace(place=lambda *at: [at[role] for role in order]) if fits else None
+
+    def _of_bytes(
+        self, dtypes: Sequence[str], block: SBlock, read: Point, roles: Point
+    ) -> Self | None:
+        """Return a convolution of bytes with its weights, as they are packed and widened."""
+        by = packed_for(self.weight)
+        if by is None or by.accumulates or tuple(dtypes) != (by.data, by.weight, "int32"):
+            return None
+
+        def place(row: Any, column: Any, c_in: Any, c_out: Any) -> Point:
+            return dot_products.place(c_out, (row, column), c_in, by)
+
+        widening = [block_of(each) for each in statements_of(self.function)]
+        fits = (
+            tvm_ffi.structural_equal(list(read), list(place(*roles)))
+            and [int(size) for size in self.weight.shape[1:3]] == [N_TAPS] * 2
+            and any(
+                PACKS in each.annotations and each.writes[0].source.same_as(self.weight)
+                for each in widening
+            )
         )
+        max_sum = LARGEST * HALF * N_TAPS**2 * int(self.data.shape[3])
+        if dot_products.HAS_FEW_BITS in block.annotations:
+            max_sum = min(max_sum, dot_products.FEW_BITS - 1)
+        return self._replace(place=place, max_sum=max_sum, instruction=by) if fits else None
 
 
 def _window(read: Point, written: Point, reduced: Sequence[Var]) -> tuple[Any, Any, Any]:

@@ -78,9 +78,9 @@ def element(buffer: Buffer, at: Point) -> TensorRegion:
     return region(buffer, [(index, 1) for index in at])
 
 
-def new_buffer(name: str, shape: Sequence[int]) -> Buffer:
+def new_buffer(name: str, shape: Sequence[int], dtype: str = DTYPE) -> Buffer:
     """Return a buffer of numbers."""
-    return tirx.decl_buffer([as_index(size) for size in shape], DTYPE, name)
+    return tirx.decl_buffer([as_index(size) for size in shape], dtype, name)
 
 
 def as_index(value: Any) -> Any:

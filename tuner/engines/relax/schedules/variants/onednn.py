@@ -21,8 +21,8 @@ from tvm.tirx import BufferStore, Evaluate, Var
 from tuner.engines import onednn
 from tuner.engines.relax import step_loops
 from tuner.engines.relax.kinds import is_cpu
+from tuner.engines.relax.packed_layouts import PACKS
 from tuner.engines.relax.schedules.cpu.register_tiles import registers_of
-from tuner.engines.relax.schedules.variants.base import PACKS
 from tuner.engines.relax.schedules.variants.convolutions import statements_of
 from tuner.engines.relax.schedules.variants.nests import (
     Body,

@@ -4,6 +4,9 @@ For windows of 3 by 3 with stride 1, tiles of the input are transformed, multipl
 weights in (m + 2)² independent products of matrices, and the products transformed to m by m
 outputs. The weights are transformed when a library is built; the padding is part of the first
 transform, and bias, residual and activation follow the last one tile by tile.
+
+Convolutions of bytes are computed in integers: data and weights are transformed to 16 bits, and
+sums of their products are multiples of a result modulo 2**32.
 """
 
 import itertools
@@ -19,9 +22,10 @@ from tvm.s_tir import Schedule, ScheduleError
 from tvm.target import Target
 from tvm.tirx import Buffer, BufferStore, SeqStmt, Var
 
+from tuner.engines.relax import dot_products
+from tuner.engines.relax.packed_layouts import PACKS
 from tuner.engines.relax.schedules.cpu.register_tiles import registers_of
 from tuner.engines.relax.schedules.variants import winograd_schedule
-from tuner.engines.relax.schedules.variants.base import PACKS
 from tuner.engines.relax.schedules.variants.convolutions import (
     DTYPE,
     Convolution,
@@ -39,7 +43,14 @@ from tuner.engines.relax.schedules.variants.nests import (
     with_statements,
 )
 from tuner.engines.relax.schedules.variants.winograd_schedule import Choice
-from tuner.engines.relax.schedules.variants.winograd_transforms import N_TAPS, Array, Code, matrices
+from tuner.engines.relax.schedules.variants.winograd_transforms import (
+    N_TAPS,
+    Array,
+    Code,
+    integer_matrices,
+    matrices,
+    max_exact,
+)
 
 # Output channels whose weights lie side by side.
 _PANELS = (64, 32, 16)
@@ -49,28 +60,36 @@ _SIZES = (4, 2)
 
 @dataclass(frozen=True)
 class Winograd:
-    """Tiles of ``n_outputs`` by ``n_outputs`` outputs; see :class:`base.Variant`."""
+    """Tiles of ``n_outputs`` by ``n_outputs`` outputs; see :class:`base.Variant`.
+
+    Attributes:
+        n_outputs: Rows and columns of a tile.
+        is_integer: True for products of bytes, which are exact; False for float32.
+    """
 
     n_outputs: int
+    is_integer: bool = False
 
     @classmethod
     def named(cls, name: str) -> Self | None:
         """Return the variant of a name; None for another kind of variant."""
-        return next((each for each in map(cls, _SIZES) if each.name == name), None)
+        every = (cls(size, is_integer) for size in _SIZES for is_integer in (False, True))
+        return next((each for each in every if each.name == name), None)
 
     @property
     def name(self) -> str:
         """Name with the size of its tiles."""
-        return f"winograd-{self.n_outputs}x{self.n_outputs}"
+        kind = "integer-" if self.is_integer else ""
+        return f"{kind}winograd-{self.n_outputs}x{self.n_outputs}"
 
     @property
     def growth(self) -> float:
         """See :class:`base.Variant`."""
-        return matrices(self.n_outputs).growth
+        return 1.0 if self.is_integer else matrices(self.n_outputs).growth
 
     def rewrite(self, module: tvm.IRModule) -> tvm.IRModule | None:
         """See :class:`base.Variant`."""
-        convolution = Convolution.find(module["main"])
+        convolution = self._find(module)
         if convolution is None:
             return None
         try:
@@ -80,11 +99,20 @@ class Winograd:
 
     def flop(self, module: tvm.IRModule) -> float:
         """See :class:`base.Variant`; the transforms count as little as they take."""
-        convolution = Convolution.find(module["main"])
+        convolution = self._find(module)
         if convolution is None:
             return 0.0
         rewriting = _Rewriting(convolution, self.n_outputs)
         return 2.0 * rewriting.n_products
+
+    def _find(self, module: tvm.IRModule) -> Convolution | None:
+        """Return the convolution of a workload; None if there is none that the variant fits."""
+        convolution = Convolution.find(module["main"])
+        if convolution is None or (convolution.instruction is not None) != self.is_integer:
+            return None
+        if self.is_integer and convolution.max_sum >= max_exact(self.n_outputs):
+            return None
+        return convolution
 
     def gain(self, program: tvm.IRModule, target: Target) -> float:
         """See :class:`base.Variant`."""
@@ -115,7 +143,7 @@ def _n_cores(target: Target) -> int:
 
 def variants_for(_module: tvm.IRModule, _target: Target | None) -> list[Winograd]:
     """Return the variants for any CPU."""
-    return [Winograd(size) for size in _SIZES]
+    return [Winograd(size, is_integer) for is_integer in (False, True) for size in _SIZES]
 
 
 class _Rewriting:
@@ -124,19 +152,22 @@ class _Rewriting:
     def __init__(self, convolution: Convolution, n_outputs: int) -> None:
         self._of = convolution
         self._m, self._n = n_outputs, n_outputs + N_TAPS - 1
-        self._matrices = matrices(n_outputs)
+        by = self._by = convolution.instruction
+        self._dtype, self._sum_dtype = (by.data, "int32") if by else (DTYPE, DTYPE)
+        self._matrices = (integer_matrices if by else matrices)(n_outputs)
         self._batch, self._height, self._width, self._c_out = shape_of(convolution.output)
         self._c_in = int(convolution.data.shape[3])
         self._rows, self._columns = -(-self._height // n_outputs), -(-self._width // n_outputs)
-        self._panel = next(size for size in _PANELS if self._c_out % size == 0)
+        self._panel = by.lanes if by else next(s for s in _PANELS if self._c_out % s == 0)
         n, tiles = self._n**2, (self._batch, self._rows, self._columns)
-        self._data = new_buffer("transformed_data", (n, *tiles, self._c_in))
+        self._data = new_buffer("transformed_data", (n, *tiles, self._c_in), self._dtype)
+        panel = (self._c_in // by.terms, by.lanes, by.terms) if by else (self._c_in, self._panel)
         self._weight = new_buffer(
-            "transformed_weight", (n, self._c_out // self._panel, self._c_in, self._panel)
+            "transformed_weight", (n, self._c_out // self._panel, *panel), self._dtype
         )
-        self._products = new_buffer("products", (n, *tiles, self._c_out))
+        self._products = new_buffer("products", (n, *tiles, self._c_out), self._sum_dtype)
         size = (self._batch, self._rows * n_outputs, self._columns * n_outputs, self._c_out)
-        self._outputs = new_buffer("outputs", size)
+        self._outputs = new_buffer("outputs", size, self._sum_dtype)
 
     @property
     def n_products(self) -> int:
@@ -158,21 +189,25 @@ class _Rewriting:
         return with_statements(function, statements, [*function.body.block.alloc_buffers, *buffers])
 
     def _transform_weight(self) -> Any:
-        weight, order = self._of.weight, self._of.order
+        weight = self._of.weight
 
-        def body(panel: Var, c_in: Var, c_out: Var) -> Body:
+        def body(panel: Var, c_in: Var, c_out: Var, *term: Var) -> Body:
+            place = (panel, c_in, c_out, *term)
+            if self._by:
+                c_in = c_in * self._by.terms + term[0]
+            c_out = panel * self._panel + c_out
+
             def read(i: int, j: int) -> Any:
-                at = (as_index(i), as_index(j), c_in, panel * self._panel + c_out)
-                return weight[tuple(at[role] for role in order)]
+                return weight[tuple(self._of.place(as_index(i), as_index(j), c_in, c_out))]
 
             whole = region(weight, [(0, size) for size in shape_of(weight)])
             statement = self._store(
                 self._matrices.weights,
                 (N_TAPS, read),
                 self._weight,
-                (as_index(0), panel, c_in, c_out),
+                (as_index(0), *place),
             )
-            return Body(statement, [whole], [_across(self._weight, (panel, c_in, c_out))])
+            return Body(statement, [whole], [_across(self._weight, place)])
 
         extents = shape_of(self._weight)[1:]
         return nest("transform_weight", extents, body, annotations={PACKS: True})
@@ -196,7 +231,7 @@ class _Rewriting:
                 ]
                 if not inside:
                     return value
-                return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0.0, DTYPE))
+                return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, self._dtype))
 
             point = (batch, row, column, channel)
             first = all_ * n**2
@@ -214,37 +249,51 @@ class _Rewriting:
     def _multiply(self) -> Any:
         def body(*axes: Var) -> Body:
             *point, c_out, c_in = axes
-            data = (*point, c_in)
-            weight = (point[0], c_out // self._panel, c_in, c_out % self._panel)
-            at = (*point, c_out)
-            product = self._data[data] * self._weight[weight]
+            data, at = (*point, c_in), (*point, c_out)
+            panel = (
+                dot_products.place(c_out, (), c_in, self._by)
+                if self._by
+                else (c_out // self._panel, c_in, c_out % self._panel)
+            )
+            weight = (point[0], *panel)
+            factors = self._data[data], self._weight[weight]
+            if self._by:
+                factors = tuple(tirx.Cast(self._sum_dtype, each) for each in factors)
             return Body(
-                BufferStore(self._products, self._products[at] + product, list(at)),
+                BufferStore(self._products, self._products[at] + factors[0] * factors[1], list(at)),
                 [element(self._data, data), element(self._weight, weight)],
                 [element(self._products, at)],
-                BufferStore(self._products, tirx.const(0.0, DTYPE), list(at)),
+                BufferStore(self._products, tirx.const(0, self._sum_dtype), list(at)),
             )
 
         return nest("multiply", [*shape_of(self._products), self._c_in], body, n_reduced=1)
 
     def _transform_products(self) -> Any:
-        m, n = self._m, self._n
+        m, n, lanes = self._m, self._n, self._by.lanes if self._by else 1
+        dtype = f"{self._sum_dtype}x{lanes}" if self._by else self._sum_dtype
 
-        def body(batch: Var, row: Var, column: Var, channel: Var) -> Body:
+        def body(batch: Var, row: Var, column: Var, block: Var) -> Body:
+            first = block * lanes
+            channels = tirx.Ramp(first, as_index(1), lanes) if self._by else block
+
             def read(i: int, j: int) -> Any:
-                return self._products[as_index(i * n + j), batch, row, column, channel]
+                return self._products[as_index(i * n + j), batch, row, column, channels]
 
-            code = Code(DTYPE)
+            code = Code(dtype)
             tile = code.transform(self._matrices.outputs, n, read)
             for i, numbers in enumerate(tile):
                 for j, number in enumerate(numbers):
-                    at = [batch, row * m + i, column * m + j, channel]
-                    code.statements.append(BufferStore(self._outputs, number, at))
-            reads = [_across(self._products, (batch, row, column, channel))]
-            corner = [(batch, 1), (row * m, m), (column * m, m), (channel, 1)]
+                    at = [batch, row * m + i, column * m + j, channels]
+                    value = code.divide(number, factors[i] * factors[j]) if factors else number
+                    code.statements.append(BufferStore(self._outputs, value, at))
+            point = [(batch, 1), (row, 1), (column, 1), (first, lanes)]
+            corner = [(batch, 1), (row * m, m), (column * m, m), (first, lanes)]
+            reads = [region(self._products, [(0, n**2), *point])]
             return Body(SeqStmt(code.statements), reads, [region(self._outputs, corner)])
 
-        return nest("transform_products", shape_of(self._products)[1:], body)
+        factors = self._matrices.factors
+        *tiles, n_channels = shape_of(self._products)[1:]
+        return nest("transform_products", [*tiles, n_channels // lanes], body)
 
     def _crop(self) -> Any:
         def body(*at: Var) -> Body:
@@ -260,7 +309,7 @@ class _Rewriting:
         self, matrix: Array, tile: tuple[int, Callable[[int, int], Any]], into: Buffer, at: Point
     ) -> SeqStmt:
         """Return the code that transforms a tile and stores its numbers, the first at a point."""
-        code = Code(DTYPE)
+        code = Code(self._dtype)
         numbers = itertools.chain.from_iterable(code.transform(matrix, *tile))
         first, *point = at
         for index, number in enumerate(list(numbers)):

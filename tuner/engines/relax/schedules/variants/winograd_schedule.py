@@ -15,12 +15,16 @@ import tvm
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from tuner.engines.relax.dot_instructions import packed_for
 from tuner.engines.relax.schedules.cpu.register_tiles import Registers, max_rows
+from tuner.engines.relax.schedules.variants.convolutions import MULTIPLE
 
 # Loops over products of matrices, batch, rows and columns of tiles, and channels.
 _PRODUCT_LOOPS = 6
 # Cycles from a product to the next one that adds to the same sum, and products a cycle.
 _LATENCY, _PER_CYCLE = 4, 2
+# Products a cycle of instructions that add several terms; another one adds them to the sums.
+_DOTS_PER_CYCLE = 1.4
 # Bytes that a core reads in a cycle from its private cache, from the shared one and from memory,
 # and that it passes on to the next step through the shared cache, in order.
 _PRIVATE_BYTES, _SHARED_BYTES, _MEMORY_BYTES, _PASSED_BYTES = 24, 8, 6, 20
@@ -37,7 +41,12 @@ _DIRECT_SHARE = 0.92
 
 
 class Sizes(NamedTuple):
-    """Sizes of a program: products of matrices, rows and columns of tiles, channels in and out."""
+    """Sizes of a program: products of matrices, rows and columns of tiles, channels in and out.
+
+    Attributes:
+        panel: Output channels whose weights may lie side by side.
+        terms: Products that an instruction adds to each sum.
+    """
 
     n_products: int
     batch: int
@@ -46,6 +55,24 @@ class Sizes(NamedTuple):
     c_in: int
     c_out: int
     panel: int
+    terms: int = 1
+
+    @property
+    def n_weight_bytes(self) -> int:
+        """Bytes of a number of the data or the weights."""
+        return _ELEMENT_BYTES // self.terms
+
+    @property
+    def per_cycle(self) -> float:
+        """Products of vectors a cycle."""
+        return _PER_CYCLE if self.terms == 1 else _DOTS_PER_CYCLE
+
+    def max_rows(self, vectors: int, registers: Registers) -> int:
+        """Return the rows of a tile whose sums and operands fit the registers."""
+        if self.terms == 1:
+            return min(max_rows(vectors, registers), _MAX_ROWS)
+        # Beside sums and weights, there is a register for data, and one for products.
+        return (registers.n - vectors - 2) // vectors
 
 
 @dataclass(frozen=True)
@@ -72,7 +99,7 @@ def choices(sizes: Sizes, registers: Registers, n_cores: int) -> list[Choice]:
     for band, vectors in product(bands, _divisors(sizes.panel // registers.lanes)):
         n_rows, n_columns = band or (sizes.rows, sizes.columns)
         for rows, columns in product(_divisors(n_rows), _divisors(n_columns)):
-            if rows * columns <= min(max_rows(vectors, registers), _MAX_ROWS):
+            if rows * columns <= sizes.max_rows(vectors, registers):
                 # Of tiles with as many sums, that with the fewest rows.
                 every.setdefault(
                     (band, vectors, rows * columns), Choice((rows, columns, vectors), band)
@@ -95,21 +122,22 @@ def estimate_cycles(choice: Choice, sizes: Sizes, registers: Registers, n_cores:
     n_tiles = sizes.batch * sizes.rows * sizes.columns
     n_steps = (
         sizes.n_products * n_tiles * sizes.c_in * sizes.c_out
-        / (rows * columns * vectors * registers.lanes)
+        / (rows * columns * vectors * registers.lanes * sizes.terms)
     )  # fmt: skip
     line = vectors * registers.lanes * _ELEMENT_BYTES
     n_rows = rows * columns
     in_band = math.prod(choice.band) if choice.band else n_tiles
-    n_uses = in_band / n_rows if line * sizes.c_in <= _L1_BYTES else 1
+    n_uses = in_band / n_rows if line * sizes.c_in // sizes.terms <= _L1_BYTES else 1
     step = max(
-        n_rows * vectors / _PER_CYCLE,
+        n_rows * vectors / sizes.per_cycle,
         (n_rows + vectors) / _PER_CYCLE,
         line / _PRIVATE_BYTES / n_uses,
         _LATENCY,
     )
     n_bands = n_tiles // in_band if choice.band else 1
-    weights = sizes.n_products * sizes.c_in * sizes.c_out * _ELEMENT_BYTES
-    values = sizes.n_products * n_tiles * (sizes.c_in + sizes.c_out) * _ELEMENT_BYTES / n_bands
+    weights = sizes.n_products * sizes.c_in * sizes.c_out * sizes.n_weight_bytes
+    n_bytes = sizes.c_in * sizes.n_weight_bytes + sizes.c_out * _ELEMENT_BYTES
+    values = sizes.n_products * n_tiles * n_bytes / n_bands
     cycles = n_steps * step + weights / _MEMORY_BYTES
     if choice.band and weights + values > _L2_BYTES:
         cycles += (n_bands - 1) * weights / _SHARED_BYTES
@@ -138,10 +166,11 @@ def estimate_gain(sizes: Sizes, n_positions: int, registers: Registers, n_cores:
         n_cores: Cores that share the work.
     """
     n_products = _DIRECT_PRODUCTS * n_positions * sizes.c_in * sizes.c_out
-    weights = _DIRECT_PRODUCTS * sizes.c_in * sizes.c_out * _ELEMENT_BYTES
-    direct = n_products / (registers.lanes * _PER_CYCLE * _DIRECT_SHARE) + weights / _SHARED_BYTES
+    weights = _DIRECT_PRODUCTS * sizes.c_in * sizes.c_out * sizes.n_weight_bytes
+    per_cycle = registers.lanes * sizes.terms * sizes.per_cycle * _DIRECT_SHARE
+    direct = n_products / per_cycle + weights / _SHARED_BYTES
     n_tiles = sizes.batch * sizes.rows * sizes.columns
-    n_numbers = n_tiles * (sizes.c_in + sizes.c_out) * sizes.n_products
+    n_numbers = n_tiles * (sizes.c_in / sizes.terms + sizes.c_out) * sizes.n_products
     transforms = n_numbers / registers.lanes * _TRANSFORM_CYCLES
     first = choices(sizes, registers, n_cores)[0]
     cycles = estimate_cycles(first, sizes, registers, n_cores)
@@ -159,7 +188,9 @@ def sizes_of(program: tvm.IRModule) -> Sizes:
     extents = [int(axis.dom.extent) for axis in multiply.iter_vars]
     weight = multiply.reads[1].source
     n_products, batch, rows, columns, c_out, c_in = extents
-    return Sizes(n_products, batch, rows, columns, c_in, c_out, int(weight.shape[-1]))
+    by = packed_for(weight)
+    panel, terms = (MULTIPLE, by.terms) if by else (int(weight.shape[-1]), 1)
+    return Sizes(n_products, batch, rows, columns, c_in, c_out, panel, terms)
 
 
 def apply(schedule: Schedule, choice: Choice, lanes: int) -> None:
@@ -175,22 +206,25 @@ def apply(schedule: Schedule, choice: Choice, lanes: int) -> None:
     )
     last = schedule.get_output_blocks(schedule.get_sblock("root"))[0]
     batch, rows, columns, channels = schedule.get_loops(outputs)
-    outer, inner = _vectors(schedule, channels, lanes)
+    by = packed_for(schedule.get(multiply).reads[1].source)
+    # The outputs of integers are computed as vectors.
+    outer, *inner = [channels] if by else _vectors(schedule, channels, lanes)
     is_banded = choice.band is not None
     if choice.band:
         row_bands, rows = schedule.split(rows, [None, choice.band[0]])
         column_bands, columns = schedule.split(columns, [None, choice.band[1]])
-        schedule.reorder(batch, row_bands, column_bands, rows, columns, outer, inner)
+        schedule.reorder(batch, row_bands, column_bands, rows, columns, outer, *inner)
         jobs = schedule.fuse(batch, row_bands, column_bands)
         for block in (multiply, data):
             schedule.compute_at(block, jobs, preserve_unit_loops=True)
         schedule.parallel(jobs)
     schedule.reverse_compute_at(last, outer)
-    schedule.vectorize(inner)
-    schedule.vectorize(schedule.get_loops(last)[-1])
+    for loop in (*inner, schedule.get_loops(last)[-1]):
+        schedule.vectorize(loop)
     if not is_banded:
         schedule.parallel(schedule.fuse(batch, rows, columns))
-    _vectorise_data(schedule, data, lanes, is_parallel=not is_banded)
+    n_terms = by.terms if by else 1
+    _vectorise_data(schedule, data, lanes * n_terms, is_parallel=not is_banded)
     _tile_product(schedule, multiply, choice.tile, lanes, is_parallel=not is_banded)
 
 
@@ -219,7 +253,16 @@ def _vectorise_data(schedule: Schedule, data: SBlockRV, lanes: int, *, is_parall
 
 def _narrow_panels(schedule: Schedule, multiply: SBlockRV, width: int) -> None:
     """Have the weights of a tile follow each other in memory, from where they stream faster."""
-    if int(schedule.get(multiply).reads[1].source.shape[-1]) > width:
+    weight = schedule.get(multiply).reads[1].source
+    by = packed_for(weight)
+    n_blocks = width // by.lanes if by else 1
+    if n_blocks > 1:
+        schedule.transform_layout(
+            multiply,
+            ("read", 1),
+            lambda n, block, c_in, c, term: [n, block // n_blocks, c_in, block % n_blocks, c, term],
+        )
+    elif not by and int(weight.shape[-1]) > width:
         schedule.transform_layout(
             multiply, ("read", 1), lambda n, panel, c_in, c: [n, panel, c // width, c_in, c % width]
         )
@@ -233,18 +276,26 @@ def _tile_product(
     *,
     is_parallel: bool,
 ) -> None:
+    by = packed_for(schedule.get(multiply).reads[1].source)
     _narrow_panels(schedule, multiply, tile[2] * lanes)
     *outer, rows, columns, c_out, c_in = schedule.get_loops(multiply)[-_PRODUCT_LOOPS:]
     row_tiles, rows = schedule.split(rows, [None, tile[0]])
     column_tiles, columns = schedule.split(columns, [None, tile[1]])
     panels, vectors, vector = schedule.split(c_out, [None, tile[2], lanes])
-    schedule.reorder(*outer, panels, row_tiles, column_tiles, c_in, rows, columns, vectors, vector)
+    c_in, *terms = schedule.split(c_in, [None, by.terms]) if by else [c_in]
+    schedule.reorder(
+        *outer, panels, row_tiles, column_tiles, c_in, rows, columns, vectors, vector, *terms
+    )
     for loop in (rows, columns, vectors):
         schedule.unroll(loop)
-    schedule.vectorize(vector)
+    if not by:
+        schedule.vectorize(vector)
     sums = schedule.cache_write(multiply, 0, "global")
     schedule.reverse_compute_at(sums, column_tiles)
     schedule.vectorize(_vectors(schedule, schedule.get_loops(sums)[-1], lanes)[1])
     if is_parallel:
         schedule.parallel(schedule.fuse(*outer, panels))
-    schedule.decompose_reduction(multiply, c_in)
+    start = schedule.decompose_reduction(multiply, c_in)
+    if by:
+        schedule.vectorize(schedule.get_loops(start)[-1])
+        schedule.tensorize(vector, by.name)

@@ -57,7 +57,7 @@ def test_the_matrices_compute_a_correlation(n_outputs: int) -> None:
     random = np.random.default_rng(0)
     data, taps = random.standard_normal(n_outputs + 2), random.standard_normal(3)
 
-    of_data, of_weights, of_outputs = matrices(n_outputs)
+    of_data, of_weights, of_outputs, _ = matrices(n_outputs)
 
     outputs = of_outputs @ ((of_weights @ taps) * (of_data @ data))
     assert np.allclose(outputs, np.correlate(data, taps, "valid"), atol=1e-12)
