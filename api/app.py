@@ -39,7 +39,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
     app = FastAPI(
         title="Subgraph Tuner",
         version=version("subgraph-tuner"),
-        openapi_url=f"{PREFIX}/openapi.json",
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         # A redirect would name the host that the client sent.
@@ -48,7 +48,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         generate_unique_id_function=openapi.operation_id,
     )
     exception_handlers.install(app)
-    openapi.install(app)
+    openapi.install(app, f"{PREFIX}/openapi.json")
     middleware.install(app)
     app.include_router(health.router)
     for routes in _ROUTES:

@@ -1,8 +1,10 @@
 """The OpenAPI document: stable operation names, and the problems of every operation."""
 
+import json
+from functools import cache
 from typing import Any, get_args
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
@@ -63,15 +65,23 @@ def operation_id(route: APIRoute) -> str:
     return route.name
 
 
-def install(app: FastAPI) -> None:
-    """Complete the document of an application."""
+def install(app: FastAPI, path: str) -> None:
+    """Complete the document of an application, and serve it at a path."""
 
+    @cache
     def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = _document(app)
-        return app.openapi_schema
+        return _document(app)
+
+    # FastAPI would encode it for every request, which takes milliseconds of the event loop.
+    @cache
+    def encoded() -> bytes:
+        return json.dumps(openapi(), ensure_ascii=False, separators=(",", ":")).encode()
+
+    async def serve(_request: Request) -> Response:
+        return Response(encoded(), media_type="application/json")
 
     app.openapi = openapi  # type: ignore[method-assign]
+    app.add_route(path, serve)
 
 
 def _document(app: FastAPI) -> dict[str, Any]:

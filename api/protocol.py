@@ -26,7 +26,7 @@ _HEAD_TIMEOUT_SECS = 30.0
 _READ_TIMEOUT_SECS = 30.0
 _MIN_READ_BYTES = 30 * 1024
 # Requests that may wait for the answer before theirs on one connection; common clients send none.
-_MAX_PIPELINED = 100
+_MAX_PIPELINED = 32
 _RETRY_AFTER_SECS = 5
 #: Paths of probes, which are answered at any number of connections.
 PROBES = ("/healthz", "/readyz")
