@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tuner.jit.options import JitFields
     from tuner.jit.torch_function import TorchFunction
     from tuner.jobs.requests import ModelRequest
-    from tuner.library.loading import Array, Library
+    from tuner.library.loading import Array, DeviceLibrary
     from tuner.reports import BuildReport, ExtractReport, TuneReport
     from tuner.tuning.status import StatusCallback
 
@@ -217,7 +217,7 @@ def evaluate(  # noqa: PLR0913  all but the first are keywords
     return local.evaluate(Path(library), request, overrides)
 
 
-def load(path: str | Path, *, threads: int | None = None) -> "Library":
+def load(path: str | Path, *, threads: int | None = None) -> "DeviceLibrary":
     """Load a library as a callable on numpy arrays.
 
     TVM's runtime is imported into the calling process, or into a process of its own for a library
@@ -235,7 +235,9 @@ def load(path: str | Path, *, threads: int | None = None) -> "Library":
             A library that is loaded a second time keeps its number.
 
     Returns:
-        A callable that takes arrays by input name and returns arrays by output name.
+        A callable that takes arrays by input name and returns arrays by output name. That of a
+        GPU also has ``run_on_device``, which takes and gives arrays on the GPU; see
+        :class:`tuner.library.loading.DeviceLibrary`.
 
     Raises:
         TargetError: If this machine cannot run its code; the message names what is missing.

@@ -96,6 +96,12 @@ class LibraryRuns:
         )
         return secs
 
+    def launch_note(self) -> str:
+        """Return how its kernels are launched on a GPU, for people; empty on a CPU."""
+        call = (self.engine, "launch_note", str(self.folder), str(self.inputs))
+        note: str = self.worker.call(*call, timeout_secs=_TIMEOUT_SECS, returns=str)
+        return note
+
     def _read_clock(self, period_secs: float) -> float | None:
         secs: float | None = self.worker.call(
             self.engine,

@@ -102,6 +102,7 @@ class Comparison:
             it could not be read.
         tail: The operators that run after the library and are timed with it, for people; empty
             without them.
+        launch: Launch of the kernels of the library on a GPU, for people; empty on a CPU.
     """
 
     library_samples: Samples
@@ -115,6 +116,7 @@ class Comparison:
     skipped: tuple[SkippedPeer, ...] = ()
     clock: float | None = 1.0
     tail: str = ""
+    launch: str = ""
 
     @property
     def estimate_error(self) -> float | None:

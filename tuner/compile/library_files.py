@@ -66,6 +66,7 @@ class LibraryFiles:
                 "threads": thread_pool.VERSION,
                 # Absent without them, so that earlier entries are found.
                 **({"buckets": asdict(self.buckets)} if self.buckets else {}),
+                **({"memory": manifests.MEMORY_VERSION} if target.kind == "cuda" else {}),
             },
             self.networks[0].shared_name,
         )
@@ -157,6 +158,7 @@ class LibraryFiles:
                     values=dict(network.model.values),
                     tail=tail,
                     limits=network.model.limits,
+                    memory=program.memory,
                 )
                 for network, program, tail in zip(
                     self.networks, result.programs, _tail_names(self.networks), strict=True

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from tuner.engines.tensor_digests import TensorDigest
-from tuner.library.manifest import KernelCall, Weight
+from tuner.library.manifest import KernelCall, ProgramMemory, Weight
 
 ErrorKind = Literal[
     "build_error", "build_timeout", "run_error", "run_timeout", "wrong_result", "worker_lost"
@@ -425,12 +425,14 @@ class LinkedProgram:
         weights: Indices of the weights that the function takes after the inputs.
         calls: Number of kernel calls by workload, in the order of the first calls.
         n_outputs: Number of tensors that the function returns.
+        memory: Memory that the function takes; None if it allocates its own.
     """
 
     entry: str
     weights: tuple[int, ...]
     calls: Mapping[str, int]
     n_outputs: int
+    memory: ProgramMemory | None = None
 
 
 @dataclass(frozen=True)
@@ -631,6 +633,14 @@ class Engine(Protocol):
 
     def run_network(self, request: NetworkRun) -> tuple[float, ...]:
         """Run a library and return its samples, seconds."""
+
+    def launch_note(self, library: str, inputs: str) -> str:
+        """Return how a library runs on a GPU in this process, for people; empty on a CPU.
+
+        Args:
+            library: Directory of the library.
+            inputs: ``.npz`` file that it was run on.
+        """
 
     def clock_secs(self, target: str, period_secs: float) -> float | None:
         """Time the engine's clock kernel on a CPU, seconds; None where there is none.

@@ -8,24 +8,26 @@ import numpy as np
 from tuner.library.arrays import Array
 from tuner.library.buckets import Buckets
 from tuner.library.limits import limits_at
+from tuner.library.wrapper import LibraryWrapper
 
 if TYPE_CHECKING:
     from tuner.library.loading import Library
-    from tuner.library.manifest import Inputs, Program
+    from tuner.library.manifest import Program
 
 
-class BucketedLibrary:
+class BucketedLibrary(LibraryWrapper):
     """A library that runs the smallest bucket that fits, on padded inputs, and cuts the outputs.
 
+    On a GPU it takes the sizes of its buckets only.
+
     Attributes:
-        inputs: Shape and dtype by input name, of the first program.
-        outputs: Names of the outputs, in order.
         buckets: The dynamic dimensions and their sizes.
     """
 
     def __init__(
         self, library: "Library", buckets: Buckets, programs: "tuple[Program, ...]" = ()
     ) -> None:
+        super().__init__(library)
         self.buckets = buckets
         self._limits = [
             (
@@ -34,9 +36,6 @@ class BucketedLibrary:
             )
             for each in programs
         ]
-        self.inputs: Inputs = library.inputs
-        self.outputs = library.outputs
-        self._library = library
 
     def __call__(
         self, inputs: Mapping[str, Array] | None = None, **named: Array

@@ -1,33 +1,25 @@
 """Inputs of a model that are constants of its library, which callers may pass all the same."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from tuner.library.arrays import Array
+from tuner.library.wrapper import LibraryWrapper
 
 if TYPE_CHECKING:
     from tuner.library.loading import Library
-    from tuner.library.manifest import Inputs, InputValue, Manifest
+    from tuner.library.manifest import InputValue, Manifest
 
 T = TypeVar("T")
 
 
-class LibraryOfConstants:
-    """A library that takes the inputs that are its constants too, if they have their values.
-
-    Attributes:
-        inputs: Shape and dtype by name of the other inputs, of the first program.
-        outputs: Names of the outputs, in order.
-        programs: Programs of the library.
-    """
+class LibraryOfConstants(LibraryWrapper):
+    """A library that takes the inputs that are its constants too, if they have their values."""
 
     def __init__(self, library: "Library", described: "Manifest") -> None:
-        self.inputs: Inputs = library.inputs
-        self.outputs = library.outputs
-        self.programs: Any = getattr(library, "programs", ())
-        self._library = library
+        super().__init__(library)
         self._described = described
 
     def __call__(

@@ -5,10 +5,12 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
+from tuner.library.wrapper import LibraryWrapper
+
 if TYPE_CHECKING:
     from tuner.library.arrays import Array
     from tuner.library.loading import Library
-    from tuner.library.manifest import Inputs, Manifest, Program
+    from tuner.library.manifest import Manifest, Program
 
 Part = tuple[tuple[int, int, int], ...]
 
@@ -126,20 +128,14 @@ class LimitsByShapes:
                 return
 
 
-class LimitedLibrary:
+class LimitedLibrary(LibraryWrapper):
     """A library that refuses inputs beyond their limits.
 
-    Attributes:
-        inputs: Shape and dtype by input name, of the first program.
-        outputs: Names of the outputs, in order.
-        programs: Programs of the library.
+    On a GPU the values of inputs are not read: its kernels bound what leaves the limits.
     """
 
     def __init__(self, library: "Library", limits: LimitsByShapes) -> None:
-        self.inputs: Inputs = library.inputs
-        self.outputs = library.outputs
-        self.programs: Any = getattr(library, "programs", ())
-        self._library = library
+        super().__init__(library)
         self._limits = limits
 
     def __call__(

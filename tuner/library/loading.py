@@ -23,8 +23,8 @@ class Library(Protocol):
     """A compiled network, callable on arrays by input name.
 
     It may hold several programs, for other shapes of the same inputs; the shapes of a call
-    choose one. If it was built for buckets, inputs are padded to the smallest that fits. It
-    serves one call at a time, and callers must not overlap.
+    choose one. If it was built for buckets, inputs are padded to the smallest that fits. On a
+    CPU it serves one call at a time, and callers must not overlap; on a GPU any thread may call it.
     """
 
     @property
@@ -55,7 +55,41 @@ class Library(Protocol):
         """
 
 
-def load(folder: Path, threads: int | None = None) -> Library:
+class DeviceLibrary(Library, Protocol):
+    """A library that also runs on arrays of a GPU."""
+
+    def run_on_device(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any] | None = None,
+        stream: Any = None,
+    ) -> dict[str, Any]:
+        """Run the network on arrays of the GPU that the library is for, without a copy.
+
+        The run is queued in a stream, and the call does not wait for it. Inputs must not change,
+        and their memory must not be used otherwise, before the work that is queued then has begun.
+
+        Args:
+            inputs: By input name an array of one of the programs' shapes and dtypes with
+                ``__dlpack__``, as those of torch, CuPy and JAX; contiguous, and aligned to 64
+                bytes. Values are not checked: an index beyond its limits reads the last position.
+            outputs: Arrays to write, by output name, which share no memory with others; the rest
+                is allocated, and allocated again only while callers hold it.
+            stream: The stream: a handle, or an object of torch or CuPy. None for the current one
+                of the library of the inputs, if it is torch or CuPy, or else the legacy stream.
+
+        Returns:
+            By output name the given array, or an array with ``__dlpack__`` and ``shape``. A stream
+            of a consumer that reads it by ``from_dlpack`` waits for the run.
+
+        Raises:
+            RequestError: If the library runs on a CPU, or a part of it does.
+            ValueError: If an array cannot be used; the message names it.
+            WorkError: If CUDA fails, or the process was forked after the library was loaded.
+        """
+
+
+def load(folder: Path, threads: int | None = None) -> DeviceLibrary:
     """Load a library by the module ``loading`` in the package of the engine that built it.
 
     Args:
@@ -78,9 +112,9 @@ def load(folder: Path, threads: int | None = None) -> Library:
         raise RequestError(
             f"{folder} was built by {engine}, which cannot load it here: {error}"
         ) from error
-    library = with_tail(cast("Library", module.load(folder)), folder, described)
+    library: Library = with_tail(module.load(folder), folder, described)
     if described.buckets is None:
         library = limited(library, described)
     else:
         library = BucketedLibrary(library, described.buckets, described.programs)
-    return with_constants(library, described)
+    return cast("DeviceLibrary", with_constants(library, described))

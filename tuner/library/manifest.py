@@ -16,8 +16,12 @@ from tuner.library.limits import parse as parse_limits
 MANIFEST = "manifest.json"
 LIBRARY = "lib.so"
 VERSION = 4
+#: Version of the memory that programs for GPUs take, part of the key of their libraries.
+MEMORY_VERSION = 1
 
-Inputs = Mapping[str, tuple[tuple[int, ...], str]]
+#: Shape and dtype of a tensor.
+TensorSpec = tuple[tuple[int, ...], str]
+Inputs = Mapping[str, TensorSpec]
 #: Value of an input that is a constant, or the shape of one without elements.
 InputValue = bool | int | tuple[int, ...]
 
@@ -85,6 +89,20 @@ class KernelCall:
 
 
 @dataclass(frozen=True)
+class ProgramMemory:
+    """Memory that the function of a program for a GPU takes after the weights, then a workspace.
+
+    Attributes:
+        outputs: Shape and dtype of every output, in order.
+        written: Numbers of the outputs that it takes memory for, in the order in which it takes
+            them. The others are inputs, weights, constants, or views of these or of an output.
+    """
+
+    outputs: tuple[TensorSpec, ...]
+    written: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Program:
     """A network of a library, for one set of input shapes.
 
@@ -98,6 +116,7 @@ class Program:
             input without elements, its shape.
         tail: Name of the ONNX file of the operators that run after it; empty without a tail.
         limits: Limits of the values of inputs that it takes as indices and divisors.
+        memory: Memory that the function takes; None if it allocates its own, as on a CPU.
     """
 
     entry: str
@@ -108,6 +127,7 @@ class Program:
     values: Mapping[str, InputValue] = field(default_factory=dict)
     tail: str = ""
     limits: tuple[InputLimit, ...] = ()
+    memory: ProgramMemory | None = None
 
 
 @dataclass(frozen=True)
@@ -312,7 +332,14 @@ def _program(raw: dict[str, Any]) -> Program:
     values = values_of(raw.get("values", {}))
     weights, limits = tuple(raw["weights"]), parse_limits(raw.get("limits", ()))
     changed = {"inputs": inputs, "weights": weights, "values": values, "limits": limits}
-    return Program(**{**raw, **changed})
+    return Program(**{**raw, **changed, "memory": _memory(raw.get("memory"))})
+
+
+def _memory(raw: Mapping[str, Any] | None) -> ProgramMemory | None:
+    if not raw:
+        return None
+    outputs = tuple((tuple(shape), dtype) for shape, dtype in raw["outputs"])
+    return ProgramMemory(outputs, tuple(raw["written"]))
 
 
 def parse_tail(raw: Mapping[str, Any] | None) -> Tail | None:

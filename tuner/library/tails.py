@@ -12,10 +12,11 @@ import numpy as np
 from tuner.errors import RequestError, summary
 from tuner.library.arrays import Array
 from tuner.library.threads import VARIABLE
+from tuner.library.wrapper import LibraryWrapper
 
 if TYPE_CHECKING:
     from tuner.library.loading import Library
-    from tuner.library.manifest import Inputs, Manifest
+    from tuner.library.manifest import Manifest
 
 _LOG = logging.getLogger(__name__)
 # Types, as ONNX Runtime names them, that it exchanges with NumPy; bfloat16 is not one.
@@ -29,21 +30,16 @@ _EXCHANGED = frozenset(
 _Run = Callable[[list[str], dict[str, Array]], list[Array]]
 
 
-class TailedLibrary:
+class TailedLibrary(LibraryWrapper):
     """A library whose programs compute a part of the outputs, and what the tail reads.
 
     Attributes:
-        inputs: Shape and dtype by input name, of the first program.
-        outputs: Names of the outputs, in order.
-        programs: Programs of the library, without the tail.
         tail_runtime: Package that runs the tail, ``onnxruntime`` or ``onnx``.
     """
 
     def __init__(self, library: "Library", folder: Path, described: "Manifest") -> None:
-        self.inputs: Inputs = library.inputs
+        super().__init__(library)
         self.outputs = described.outputs
-        self.programs: Any = getattr(library, "programs", ())
-        self._library = library
         self._computed = [name for name in self.outputs if name not in described.returned]
         names = dict.fromkeys(program.tail for program in described.programs)
         tails = {name: _Tail(folder / name) for name in names}
@@ -71,6 +67,21 @@ class TailedLibrary:
         )
         values |= tail.run(self._computed, {**arrays, **values})
         return {name: values[name] for name in self.outputs}
+
+    def run_on_device(
+        self,
+        inputs: Mapping[str, Any],  # noqa: ARG002
+        outputs: Mapping[str, Any] | None = None,  # noqa: ARG002
+        stream: Any = None,  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """Refuse arrays on a GPU.
+
+        Raises:
+            RequestError: Always; the tail runs on the CPU.
+        """
+        raise RequestError(
+            "operators of the model run on the CPU after its library: call it with arrays of NumPy"
+        )
 
 
 def with_tail(library: "Library", folder: Path, described: "Manifest") -> "Library":

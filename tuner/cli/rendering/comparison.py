@@ -60,6 +60,8 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
     yield "threads", f"{comparison.n_threads} for each runtime, in turns"
     if comparison.model:
         yield "model", comparison.model
+    if comparison.launch:
+        yield "launch", comparison.launch
     if comparison.tail:
         yield "tail", f"{comparison.tail}; the library is timed with them"
     names = list(comparison.inputs)

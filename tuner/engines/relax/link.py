@@ -1,7 +1,7 @@
 """Linking of a network from the objects of its subgraphs: lowering, weight packing, programs."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,14 @@ from tuner.engines.relax.kinds import is_cuda
 from tuner.engines.relax.lower import lower
 from tuner.engines.relax.objects import OBJECT
 from tuner.engines.relax.output_views import return_views
+from tuner.engines.relax.program_memory import take_memory
 from tuner.engines.relax.schedules.gpu.defaults import schedule_by_default
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.engines.relax.targets import make_target
 from tuner.engines.relax.weights import WEIGHTS, WeightPool
 from tuner.engines.thread_pool import compile_pool
 from tuner.errors import LinkError, WorkError, described
-from tuner.library.manifest import LIBRARY, KernelCall
+from tuner.library.manifest import LIBRARY, KernelCall, ProgramMemory
 
 # Object of the kernels that are not subgraphs, while a library is linked.
 _OTHER_KERNELS, _TIMERS = "other_kernels.o", "timers.o"
@@ -59,11 +60,12 @@ def link_network(request: LinkRequest) -> LinkResult:
         for number, model in enumerate(request.models)
     ]
     with described(_failure):
-        calls = _link(written, target, linked, out)
+        calls, memories = _link(written, target, linked, out)
+    programs = [replace(each.program, memory=memories.get(each.program.entry)) for each in written]
     entries = weights.write(out / WEIGHTS)
     return LinkResult(
         files=(LIBRARY, WEIGHTS) if entries else (LIBRARY,),
-        programs=tuple(program.program for program in written),
+        programs=tuple(programs),
         weights=entries,
         notes=tuple(dict.fromkeys(note for program in written for note in program.notes)),
         calls=calls,
@@ -107,12 +109,15 @@ def _write_program(
 
 def _link(
     written: list[_WrittenProgram], target: Target, linked: dict[str, LinkableObject], out: Path
-) -> tuple[KernelCall, ...]:
+) -> tuple[tuple[KernelCall, ...], dict[str, ProgramMemory]]:
     functions = {name: code for program in written for name, code in program.functions.items()}
     symbols = {call: symbol for program in written for call, symbol in program.symbols.items()}
     loops = {name: calls for program in written for name, calls in program.loops.items()}
     with tvm.transform.PassContext(config=PASS_CONFIG), target:
         lowered = _lower(functions, symbols, target)
+        memories: dict[str, ProgramMemory] = {}
+        if is_cuda(target):
+            lowered, memories = take_memory(lowered)
         builder = relax.ExecBuilder()
         # 40 calls of a tiny kernel take 12.3 us compiled, 17.5 us as bytecode of the VM.
         generated = vm_build._vmcodegen(builder, lowered, exec_mode="compiled")
@@ -162,7 +167,7 @@ def _link(
     workloads = {linkable.symbol: workload for workload, linkable in linked.items()}
     n_outputs = {call: n for program in written for call, n in program.n_outputs.items()}
     if not has_timers:
-        return ()
+        return (), memories
     calls = []
     for call, symbol in symbols.items():
         loop = loops.get(call)
@@ -170,7 +175,7 @@ def _link(
         n_runs = 1 if loop is None else loop.n_runs
         workload = workloads.get(called, "")
         calls.append(KernelCall(call, workload, n_outputs.get(call, 1), n_runs))
-    return tuple(calls)
+    return tuple(calls), memories
 
 
 def _compile_timers(kernels: dict[str, str], objects: list[Path], out: Path) -> bool:

@@ -1,7 +1,10 @@
 """Loading and running of built libraries."""
 
+import ctypes
+import os
 import time
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,8 +18,12 @@ from tvm import relax
 from tuner.engines import call_observer, cuda_events, onednn
 from tuner.engines.base import NetworkRun, ObservedCall, ProfiledRun, TimedCall
 from tuner.engines.call_timers import CallTimers
-from tuner.engines.relax import cudart, devices
+from tuner.engines.relax import cudart, devices, scratch
+from tuner.engines.relax.device_arrays import DeviceArray, read_tensors, stream_of
+from tuner.engines.relax.gpu_programs import GpuProgram, GpuQueue
+from tuner.engines.relax.program_memory import WORKSPACE
 from tuner.engines.relax.weights import WEIGHTS, load_weights
+from tuner.errors import RequestError
 from tuner.library import manifest
 from tuner.library.arrays import read_arrays, write_arrays
 from tuner.library.processors import check_library
@@ -25,6 +32,7 @@ Array = np.ndarray[Any, Any]
 _WARM_UPS = 2
 # Number of the CPU among the devices of DLPack.
 _CPU = 1
+_LEGACY_STREAM = 0
 
 
 @dataclass(frozen=True)
@@ -32,23 +40,40 @@ class Program:
     """A function of a library, its weights and the device it runs on.
 
     See :class:`tuner.library.manifest.Program`.
+
+    Attributes:
+        gpu: Its runs on a GPU; None on a CPU.
     """
 
     inputs: manifest.Inputs
     function: Any
     weights: tuple[Any, ...]
     device: Any
+    gpu: GpuProgram | None = None
 
     def run(self, tensors: Sequence[Any]) -> Any:
         """Run on tensors in the order of the inputs; return device tensors."""
         return self.function(*tensors, *self.weights)
 
+    def runner(self, tensors: Sequence[Any]) -> Callable[[], Any]:
+        """Return a function that runs on tensors, waits, and returns device tensors."""
+        if self.gpu is None:
+            return partial(self.run, tensors)
+        gpu, outputs = self.gpu, self.gpu.new_outputs()
+
+        def run() -> list[Any]:
+            gpu.launch_and_wait(tensors, outputs)
+            return outputs
+
+        return run
+
 
 class Library:
     """A compiled network, callable on arrays by input name.
 
-    It holds one program per set of input shapes; the shapes of a call choose. Not thread-safe:
-    calls must come one at a time.
+    It holds one program per set of input shapes; the shapes of a call choose. On a CPU it is not
+    thread-safe: calls must come one at a time. On a GPU any thread may call it; calls run one after
+    the other.
 
     Attributes:
         programs: One program per set of input shapes.
@@ -66,16 +91,18 @@ class Library:
         device = devices.find_device(described.target)
         if any(onednn.is_call(subgraph.variant) for subgraph in described.subgraphs):
             onednn.check(str(described.device.get(onednn.NAME, "")))
-        module = tvm_ffi.load_module(_own_name(folder / manifest.LIBRARY))
-        self._vm = relax.VirtualMachine(module, device)
+        file = _own_name(folder / manifest.LIBRARY)
+        self._vm = relax.VirtualMachine(tvm_ffi.load_module(file), device)
         weights = load_weights(folder / WEIGHTS, described.weights, device)
+        self._queue: GpuQueue | None = None
+        if device.dlpack_device_type() != _CPU:
+            if described.programs[0].memory is None:
+                raise RequestError(f"{folder} was built by an older tuner; build it again")
+            scratch.install(file)
+            _on_gpus.add(self)
+            self._queue = GpuQueue(device, self._vm[WORKSPACE]())
         self.programs = tuple(
-            Program(
-                program.inputs,
-                self._vm[program.entry],
-                tuple(weights[index] for index in program.weights),
-                device,
-            )
+            self._program(program, [weights[index] for index in program.weights], device)
             for program in described.programs
         )
         self.inputs = self.programs[0].inputs
@@ -98,7 +125,50 @@ class Library:
         """
         arrays = {**(inputs or {}), **named}
         program = self.program_for(arrays)
+        if program.gpu is not None:
+            values = program.gpu.run([np.asarray(arrays[name]) for name in program.inputs])
+            return dict(zip(self.outputs, values, strict=True))
         return self.fetch(program.run(copy_inputs(program, arrays)))
+
+    def run_on_device(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any] | None = None,
+        stream: Any = None,
+    ) -> dict[str, Any]:
+        """Run the network on a GPU; see :class:`tuner.library.loading.DeviceLibrary`."""
+        given = outputs or {}
+        if self._queue is None:
+            raise RequestError("the library runs on a CPU: call it with arrays of NumPy")
+        unknown = sorted(set(given) - set(self.outputs))
+        if unknown:
+            names = ", ".join(self.outputs)
+            raise ValueError(f"unknown output {unknown[0]!r}; outputs are {names}")
+        handle = stream_of(stream, inputs.values())
+        device = self.programs[0].device
+        tensors = read_tensors("input", inputs, device, handle)
+        program = self.program_for(tensors)
+        assert program.gpu is not None
+        written = read_tensors("output", given, device, handle)
+        for name, spec in zip(self.outputs, program.gpu.output_specs, strict=True):
+            if name in written:
+                _check_output(name, written[name], spec)
+        is_whole = len(written) == len(self.outputs)
+        own = () if is_whole else program.gpu.given_outputs(handle)
+        memory = {**dict(zip(self.outputs, own, strict=False)), **written}
+        ordered = [tensors[name] for name in program.inputs]
+        program.gpu.launch(ordered, [memory[name] for name in self.outputs], handle)
+        return {
+            name: given[name] if name in given else DeviceArray(memory[name], self._queue)
+            for name in self.outputs
+        }
+
+    def _program(self, program: manifest.Program, weights: list[Any], device: Any) -> Program:
+        function, gpu = self._vm[program.entry], None
+        if self._queue is not None and program.memory is not None:
+            specs = tuple(program.inputs.values())
+            gpu = GpuProgram(self._queue, function, weights, specs, program.memory)
+        return Program(program.inputs, function, tuple(weights), device, gpu)
 
     def program_for(self, inputs: Mapping[str, Array]) -> Program:
         """Return the program for arrays of these shapes.
@@ -140,6 +210,16 @@ class Library:
         return f"no program has these shapes together; the library has {shapes}"
 
 
+def _check_output(name: str, tensor: Any, spec: manifest.TensorSpec) -> None:
+    given = (tuple(tensor.shape), str(tensor.dtype))
+    if given != spec:
+        (shape, dtype), (other_shape, other_dtype) = spec, given
+        raise ValueError(
+            f"output {name!r} must have shape {shape} and dtype {dtype}, got {other_shape} and "
+            f"{other_dtype}"
+        )
+
+
 def copy_inputs(program: Program, inputs: Mapping[str, Array]) -> list[Any]:
     """Copy the inputs to the device, in the order in which the program takes them."""
     return [
@@ -155,13 +235,20 @@ def run_network(request: NetworkRun) -> tuple[float, ...]:
     stored = read_arrays(request.inputs)
     arrays = {name: stored[name] for name in library.inputs}
     program = library.program_for(arrays)
-    tensors = copy_inputs(program, arrays)
+    run = program.runner(copy_inputs(program, arrays))
     for _ in range(_WARM_UPS):
-        returned = program.run(tensors)
-    program.device.sync()
+        returned = run()
     if request.outputs:
         write_arrays(request.outputs, library.fetch(returned))
-    return tuple(_time(program, tensors) for _ in range(request.n_runs))
+    return tuple(_time(run) for _ in range(request.n_runs))
+
+
+def launch_note(library: str, inputs: str) -> str:
+    """Return how a library runs on a GPU; see :class:`Engine`."""
+    arrays = read_arrays(inputs)
+    loaded = _load(library)
+    program = loaded.program_for({name: arrays[name] for name in loaded.inputs})
+    return "" if program.gpu is None else program.gpu.note
 
 
 def profile_network(request: NetworkRun) -> tuple[ProfiledRun, ...]:
@@ -172,14 +259,16 @@ def profile_network(request: NetworkRun) -> tuple[ProfiledRun, ...]:
     tensors = copy_inputs(program, arrays)
     file = str(Path(request.library) / manifest.LIBRARY)
     timers = CallTimers.open(Path(file), len(library.n_outputs))
-    for _ in range(_WARM_UPS):
-        program.run(tensors)
-    program.device.sync()
-    if program.device.dlpack_device_type() == _CPU:
+    if program.gpu is None:
+        for _ in range(_WARM_UPS):
+            program.run(tensors)
         return tuple(_profile(program, tensors, timers) for _ in range(request.n_runs))
+    # The timers record events in the legacy stream.
+    outputs = program.gpu.new_outputs()
+    launch = partial(program.gpu.launch_each, tensors, outputs, _LEGACY_STREAM)
     events = cuda_events.open_timers(timers, file, cudart.preload())
-    launch = partial(program.run, tensors)
-    secs = cuda_events.time_launch(launch, program.device.sync)
+    for _ in range(1 + _WARM_UPS):
+        secs = cuda_events.time_launch(launch, program.device.sync)
     return tuple(events.profile(launch, secs) for _ in range(request.n_runs))
 
 
@@ -198,7 +287,6 @@ def _profile(program: Program, tensors: Sequence[Any], timers: CallTimers) -> Pr
     try:
         start = time.perf_counter_ns()
         program.run(tensors)
-        program.device.sync()
         end = time.perf_counter_ns()
     finally:
         spans = timers.stop()
@@ -238,6 +326,21 @@ def _fetched(value: Any) -> Array:
     return np.asarray(value.numpy())
 
 
+# Libraries that hold memory of a GPU.
+_on_gpus: weakref.WeakSet[Library] = weakref.WeakSet()
+
+
+def _keep_forever() -> None:
+    """Keep the memory of GPUs in a forked process, where CUDA cannot free it.
+
+    TVM ends a process whose memory cannot be freed.
+    """
+    for library in list(_on_gpus):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
+
+
+os.register_at_fork(after_in_child=_keep_forever)
+
 _loaded: dict[str, Library] = {}
 
 
@@ -248,8 +351,7 @@ def _load(folder: str) -> Library:
     return _loaded[folder]
 
 
-def _time(program: Program, tensors: Sequence[Any]) -> float:
+def _time(run: Callable[[], Any]) -> float:
     start = time.perf_counter()
-    program.run(tensors)
-    program.device.sync()
+    run()
     return time.perf_counter() - start

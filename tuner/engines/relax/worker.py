@@ -17,7 +17,12 @@ from tuner.engines.relax.logs import (
     write_traces,
     write_workload,
 )
-from tuner.engines.relax.network import observe_network, profile_network, run_network
+from tuner.engines.relax.network import (
+    launch_note,
+    observe_network,
+    profile_network,
+    run_network,
+)
 from tuner.engines.relax.objects import compile_subgraph
 from tuner.engines.relax.peaks import measure_peaks
 from tuner.engines.relax.profile import profile
@@ -39,6 +44,7 @@ __all__ = [
     "define",
     "describe_target",
     "extract",
+    "launch_note",
     "link_network",
     "measure_peaks",
     "observe_network",

@@ -18,7 +18,7 @@ import numpy as np
 
 from tuner.engines.environments import RELAY
 from tuner.engines.relay import library_process, shared_arrays
-from tuner.errors import WorkError
+from tuner.errors import RequestError, WorkError
 from tuner.library import manifest
 from tuner.settings import read_settings
 from tuner.workers import messages, process_start
@@ -119,6 +119,14 @@ class Library:
             for descriptor in descriptors:
                 os.close(descriptor)
         raise WorkError("the process of the library shares memory that can shrink")
+
+    def run_on_device(self, *_arguments: object, **_named: object) -> dict[str, Any]:
+        """Refuse arrays on a GPU.
+
+        Raises:
+            RequestError: Always; the engine has no GPUs.
+        """
+        raise RequestError("the library runs on a CPU: call it with arrays of NumPy")
 
     def _number_of(self, arrays: Mapping[str, Array]) -> int:
         """Return the number of the program for arrays of these shapes.

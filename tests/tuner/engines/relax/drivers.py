@@ -10,13 +10,20 @@ def build(folder: Path) -> Path:
     """Compile stub CUDA drivers into a folder for LD_LIBRARY_PATH."""
     versions = folder / "versions"
     versions.write_text("libcudart.so.13 { global: cuda*; };")
-    runtime = [f"-Wl,--version-script={versions},-soname,libcudart.so.13"]
+    # The runtime uses the state of the driver.
+    runtime = [
+        "-DRUNTIME",
+        f"-Wl,--version-script={versions},-soname,libcudart.so.13",
+        f"-L{folder}",
+        "-l:libcuda.so.1",
+    ]
     for name, source, options in (
-        ("libcuda.so.1", "driver.c", []),
+        ("libcuda.so.1", "driver.c", ["-Wl,-soname,libcuda.so.1"]),
         ("libcudart.so.13", "driver.c", runtime),
         ("libnvidia-ml.so.1", "nvml.c", []),
     ):
         path = str(Path(__file__).with_name(source))
-        command = [find_compiler(), "-shared", "-fPIC", *options, "-o", str(folder / name), path]
+        output = ["-o", str(folder / name), path]
+        command = [find_compiler(), "-shared", "-fPIC", "-Wall", *output, *options]
         subprocess.run(command, check=True)
     return folder

@@ -113,12 +113,18 @@ def build_untuned(
 ) -> Library:
     """Build a library of models, unscheduled except those with a trace, and load it."""
     objects = compile_objects(models, target, folder / "objects", traces)
-    out = folder / "library"
+    return Library(link_untuned(models, target, objects, folder / "library"))
+
+
+def link_untuned(
+    models: Sequence[ModelFile], target: TargetInfo, objects: Mapping[str, LinkedObject], out: Path
+) -> Path:
+    """Link a library of models into a new folder, and return the folder."""
     out.mkdir()
     done = worker.link_network(LinkRequest(tuple(models), target.spec, objects, str(out)))
     outputs = tuple(f"output_{index}" for index in range(done.programs[0].n_outputs))
     programs = tuple(
-        manifest.Program(each.entry, "", model.inputs, each.weights, each.calls)
+        manifest.Program(each.entry, "", model.inputs, each.weights, each.calls, memory=each.memory)
         for each, model in zip(done.programs, models, strict=True)
     )
     subgraphs = tuple(
@@ -141,4 +147,4 @@ def build_untuned(
         kernel_calls=done.calls,
     )
     manifest.write(out, described)
-    return Library(out)
+    return out

@@ -1,0 +1,361 @@
+"""Runs of the programs of a library on a GPU: captured once, then replayed as one graph launch.
+
+All runs of a library share a workspace and are ordered on the GPU, whatever their streams are;
+different libraries share nothing.
+"""
+
+import ctypes
+import logging
+import math
+import os
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+
+from tuner.engines.cuda_calls import ON_DEVICE, TO_DEVICE, TO_HOST, Cuda, CudaError
+from tuner.engines.cuda_graphs import CudaGraph, Span
+from tuner.engines.relax import cudart
+from tuner.engines.relax.scratch import Scratch
+from tuner.errors import WorkError, summary
+from tuner.library.manifest import ProgramMemory, TensorSpec
+
+Array = np.ndarray[Any, Any]
+_LOG = logging.getLogger(__name__)
+_NON_BLOCKING = 1
+_NO_TIMING = 2
+_use_count = tvm_ffi.get_global_func("testing.object_use_count")
+
+
+class GpuQueue:
+    """The order of a library's runs on its GPU, and what they share.
+
+    Attributes:
+        stream: A stream of the library's own.
+        device: The GPU.
+        cuda: CUDA.
+        workspace: Memory between the kernels of a program.
+        lock: Held while a run is launched.
+    """
+
+    def __init__(self, device: Any, workspace: Any) -> None:
+        self.device = device
+        self.workspace = workspace
+        self.cuda = Cuda(cudart.preload())
+        self.lock = threading.Lock()
+        self.scratch = Scratch(device)
+        self._pid = os.getpid()
+        self.cuda.call("cudaSetDevice", device.index)
+        self.stream = self.cuda.made("cudaStreamCreateWithFlags", _NON_BLOCKING)
+        self._event = self.cuda.made("cudaEventCreateWithFlags", _NO_TIMING)
+        self._last = self.stream
+        weakref.finalize(self, self.cuda.function("cudaStreamDestroy"), self.stream)
+        weakref.finalize(self, self.cuda.function("cudaEventDestroy"), self._event)
+        # The memory of the library must not be freed under a run.
+        weakref.finalize(self, self.cuda.function("cudaEventSynchronize"), self._event)
+
+    @contextmanager
+    def turn(self, stream: int) -> Iterator[bool]:
+        """Wait on the GPU, not here, for the runs before; yield True if the stream captures.
+
+        A stream that is captured by the caller gets no order: an event of other streams would end
+        the capture.
+
+        Raises:
+            WorkError: If this process was forked after the library was loaded.
+        """
+        if os.getpid() != self._pid:
+            raise WorkError(
+                "this process was forked after the library was loaded, and CUDA does not work in "
+                "it; start processes by spawn or forkserver, or load the library in each"
+            )
+        capturing = ctypes.c_int()
+        self.cuda.call("cudaStreamIsCapturing", stream, ctypes.byref(capturing))
+        if capturing.value:
+            yield True
+            return
+        if stream != self._last:
+            self.cuda.call("cudaStreamWaitEvent", stream, self._event, 0)
+        try:
+            yield False
+        finally:
+            self.cuda.call("cudaEventRecord", self._event, stream)
+            self._last = stream
+
+    def wait_on(self, stream: int) -> None:
+        """Make a stream wait for the runs so far."""
+        if stream != self._last:
+            self.cuda.call("cudaStreamWaitEvent", stream, self._event, 0)
+
+
+@dataclass(frozen=True)
+class _View:
+    """An output without memory of its own: a place in another tensor, or an address."""
+
+    number: int
+    of: int | None
+    place: int
+
+
+class GpuProgram:
+    """A program on a GPU, captured after its first run.
+
+    Attributes:
+        reason: Why it is not captured, empty if it is.
+    """
+
+    def __init__(
+        self,
+        queue: GpuQueue,
+        function: Any,
+        weights: Sequence[Any],
+        inputs: Sequence[TensorSpec],
+        memory: ProgramMemory,
+    ) -> None:
+        self._queue = queue
+        self._function = function
+        self._weights = weights
+        self._memory = memory
+        self._input_specs = inputs
+        self.reason = "it has not run yet"
+        self._is_tried = False
+        self._graph: CudaGraph | None = None
+        self._views: list[_View] = []
+        self._staging: tuple[list[_Staging], list[_Staging]] | None = None
+        self._inputs: list[Any] = []
+        self._outputs: list[Any] = []
+        self._constants: dict[int, Any] = {}
+        self._given: dict[int, list[list[Any]]] = {}
+
+    @property
+    def note(self) -> str:
+        """The launch of its kernels, in words."""
+        if self._graph is None:
+            return f"its kernels are launched one by one: {self.reason}"
+        return f"one graph launch of {self._graph.n_kernels} kernels"
+
+    @property
+    def output_specs(self) -> tuple[TensorSpec, ...]:
+        """Shape and dtype of each output."""
+        return self._memory.outputs
+
+    def new_outputs(self) -> list[Any]:
+        """Allocate memory for the outputs."""
+        return [tvm.runtime.empty(*spec, self._queue.device) for spec in self._memory.outputs]
+
+    def launch(self, inputs: Sequence[Any], outputs: Sequence[Any], stream: int) -> None:
+        """Launch the program on a stream, and do not wait for it.
+
+        Args:
+            inputs: Contiguous tensors on the device, in the order of the program.
+            outputs: Memory for all outputs, in order, which overlaps with no input.
+            stream: Handle of a stream of the device.
+
+        Raises:
+            WorkError: If CUDA fails, or the process was forked.
+        """
+        with self._queue.lock:
+            self._launch(inputs, outputs, stream)
+
+    def launch_each(self, inputs: Sequence[Any], outputs: Sequence[Any], stream: int) -> None:
+        """Launch the kernels one after the other; see :meth:`launch`."""
+        with self._queue.lock, self._queue.turn(stream):
+            self._run(inputs, outputs, stream)
+
+    def launch_and_wait(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Launch the program on the library's own stream and wait for it; see :meth:`launch`."""
+        self.launch(inputs, outputs, self._queue.stream)
+        self._queue.cuda.call("cudaStreamSynchronize", self._queue.stream)
+
+    def given_outputs(self, stream: int) -> list[Any]:
+        """Return memory for the outputs of a call, which belongs to the caller.
+
+        It is memory of an earlier call on the stream whose caller has dropped its outputs, or new.
+        """
+        with self._queue.lock:
+            sets = self._given.setdefault(stream, [])
+            # The views that callers get refer to the tensors.
+            free = (each for each in sets if all(_use_count(output) == 1 for output in each))
+            outputs = next(free, None)
+            if outputs is None:
+                outputs = self.new_outputs()
+                sets.append(outputs)
+            specs = zip(outputs, self._memory.outputs, strict=True)
+            return [output._create_view(*spec) for output, spec in specs]
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """Copy inputs to the device, run, and copy the outputs back.
+
+        Raises:
+            WorkError: If CUDA fails, or the process was forked.
+        """
+        cuda, stream = self._queue.cuda, self._queue.stream
+        with self._queue.lock:
+            before, after = self._staged()
+            with self._queue.turn(stream):
+                for staging, array in zip(before, arrays, strict=True):
+                    staging.write(array)
+                    staging.copy(TO_DEVICE, stream)
+            self._launch(self._inputs, self._outputs, stream)
+            for staging in after:
+                staging.copy(TO_HOST, stream)
+            cuda.call("cudaStreamSynchronize", stream)
+            return [staging.read() for staging in after]
+
+    def _staged(self) -> "tuple[list[_Staging], list[_Staging]]":
+        if self._staging is None:
+            self._allocate()
+            stage = partial(_Staging, self._queue.cuda)
+            self._staging = (
+                list(map(stage, self._inputs, self._input_specs)),
+                list(map(stage, self._outputs, self._memory.outputs)),
+            )
+        return self._staging
+
+    def _allocate(self) -> None:
+        """Allocate tensors that the program is captured with, and that arrays are copied to."""
+        if not self._outputs:
+            device = self._queue.device
+            self._inputs = [tvm.runtime.empty(*spec, device) for spec in self._input_specs]
+            self._outputs = self.new_outputs()
+
+    def _launch(self, inputs: Sequence[Any], outputs: Sequence[Any], stream: int) -> None:
+        with self._queue.turn(stream) as is_captured:
+            if is_captured and not self._is_tried:
+                raise WorkError("call the library once before a stream captures it")
+            if is_captured or not self._replay(inputs, outputs, stream):
+                self._run(inputs, outputs, stream)
+        if not self._is_tried and not is_captured:
+            # The run has loaded the kernels, which is not possible in a capture.
+            self._is_tried = True
+            self._capture()
+
+    def _replay(self, inputs: Sequence[Any], outputs: Sequence[Any], stream: int) -> bool:
+        """Launch the graph, if there is one that CUDA accepts."""
+        if self._graph is None:
+            return False
+        addresses = tuple(tensor.data_ptr() for tensor in (*inputs, *outputs))
+        try:
+            self._graph.replay(addresses, stream)
+        except CudaError as error:
+            self._graph = None
+            self._give_up(error)
+            return False
+        for view in self._views:
+            source = view.place + (0 if view.of is None else addresses[view.of])
+            self._copy(source, outputs[view.number], stream)
+        return True
+
+    def _run(self, inputs: Sequence[Any], outputs: Sequence[Any], stream: int) -> None:
+        """Launch the kernels one after the other."""
+        returned = self._call(inputs, outputs, stream)
+        for number, value in enumerate(returned):
+            if number not in self._memory.written:
+                self._copy(value.data_ptr(), outputs[number], stream)
+
+    def _call(self, inputs: Sequence[Any], outputs: Sequence[Any], stream: int) -> list[Any]:
+        """Call the function of the program; return the outputs as it returns them."""
+        written = [outputs[number] for number in self._memory.written]
+        arguments = (*inputs, *self._weights, *written, self._queue.workspace)
+        handle = tvm_ffi.use_raw_stream(self._queue.device, stream)
+        with self._queue.scratch.serving(), handle:
+            returned = self._function(*arguments)
+        is_one = hasattr(returned, "data_ptr") or isinstance(returned, tvm.runtime.ShapeTuple)
+        values = [returned] if is_one else list(returned)
+        return [self._tensor(number, value) for number, value in enumerate(values)]
+
+    def _tensor(self, number: int, value: Any) -> Any:
+        """Return a tensor on the device of an output that is a shape, which is a constant."""
+        if not isinstance(value, tvm.runtime.ShapeTuple):
+            return value
+        if number not in self._constants:
+            array = np.array(list(value), np.int64)
+            self._constants[number] = tvm.runtime.tensor(array, self._queue.device)
+        return self._constants[number]
+
+    def _copy(self, source: int, output: Any, stream: int) -> None:
+        n_bytes = _n_bytes(output)
+        arguments = (output.data_ptr(), source, n_bytes, ON_DEVICE, stream)
+        self._queue.cuda.call("cudaMemcpyAsync", *arguments)
+
+    def _capture(self) -> None:
+        returned: list[Any] = []
+        try:
+            self._allocate()
+            tensors = (*self._inputs, *self._outputs)
+            spans = [Span(tensor.data_ptr(), _n_bytes(tensor)) for tensor in tensors]
+
+            def run() -> None:
+                returned.extend(self._call(self._inputs, self._outputs, self._queue.stream))
+
+            graph = CudaGraph(self._queue.cuda, self._queue.stream, run, spans)
+        except Exception as error:  # TVM wraps the errors of CUDA in several types
+            self._give_up(error)
+            return
+        self._views = [
+            _view(number, value.data_ptr(), spans)
+            for number, value in enumerate(returned)
+            if number not in self._memory.written
+        ]
+        self._graph = graph
+        self.reason = ""
+
+    def _give_up(self, error: Exception) -> None:
+        self.reason = summary(error)
+        _LOG.warning(
+            "the kernels of %s are launched one by one, not as a graph: %s",
+            getattr(self._function, "__name__", "a program"),
+            self.reason,
+        )
+
+
+class _Staging:
+    """Page-locked memory beside a tensor of the device."""
+
+    def __init__(self, cuda: Cuda, tensor: Any, spec: TensorSpec) -> None:
+        shape, dtype = spec
+        self._cuda = cuda
+        self._tensor = tensor
+        self._n_bytes = _n_bytes(tensor)
+        self._address = cuda.made("cudaMallocHost", max(self._n_bytes, 1))
+        weakref.finalize(self, cuda.function("cudaFreeHost"), self._address)
+        buffer = (ctypes.c_uint8 * max(self._n_bytes, 1)).from_address(self._address)
+        self._array: Array = np.ndarray(shape, _numpy_dtype(dtype), memoryview(buffer))
+
+    def write(self, array: Array) -> None:
+        """Fill the memory of the host."""
+        np.copyto(self._array, array, casting="no")
+
+    def read(self) -> Array:
+        """Return a copy of the memory of the host."""
+        return self._array.copy()
+
+    def copy(self, kind: int, stream: int) -> None:
+        """Copy between host and device."""
+        ends = (self._tensor.data_ptr(), self._address)
+        ends = ends if kind == TO_DEVICE else ends[::-1]
+        self._cuda.call("cudaMemcpyAsync", *ends, self._n_bytes, kind, stream)
+
+
+def _view(number: int, address: int, spans: Sequence[Span]) -> _View:
+    for of, span in enumerate(spans):
+        if address in span:
+            return _View(number, of, address - span.address)
+    return _View(number, None, address)
+
+
+def _n_bytes(tensor: Any) -> int:
+    return int(math.prod(tensor.shape) * tensor.dtype.itemsize)
+
+
+def _numpy_dtype(name: str) -> np.dtype[Any]:
+    import ml_dtypes
+
+    return np.dtype(getattr(ml_dtypes, name) if hasattr(ml_dtypes, name) else name)
