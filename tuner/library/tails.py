@@ -125,7 +125,7 @@ def _open_with_onnxruntime(file: Path) -> tuple[list[str], _Run] | None:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = int(os.environ[VARIABLE])
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors are raised
     # Its threads would spin on the cores that the next run of the program uses.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -16,7 +17,8 @@ from tests.tuner.networks.models import model as small_model
 from tests.tuner.networks.models import run
 from tuner.errors import RequestError
 from tuner.library import manifest
-from tuner.library.tails import TailedLibrary
+from tuner.library.tails import TailedLibrary, _Tail
+from tuner.library.threads import VARIABLE
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -171,3 +173,25 @@ def test_a_jitted_model_has_its_tail(model: Path) -> None:
 
     for actual, one in zip(outputs.values(), run(model.read_bytes(), feeds()), strict=True):
         np.testing.assert_allclose(actual, one, rtol=1e-4)
+
+
+def test_a_tail_that_fails_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The error is raised; the standard error of the caller is the caller's."""
+    monkeypatch.setenv(VARIABLE, "1")
+    node = helper.make_node("Gather", ["x", "i"], ["y"])
+    infos = [
+        helper.make_tensor_value_info(name, kind, [2])
+        for name, kind in (("x", TensorProto.FLOAT), ("i", TensorProto.INT64))
+    ]
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    graph = helper.make_graph([node], "tail", infos, [out])
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "t.onnx")
+    tail = _Tail(tmp_path / "t.onnx")
+
+    with pytest.raises(RequestError, match="the operators after the library failed"):
+        tail.run(["y"], {"x": np.zeros(2, np.float32), "i": np.array([0, 7])})
+
+    assert capfd.readouterr().err == ""
