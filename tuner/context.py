@@ -105,7 +105,7 @@ def _make_private(folder: Path, database: str) -> None:
     if not status.st_mode & others:
         return
     is_own = status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX
-    # The database has files beside it, whose names begin with its own.
+    # SQLite adds files whose names begin with that of the database.
     files = (_DATABASE, Path(database.partition("?")[0]).name)
     names = os.listdir(folder)  # noqa: PTH208
     if is_own and all(name in _FOLDERS or name.startswith(files) for name in names):

@@ -46,7 +46,7 @@ def test_a_folder_with_other_uses_keeps_its_mode(
 
 
 def test_a_database_of_any_name_is_no_other_use(tmp_path: Path) -> None:
-    """It and the files of SQLite beside it belong to the data directory."""
+    """Its file and those that SQLite adds belong to the data directory."""
     folder = tmp_path / "data"
     for _ in range(2):
         with open_context(f"sqlite:///{folder}/mine.db?timeout=5", folder):
