@@ -106,7 +106,10 @@ class Library:
             for program in described.programs
         )
         self.inputs = self.programs[0].inputs
-        self._by_shapes = {_signature(program.inputs): program for program in self.programs}
+        self._by_specs = {
+            tuple(program.inputs[name] for name in self.inputs): program
+            for program in self.programs
+        }
 
     def __call__(
         self, inputs: Mapping[str, Array] | None = None, **named: Array
@@ -176,6 +179,12 @@ class Library:
         Raises:
             ValueError: If no program has these shapes.
         """
+        try:
+            program = self._by_specs.get(tuple(_spec(inputs[name]) for name in self.inputs))
+        except (KeyError, AttributeError):
+            program = None
+        if program is not None and len(inputs) == len(self.inputs):
+            return program
         unknown = sorted(set(inputs) - set(self.inputs))
         if unknown:
             raise ValueError(f"unknown input {unknown[0]!r}; inputs are {', '.join(self.inputs)}")
@@ -185,11 +194,7 @@ class Library:
                 raise ValueError(f"input {name!r} of shape {shape} and dtype {dtype} is missing")
             if not hasattr(array, "dtype") or not hasattr(array, "shape"):
                 raise ValueError(f"input {name!r} must be an array, got {type(array).__name__}")
-        given = {name: (tuple(inputs[name].shape), str(inputs[name].dtype)) for name in self.inputs}
-        try:
-            return self._by_shapes[_signature(given)]
-        except KeyError:
-            raise ValueError(self._refusal(given)) from None
+        raise ValueError(self._refusal({name: _spec(inputs[name]) for name in self.inputs}))
 
     def fetch(self, returned: Any) -> dict[str, Array]:
         """Copy device tensors back, by output name."""
@@ -211,7 +216,7 @@ class Library:
 
 
 def _check_output(name: str, tensor: Any, spec: manifest.TensorSpec) -> None:
-    given = (tuple(tensor.shape), str(tensor.dtype))
+    given = _spec(tensor)
     if given != spec:
         (shape, dtype), (other_shape, other_dtype) = spec, given
         raise ValueError(
@@ -315,8 +320,8 @@ def _own_name(path: Path) -> str:
     return f"{path.parent}{slashes}{path.name}"
 
 
-def _signature(inputs: manifest.Inputs) -> tuple[Any, ...]:
-    return tuple((name, *inputs[name]) for name in sorted(inputs))
+def _spec(array: Any) -> manifest.TensorSpec:
+    return tuple(array.shape), str(array.dtype)
 
 
 def _fetched(value: Any) -> Array:

@@ -76,8 +76,8 @@ class _Program:
 
     def _leaves(self) -> list[Any]:
         result = self.function.body.body
-        result = self._values.get(result, result)
-        return list(result.fields) if isinstance(result, relax.Tuple) else [result]
+        value = self._values.get(result, result)
+        return list(value.fields) if isinstance(value, relax.Tuple) else [result]
 
     def _root(self, leaf: Any) -> Any:
         """Return the tensor with memory of its own that an output is or shows; None without one."""
