@@ -18,7 +18,11 @@ from tuner.networks.explicit_pads import pad_explicitly, pad_pool, pad_transpose
 from tuner.networks.fourier import replace_dft, replace_stft
 from tuner.networks.graph import Array
 from tuner.networks.node_builder import Replacement, Tables, UnknownValueError, Values
-from tuner.networks.normalisations import replace_layer_norm, replace_mean_variance
+from tuner.networks.normalisations import (
+    replace_full_norm,
+    replace_layer_norm,
+    replace_mean_variance,
+)
 from tuner.networks.scales import round_scales
 
 
@@ -321,6 +325,7 @@ _STANDARD: dict[str, Callable[[Replacement], bool | None]] = {
     "MaxPool": lambda b: pad_pool(b) or _max_pool(b),
     "MaxUnpool": _max_unpool,
     "MeanVarianceNormalization": replace_mean_variance,
+    "RMSNormalization": replace_full_norm,
     "Resize": round_scales,
     "ReverseSequence": _reverse_sequence,
     "STFT": replace_stft,

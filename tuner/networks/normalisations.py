@@ -37,6 +37,26 @@ def replace_layer_norm(b: Replacement) -> bool:
     return True
 
 
+def replace_full_norm(b: Replacement) -> bool:
+    """Give data that an RMSNormalization normalises as a whole an axis of one row.
+
+    Importers take none over all axes.
+
+    Returns:
+        False for any other.
+    """
+    rank = len(b.shape(b.input(0)))
+    if int(b.attribute("axis", -1)) % rank:
+        return False
+    names = ("epsilon", "stash_type")
+    given = {n: b.attribute(n) for n in names if b.attribute(n) is not None}
+    first = b.constant(np.array([0]))
+    data = b.add("Unsqueeze", b.input(0), first)
+    normalised = b.add("RMSNormalization", data, b.input(1), axis=1, **given)
+    b.add("Squeeze", normalised, first, output=b.node.output[0])
+    return True
+
+
 def replace_mean_variance(b: Replacement) -> None:
     """Replace a MeanVarianceNormalization, whose variance must not be a difference of squares."""
     axes = [int(axis) for axis in b.attribute("axes", [0, 2, 3])]

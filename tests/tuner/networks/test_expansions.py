@@ -294,3 +294,24 @@ def test_infinite_numbers_of_half_precision(kind: int) -> None:
         )
 
     assert actual.tolist() == [False, True, False, False]
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (6,)])
+def test_a_norm_of_the_data_as_a_whole_is_that_of_one_row(shape: tuple[int, ...]) -> None:
+    """Importers take no norm of a root mean square over all axes."""
+    data, scale = np.linspace(-1, 2, np.prod(shape), dtype="float32").reshape(shape), np.ones(shape)
+    weights = {"s": np.cumsum(scale).reshape(shape).astype("float32")}
+    proto = one_node("RMSNormalization", {"x": data}, weights, axis=0, epsilon=1e-3)
+    proto.opset_import[0].version = 23
+
+    network = clean(proto)
+
+    (norm,) = (
+        node
+        for node in onnx.load_from_string(network.model).graph.node
+        if node.op_type == "RMSNormalization"
+    )
+    assert [each.i for each in norm.attribute if each.name == "axis"] == [1]
+    (actual,) = run(network.model, {"x": data})
+    (expected,) = run(proto.SerializeToString(), {"x": data})
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)

@@ -291,7 +291,8 @@ def _express_trailing(
     behind = list(range(len(shape) - len(axes), len(shape)))
     if norm.is_centred:
         return relax.op.nn.layer_norm(data, scale, shift, behind, norm.epsilon)
-    if norm.shift is None:
+    # TVM takes none over all axes.
+    if norm.shift is None and len(axes) < len(shape):
         return relax.op.nn.rms_norm(data, scale, behind, norm.epsilon)
     return None
 

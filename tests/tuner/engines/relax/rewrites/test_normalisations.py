@@ -89,6 +89,23 @@ def test_a_root_mean_square_norm_is_one_kernel(
 
 
 @pytest.mark.parametrize("is_centred", [True, False], ids=["layer-norm", "rms-norm"])
+def test_a_norm_over_all_axes_agrees(
+    save: Save, target: TargetInfo, tmp_path: Path, *, is_centred: bool
+) -> None:
+    """Statistics are single numbers then."""
+    data = "c" if is_centred else "data"
+    nodes = [
+        _node("ReduceMean", "data", "m", axes=[0, 1]),
+        *(_CENTRED, _node("Pow", f"{data} two", "s"), _node("ReduceMean", "s", "v", axes=[0, 1])),
+        *(_SUM, _ROOT, _node("Div", f"{data} r", "n"), _node("Mul", "gamma n", "y")),
+    ]
+
+    actual, expected = outputs_of(_model(save, nodes, (7, 24)), target, tmp_path / "out")
+
+    assert difference(actual, expected) < 1e-5
+
+
+@pytest.mark.parametrize("is_centred", [True, False], ids=["layer-norm", "rms-norm"])
 def test_a_norm_over_the_channels_between_convolutions_needs_no_transpose(
     save: Save, target: TargetInfo, tmp_path: Path, *, is_centred: bool
 ) -> None:
