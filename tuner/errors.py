@@ -66,7 +66,8 @@ _INTERNAL = re.compile(
     r"/|\.(cc|cpp|h|py)\b|::|\b0x[0-9a-f]+|<[^>]* object|metadata\[|__|\b(self|lambda|NoneType)\b"
     r"|\b(R|T|I|ir|tirx?|relax|tvm)\.\w|Check failed|InternalError|Traceback|has no attribute"
     r"|Assert|Metadata omitted|(keyword|positional) argument|not (subscriptable|iterable)"
-    r"|unsupported operand type"
+    r"|unsupported operand type|has no len\(\)|Python scalars|invalid literal for|values to unpack"
+    r"|(list|tuple|string) index out of range|recursion depth"
 )
 # Names in a model may have any length.
 _MAX_MODEL_CHARS = 2000

@@ -29,9 +29,9 @@ def import_graph(model: onnx.ModelProto) -> tvm.IRModule:
     try:
         with described(lambda reason: _refusal("the graph", reason)):
             module = importer.from_onnx(model.graph, opset)
+        check_values(model, importer.values)
     except ModelError as error:
         raise find_fault(model) or error from None
-    check_values(model, importer.values)
     return module
 
 
