@@ -26,8 +26,7 @@ class JitOptions:
     """Options of a jitted function.
 
     Attributes:
-        target: A target, as ``tuner build`` takes it; empty for the CPU or the GPU that the
-            arguments are on.
+        target: A CPU target, as ``tuner build`` takes it.
         database: URL of the records; None for that of the settings.
         data_dir: Data directory with the cache; None for that of the settings.
         maxsize: Largest number of signatures in memory; the least recently used one is dropped.
@@ -37,7 +36,7 @@ class JitOptions:
         name: Name for people; empty for that of the function.
     """
 
-    target: str = ""
+    target: str = "llvm"
     database: str | None = None
     data_dir: str | Path | None = None
     maxsize: int = DEFAULT_SIZE
