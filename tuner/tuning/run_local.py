@@ -1,5 +1,6 @@
 """Tuning of networks on this machine, from a request to its result."""
 
+import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,8 +17,10 @@ from tuner.jobs.objective import with_weights
 from tuner.jobs.preparation import Prepared, combine, prepare
 from tuner.jobs.programs import programs_of, read_dimensions
 from tuner.jobs.requests import ModelRequest, TuneRequest
+from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
+from tuner.tuning.job_leases import JobLeases
 from tuner.tuning.session import TuningSession
 from tuner.tuning.session_options import SessionOptions
 from tuner.tuning.snapshot import JobSnapshot
@@ -94,6 +97,7 @@ def _run(
     request.spec.require_trials()
     settings = context.settings
     context = replace(context, sessions=sessions_with_retry(context))
+    job_leases = JobLeases(context.engine, context.sessions)
     with device_lock(settings.data_dir), open_executor(settings) as executor:
         executor.warm_up()
         describe = describer_of(executor) if has_remote_devices(settings) else None
@@ -103,7 +107,7 @@ def _run(
         for note in dict.fromkeys(note for network in prepared for note in network.notes):
             callbacks.on_note(note)
         jobs = [(network, _options(request, network, started)) for network in prepared]
-        run = _ResumableRun(context, executor, jobs, callbacks.on_status)
+        run = _ResumableRun(context, executor, job_leases, jobs, callbacks.on_status)
         busy_before, began = _busy_secs(executor), time.monotonic()
         try:
             run_with_reconnect(context.engine, run.resume)
@@ -123,6 +127,7 @@ class _ResumableRun:
     Attributes:
         context: Settings and the database.
         executor: Executor of all attempts.
+        leases: Leases of the jobs.
         jobs: Networks and the options of their jobs.
         on_status: Receives the status of each job.
         sessions: Sessions of the latest attempt, one per job.
@@ -134,6 +139,7 @@ class _ResumableRun:
 
     context: Context
     executor: Executor
+    leases: JobLeases
     jobs: Sequence[tuple[Prepared, SessionOptions]]
     on_status: StatusCallback
     sessions: list[TuningSession] = field(default_factory=list)
@@ -162,12 +168,20 @@ class _ResumableRun:
         calibration = CalibrationSettings(settings.device_tolerance)
         coordinator = Coordinator(tuning_context, calibration=calibration)
         try:
-            coordinator.run(unfinished)
+            with self.leases.holding([session.job_id for session in unfinished]):
+                event_loop.run(self._serve(coordinator, unfinished))
         finally:
             self.failures |= coordinator.failures
             self.unfinished = coordinator.unfinished
             pairs = zip(self.first_records, self.sessions, strict=True)
             self.first_records = [first or session.first_record_at for first, session in pairs]
+
+    async def _serve(self, coordinator: Coordinator, sessions: Sequence[TuningSession]) -> None:
+        renewals = asyncio.create_task(self.leases.keep(), name="job-leases")
+        try:
+            await coordinator.serve(sessions)
+        finally:
+            renewals.cancel()
 
 
 def _busy_secs(executor: Executor) -> dict[str, float]:
@@ -228,4 +242,4 @@ def _programs(context: Context, models: Sequence[ModelRequest]) -> Iterator[Mode
 
 def _options(request: TuneRequest, prepared: Prepared, started: float) -> SessionOptions:
     spec = with_weights(request.spec, prepared).with_default_budget(len(prepared.tasks))
-    return SessionOptions(spec, started=started)
+    return SessionOptions(spec, started=started, command=request.command)
