@@ -198,9 +198,9 @@ def batch(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Batch:
     # Islands may propose the same programs, which leaves fewer candidates than requested.
     n_requested = 2 * _N_CANDIDATES
     inputs = SearchInputs(ir, spec, (), cost_models.create("random", 0).save(), n_requested, (0, 1))
-    found = event_loop.run(search(rig.workers, SearchSettings(), inputs))
-    candidates = found[:_N_CANDIDATES]
-    assert len(candidates) == _N_CANDIDATES, f"{len(found)} of {n_requested}"
+    proposed = event_loop.run(search(rig.workers, SearchSettings(), inputs))
+    candidates = proposed[:_N_CANDIDATES]
+    assert len(candidates) == _N_CANDIDATES, f"{len(proposed)} of {n_requested}"
     under_test = TaskUnderTest(task.task_id, task.workload_hash, ir)
     tuning_context = TuningContext(database.sessions(engine), rig.workers, folder)
     made = Batch(tuning_context, spec, under_test, candidates)

@@ -249,7 +249,7 @@ def test_a_job_survives_an_outage_of_its_database(own_postgres: Any, tmp_path: P
 def test_a_command_that_was_stopped_for_longer_than_its_lease(
     postgres_url: str, tmp_path: Path
 ) -> None:
-    """Another command tunes the job meanwhile, and the first one writes nothing any more."""
+    """Another command takes the job, and the first one writes nothing any more."""
     settings = {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "2", "TUNER_DATABASE": postgres_url}
     first, second = (Cli(tmp_path / name, settings) for name in ("first", "second"))
     for each in (first, second):

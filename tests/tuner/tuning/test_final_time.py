@@ -296,7 +296,7 @@ def start_before(workshop: Workshop, secs: float) -> TuningSession:
 
 
 def test_the_seconds_of_a_command_count_from_its_start(workshop: Workshop) -> None:
-    """What is left after the preparation is spent on trials."""
+    """The seconds that the preparation leaves are spent on trials."""
     session = start_before(workshop, 20.0)
 
     workshop.run_alone(session)

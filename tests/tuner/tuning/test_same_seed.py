@@ -1,4 +1,4 @@
-"""The real search is a function of seed and records, whatever the machine does meanwhile."""
+"""The real search is a function of seed and records, on any machine."""
 
 import signal
 import time
