@@ -24,4 +24,4 @@ def is_worker(process: psutil.Process) -> bool:
     Raises:
         psutil.Error: If it has ended.
     """
-    return bool(process.name() == worker_process.NAME)
+    return f"from {worker_process.__name__} import serve" in " ".join(process.cmdline())

@@ -14,7 +14,6 @@ from typing import Any
 import psutil
 
 from tests.forked import fork_server
-from tuner.workers import worker_process
 
 ROOT = Path(__file__).parents[1]
 # Variables that control the engines of tests, their faults and clocks.
@@ -117,7 +116,7 @@ class Cli:
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(process.pid).children(recursive=True):
                 with contextlib.suppress(psutil.Error):
-                    if child.name() == worker_process.NAME:
+                    if "worker_process import serve" in " ".join(child.cmdline()):
                         workers.append(child)
         return workers
 

@@ -14,7 +14,6 @@ from typing import Any, Self
 import psutil
 
 from tests.cli import ROOT
-from tuner.workers import worker_process
 
 STORE_BYTES = 80 << 20
 
@@ -89,8 +88,8 @@ class Rack:
         return [
             child
             for agent in self.agents(name)
-            for child in agent.children(recursive=True)
-            if child.name() == worker_process.NAME
+            for child in agent.children()
+            if "worker_process import serve" in " ".join(child.cmdline())
         ]
 
     def __enter__(self) -> Self:

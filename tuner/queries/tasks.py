@@ -27,12 +27,7 @@ def view_snapshot(snapshot: JobSnapshot, current: int | None = None) -> list[Tas
 
 
 def read_tasks(
-    session: Session,
-    job: Job,
-    status: JobStatus | None,
-    weighted: Sequence[WeightedTask],
-    *,
-    is_running: bool,
+    session: Session, job: Job, status: JobStatus | None, weighted: Sequence[WeightedTask]
 ) -> list[TaskView]:
     """Read the rows of a job's table from sums, without scanning its records."""
     if not weighted:
@@ -50,7 +45,7 @@ def read_tasks(
                 index,
                 row,
                 gradient=gains.get(str(row.task_id)),
-                running=pick is not None and not pick.done and is_running,
+                running=pick is not None and not pick.done and job.state == "running",
                 last_pick=pick,
             )
         )

@@ -49,7 +49,6 @@ def open_job(
                 "evaluator": evaluator,
                 "search": asdict(options.search),
                 "scheduler": dict(scheduler),
-                **({"command": options.command} if options.command else {}),
             },
             submission=options.submission,
         )

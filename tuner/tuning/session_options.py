@@ -26,7 +26,6 @@ class SessionOptions:
         search: Settings of the search of each round.
         started: Time by the monotonic clock at which the command of this run began, whose seconds
             count from then; None if those of its rounds count.
-        command: Command line that started this run, for people; empty if none did.
     """
 
     spec: TuneSpec
@@ -35,7 +34,6 @@ class SessionOptions:
     scheduler: GreedySettings | None = None
     search: SearchSettings = field(default_factory=SearchSettings)
     started: float | None = None
-    command: str = ""
 
     @property
     def budget(self) -> Budget:

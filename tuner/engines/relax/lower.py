@@ -1,8 +1,9 @@
 """Pass pipeline from an imported model to fused, unscheduled kernels."""
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,9 @@ from tuner.engines.relax.linkable import check_linkable
 from tuner.engines.relax.opaque_kernels import normalise_kernels
 from tuner.engines.relax.padding import pad_channels
 from tuner.engines.relax.prefix_sums import legalise_cumsum
-from tuner.engines.relax.rewrites.attention import outline_attention, seal_regions
+from tuner.engines.relax.rewrites.attention import Fits, outline_attention, seal_regions
 from tuner.engines.relax.rewrites.cached_products import read_caches_as_stored
-from tuner.engines.relax.rewrites.definitions import LEGALIZATIONS
+from tuner.engines.relax.rewrites.definitions import GPU_LEGALIZATIONS, LEGALIZATIONS
 from tuner.engines.relax.rewrites.flat_windows import flatten_windows
 from tuner.engines.relax.rewrites.half_precision import compute_in_float32, sum_in_float32
 from tuner.engines.relax.rewrites.integer_products import find_integer_products
@@ -47,6 +48,8 @@ from tuner.engines.relax.schedules.cpu.register_tiles import registers_of
 from tuner.engines.relax.slices import legalise_pad, legalise_slice
 from tuner.engines.relax.special_values import CPU_DEFINITIONS, DEFINITIONS
 from tuner.engines.relax.transposed_convolutions import replace_transposed_convolutions
+from tuner.engines.relax.triton import compiler
+from tuner.engines.relax.triton import variants as triton
 from tuner.engines.relax.weight_products import pack_weights
 from tuner.errors import ModelError, described
 
@@ -122,12 +125,21 @@ def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
         module = pad_channels(split_concatenations(module), registers_of(target))
         module = pack_integer_products(module, dot_instruction(target))
         module = sum_in_float32(pack_weights(module))
-        module = _fuse_attention(module, target)
+        module = _fuse_attention(
+            module,
+            target,
+            _Attention(is_worthwhile, lambda kernel: attention.has_schedule(Schedule(kernel))),
+        )
         # The search chooses how weights are packed; the build packs them the same way.
         with target:
             module = transform.AttachAttrLayoutFreeBuffers()(module)
     else:
-        module = _fuse(sum_in_float32(module), target)
+        module = sum_in_float32(module)
+        if compiler.supports(str(target.attrs["arch"])):
+            kinds = _Attention(lambda *_: True, triton.fits, is_of_halves=True)
+            module = _fuse_attention(module, target, kinds)
+        else:
+            module = _fuse(module, target)
     module = normalise_kernels(module)
     check_linkable(module)
     return LoweredNetwork(module, ())
@@ -148,7 +160,11 @@ def _fuse(module: tvm.IRModule, target: Target) -> tvm.IRModule:
                     **COMPARISONS,
                     **DEFINITIONS,
                     **SCATTERS,
-                    **({**LEGALIZATIONS, **CPU_DEFINITIONS} if is_cpu(target) else {}),
+                    **(
+                        {**LEGALIZATIONS, **CPU_DEFINITIONS}
+                        if is_cpu(target)
+                        else GPU_LEGALIZATIONS
+                    ),
                 }
             ),
             # Sorts have no legalisation; they call TVM's runtime.
@@ -160,24 +176,36 @@ def _fuse(module: tvm.IRModule, target: Target) -> tvm.IRModule:
         return _sequence(seal_regions(module), transform.FuseOps(), transform.FuseTIR())
 
 
-def _fuse_attention(module: tvm.IRModule, target: Target) -> tvm.IRModule:
+@dataclass(frozen=True)
+class _Attention:
+    """The attention that is one kernel on a kind of target.
+
+    Attributes:
+        fits: Returns whether one kernel is faster; see :func:`outline_attention`.
+        has_schedule: Returns whether a kernel has a schedule.
+        is_of_halves: True if operands may be of half precision.
+    """
+
+    fits: Fits
+    has_schedule: Callable[[Any], bool]
+    is_of_halves: bool = False
+
+
+def _fuse_attention(module: tvm.IRModule, target: Target, kinds: _Attention) -> tvm.IRModule:
     """Lower operators to kernels: one for each attention that has a schedule, several for others.
 
     Without a schedule, one kernel is slower than several.
     """
-    outlined, results = outline_attention(module, is_worthwhile)
+    outline = partial(outline_attention, is_of_halves=kinds.is_of_halves)
+    outlined, results = outline(module, kinds.fits)
     whole = _fuse(outlined, target)
-    apart = [call for name in _unscheduled(whole, results) for call in results[name]]
+    kernels = normalise_kernels(whole)
+    unscheduled = [name for name in results if not kinds.has_schedule(kernels[name])]
+    apart = [call for name in unscheduled for call in results[name]]
     if not apart:
         return whole
-    outlined, _ = outline_attention(module, is_worthwhile, apart)
+    outlined, _ = outline(module, kinds.fits, apart)
     return _fuse(outlined, target)
-
-
-def _unscheduled(module: tvm.IRModule, names: Iterable[str]) -> list[str]:
-    """Return the names of those kernels of attention that have no schedule."""
-    kernels = normalise_kernels(module)
-    return [name for name in names if not attention.has_schedule(Schedule(kernels[name]))]
 
 
 def _sequence(module: tvm.IRModule, *passes: tvm.transform.Pass) -> tvm.IRModule:

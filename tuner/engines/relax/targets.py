@@ -69,7 +69,7 @@ def describe_target(spec: str) -> TargetInfo:
         spec=_canonical(target),
         kind=kind,
         device=_device(target, kind),
-        pipeline=PIPELINE,
+        pipeline=_pipeline(target, kind),
         problem=_problem(target, kind, host),
         compiler=_compiler(target, kind),
         has_schedules_by_rule=kind == "llvm",
@@ -197,6 +197,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (bool, int, float)):
         return value
     return [_plain(item) for item in value]
+
+
+def _pipeline(target: Target, kind: str) -> str:
+    """Return the identifier of the passes; with Triton, attention is one kernel on GPUs."""
+    is_with_triton = kind == "cuda" and compiler.supports(str(target.attrs["arch"]))
+    return f"{PIPELINE}-triton" if is_with_triton else PIPELINE
 
 
 def _compiler(target: Target, kind: str) -> dict[str, Any]:

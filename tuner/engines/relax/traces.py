@@ -81,7 +81,7 @@ def replay_and_postprocess(module: tvm.IRModule, trace: str, target: Target) -> 
     """
     if onednn.is_call(variant_of(trace)) and not calls_onednn(target):
         raise WorkError("the trace calls oneDNN, which is not among the libraries of the target")
-    if triton.is_named(variant_of(trace)):
+    if triton.named(variant_of(trace)) is not None:
         return replay(module, trace)
     if any(mark in trace for mark in _OWN_LAYOUTS):
         module = packed_layouts.keep_layouts(module)

@@ -7,12 +7,14 @@ into the order that each product needs. In one kernel a few rows of scores stay 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import tvm
 from tvm import relax, te
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import mutator
 
+from tuner.engines.relax.rewrites.definitions import softmax_of
 from tuner.engines.relax.rewrites.softmax import softmax_or
 from tuner.engines.relax.rewrites.visitor import CallVisitor, dtype_of, name_of
 from tuner.engines.relax.tensor_types import is_fixed, shape_of
@@ -44,7 +46,11 @@ class _Region:
 
 
 def outline_attention(
-    module: tvm.IRModule, fits: Fits, apart: Collection[relax.Call] = ()
+    module: tvm.IRModule,
+    fits: Fits,
+    apart: Collection[relax.Call] = (),
+    *,
+    is_of_halves: bool = False,
 ) -> tuple[tvm.IRModule, dict[str, list[relax.Call]]]:
     """Give every attention a function of its own, with attribute :data:`REGION`.
 
@@ -53,11 +59,12 @@ def outline_attention(
         fits: Returns whether one kernel is faster, by the shape of the scores (heads, rows,
             keys) and the terms of each.
         apart: Calls of the module whose attention gets no function.
+        is_of_halves: True if operands may be of half precision, with sums in float32.
 
     Returns:
         The new module, and the calls of the old one that each function computes, by its name.
     """
-    outliner = _Outliner(module, fits, set(apart))
+    outliner = _Outliner(module, fits, set(apart), is_of_halves=is_of_halves)
     return outliner.run(module), outliner.results
 
 
@@ -80,8 +87,11 @@ class _Outliner(CallVisitor):
         results: Original calls that each new function computes, by its name.
     """
 
-    def __init__(self, module: tvm.IRModule, fits: Fits, apart: set[relax.Call]) -> None:
+    def __init__(
+        self, module: tvm.IRModule, fits: Fits, apart: set[relax.Call], *, is_of_halves: bool
+    ) -> None:
         super().__init__(module)
+        self._conversions = {"astype"} if is_of_halves else set()
         self.results: dict[str, list[relax.Call]] = {}
         self._fits = fits
         self._apart = apart
@@ -144,9 +154,12 @@ class _Outliner(CallVisitor):
         n_values = math.prod(shape_of(values)[:-_MATRIX])
         if values.same_as(queries) or n_values > math.prod(shape_of(scores)[:-_MATRIX]):
             return False  # it has no schedule
-        kinds = {dtype_of(each) for each in (product, scores, queries, keys)}
-        kinds |= {dtype_of(each) for each in self._bound[product].args}
-        if kinds != {"float32"} or not all(is_fixed(each.ty) for each in inside):
+        operands = {dtype_of(each) for each in (queries, keys, *self._bound[product].args)}
+        sums = {dtype_of(each) for each in (product, scores)}
+        is_wide = operands == {"float32"} or (
+            bool(self._conversions) and operands in ({"float16"}, {"bfloat16"})
+        )
+        if not is_wide or sums != {"float32"} or not all(is_fixed(each.ty) for each in inside):
             return False
         softmax = next(each for each in inside if name_of(self._bound[each]) == "nn.softmax")
         shape = shape_of(scores)
@@ -174,7 +187,7 @@ class _Outliner(CallVisitor):
             variable = stack[-1]
             call = self._bound[variable]
             is_product = name_of(call) == "matmul"
-            operands = [] if is_product else self._bound_among(_operands(call))
+            operands = [] if is_product else self._bound_among(self._operands(call))
             unknown = [each for each in operands if each not in follows]
             if variable not in follows and unknown:
                 stack += reversed(unknown)
@@ -217,12 +230,16 @@ class _Outliner(CallVisitor):
         while variable not in self._outputs and len(self._users.get(variable, [])) == 1:
             (variable,) = self._users[variable]
             name = name_of(self._bound[variable])
-            if name not in {"permute_dims"} | _RESHAPES:
+            if name not in {"permute_dims"} | _RESHAPES | self._conversions:
                 break
             chain.append(variable)
-            if name == "permute_dims":
+            if name not in _RESHAPES:
                 n_kept = len(chain)
         return chain[:n_kept]
+
+    def _operands(self, call: relax.Expr) -> list[relax.Expr]:
+        """Return the operands of an operator that may lie between products; none of others."""
+        return list(call.args) if name_of(call) in _INSIDE | self._conversions else []
 
     def _outlined(self, region: _Region) -> tuple[relax.Function, list[relax.Expr]]:
         """Return a function of a region, and the arguments of its call."""
@@ -264,8 +281,9 @@ class _Outliner(CallVisitor):
 
     def _softmax_or(self, scores: relax.Expr, fill: float) -> relax.Call:
         operand = te.placeholder(shape_of(scores), dtype_of(scores))
+        define = partial(softmax_or, fill=fill, has_lanes=not self._conversions)
         function = te.create_prim_func(
-            [operand, softmax_or(operand, fill)], index_dtype_override="int64"
+            [operand, softmax_of(define, operand)], index_dtype_override="int64"
         )
         name = self.builder_.add_func(function.without_attr("global_symbol"), "softmax")
         return relax.call_tir(name, (scores,), scores.ty)
@@ -311,11 +329,6 @@ def _without_units(
     if 1 in source:
         value = builder.emit(relax.op.squeeze(value, [n for n, x in enumerate(source) if x == 1]))
     return relax.op.expand_dims(value, [n for n, each in enumerate(shape) if each == 1])
-
-
-def _operands(call: relax.Expr) -> list[relax.Expr]:
-    """Return the operands of an operator that may lie between the products; none of others."""
-    return list(call.args) if name_of(call) in _INSIDE else []
 
 
 def shape_of_type(kind: relax.TensorType) -> tuple[int, ...]:

@@ -30,10 +30,22 @@ def _softmax(builder: BlockBuilder, call: relax.Call) -> relax.Expr:
         return getattr(softmax, hint)(x) if is_last else getattr(topi.nn, hint)(x, axis)
 
     return builder.call_te(
-        lambda x: _softmax_of(define, x),
+        lambda x: softmax_of(define, x),
         call.args[0],
         primfunc_name_hint=hint,
         primfunc_attrs=_attributes(fusable=is_last),
+    )
+
+
+def _wide_softmax(builder: BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Define a softmax of TVM's in float32."""
+    hint = str(call.op.name).rpartition(".")[2]
+    define = getattr(topi.nn, hint)
+    return builder.call_te(
+        lambda x: softmax_of(lambda wide: define(wide, int(call.attrs.axis)), x),
+        call.args[0],
+        primfunc_name_hint=hint,
+        primfunc_attrs=_attributes(fusable=True),
     )
 
 
@@ -166,7 +178,7 @@ def _unless_unfit(legalize: Legalization) -> Legalization:
     return choose
 
 
-def _softmax_of(define: Callable[[te.Tensor], te.Tensor], x: te.Tensor) -> te.Tensor:
+def softmax_of(define: Callable[[te.Tensor], te.Tensor], x: te.Tensor) -> te.Tensor:
     """Define a softmax in float32."""
     if str(x.dtype) == WIDE:
         return define(x)
@@ -187,4 +199,8 @@ LEGALIZATIONS: dict[str, Legalization] = {
         "relax.nn.group_norm": _group_norm,
         "relax.nn.instance_norm": _group_norm,
     }.items()
+}
+#: Definitions for GPUs, which compute half precision in float32 too.
+GPU_LEGALIZATIONS: dict[str, Legalization] = {
+    name: _unless_unfit(_wide_softmax) for name in ("relax.nn.softmax", "relax.nn.log_softmax")
 }

@@ -21,13 +21,13 @@ def softmax(x: te.Tensor) -> te.Tensor:
     )
 
 
-def softmax_or(x: te.Tensor, fill: float) -> te.Tensor:
+def softmax_or(x: te.Tensor, fill: float, *, has_lanes: bool = True) -> te.Tensor:
     """Define a softmax whose rows hold another number where they are not numbers.
 
     All of a row is NaN, or nothing: where its sum is NaN, or 0 because all scores are minus
     infinity.
     """
-    exponentials, sums, _ = _parts(x)
+    exponentials, sums, _ = _parts(x, has_lanes=has_lanes)
     zero, one = tirx.const(0, x.dtype), tirx.const(1, x.dtype)
     factors = te.compute(sums.shape, lambda *row: one / sums(*row), name="factors")
     return te.compute(
@@ -50,9 +50,9 @@ def log_softmax(x: te.Tensor) -> te.Tensor:
     )
 
 
-def _parts(x: te.Tensor) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+def _parts(x: te.Tensor, *, has_lanes: bool = True) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
     """Return the exponentials of what is left of each row's maximum, their sums, and the maxima."""
-    maxima = _maxima(x)
+    maxima = _maxima(x) if has_lanes else _maxima_of(x, 1, "maxima")
     exponentials = te.compute(
         x.shape, lambda *i: tirx.exp(x(*i) - maxima(*_row(i))), name="exponentials"
     )

@@ -67,11 +67,15 @@ class Contraction:
         blocks = KernelBlocks.of(function)
         if blocks is None or len(blocks.reductions) != 1:
             return None
-        (block,) = blocks.reductions
+        return cls.of(blocks, blocks.reductions[0])
+
+    @classmethod
+    def of(cls, blocks: KernelBlocks, block: Block) -> Self | None:
+        """Return a reduction as a contraction; None if it is something else."""
         factors = _factors(block)
         if factors is None:
             return None
-        operands = tuple(_without_widening(each) for each in factors)
+        operands = tuple(without_widening(each) for each in factors)
         dtypes = {str(each.ty.dtype) for each in operands}
         dtype = dtypes.pop()
         sums = str(block.buffer.dtype)
@@ -91,9 +95,9 @@ class Contraction:
             axes += [part for part in parts if part.extent > 1]
             values[key(axis.variable)] = _joined(parts)
         variables = [axis.variable for axis in (*block.axes, *block.reduced)]
-        read = [_variables(each, values, variables) for each in operands]
+        read = [_variables(each, values, variables, axes) for each in operands]
         summed = {
-            key(part) for axis in block.reduced for part in _vars_of(values[key(axis.variable)])
+            key(part) for axis in block.reduced for part in variables_of(values[key(axis.variable)])
         }
         sorts: dict[tuple[bool, bool], list[Axis]] = {}
         steps = []
@@ -156,7 +160,7 @@ class Contraction:
         )
         if fastest is None:
             return False
-        keys = {key(each) for each in _vars_of(self.values.get(key(fastest), fastest))}
+        keys = {key(each) for each in variables_of(self.values.get(key(fastest), fastest))}
         inner = {key(axis.variable) for axis in (*self.rows, *self.columns)}
         return bool(self.batches) and not keys & inner
 
@@ -173,7 +177,7 @@ class Contraction:
         resolved = {}
         for variable in self.variables:
             value = self.values[key(variable)]
-            inner = _vars_of(value)
+            inner = variables_of(value)
             known = {key(each): values.get(key(each), zero_of(each)) for each in inner}
             resolved[key(variable)] = substitute(value, known, inner)
         return resolved
@@ -207,7 +211,7 @@ def _factors(block: Block) -> tuple[Any, Any] | None:
     return None
 
 
-def _without_widening(expr: Any) -> Any:
+def without_widening(expr: Any) -> Any:
     """Strip conversions to a type that holds every number of the type before."""
     while isinstance(expr, tirx.Cast):
         before, after = str(expr.value.ty.dtype), str(expr.ty.dtype)
@@ -253,23 +257,24 @@ def _divisors(expr: Any, variable: Any) -> set[int]:
     return divisors
 
 
-def _variables(expr: Any, values: dict[int, Any], variables: Sequence[Any]) -> set[int]:
+def _variables(
+    expr: Any, values: dict[int, Any], variables: Sequence[Any], axes: Sequence[Axis]
+) -> set[int]:
     """Return the keys of the variables of axes that an operand reads."""
     analyzer = Analyzer()
-    for value in values.values():
-        if isinstance(value, tirx.Add):
-            zero = tirx.const(0, _INDEX)
-            analyzer.bind(value.b, Range(zero, value.a.b))
+    for axis in axes:
+        ends = (tirx.const(end, _INDEX) for end in (0, axis.extent))
+        analyzer.bind(axis.variable, Range(*ends))
     keys: set[int] = set()
 
     def visit(node: Any) -> None:
         if hasattr(node, "source") and hasattr(node, "indices"):
             for index in node.indices:
                 replaced = analyzer.simplify(substitute(index, values, variables))
-                keys.update(key(each) for each in _vars_of(replaced))
+                keys.update(key(each) for each in variables_of(replaced))
             return
         if isinstance(node, Var):
-            keys.update(key(each) for each in _vars_of(values[key(node)]))
+            keys.update(key(each) for each in variables_of(values[key(node)]))
         for child in children(node):
             visit(child)
 
@@ -277,12 +282,13 @@ def _variables(expr: Any, values: dict[int, Any], variables: Sequence[Any]) -> s
     return keys
 
 
-def _vars_of(expr: Any) -> list[Any]:
+def variables_of(expr: Any) -> list[Any]:
+    """Return the variables of an index."""
     if isinstance(expr, Var):
         return [expr]
     variables: dict[int, Any] = {}
     for child in children(expr):
-        variables.update({key(each): each for each in _vars_of(child)})
+        variables.update({key(each): each for each in variables_of(child)})
     return list(variables.values())
 
 

@@ -10,26 +10,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tvm import tirx
-from tvm.tirx import IndexMap, Var
+from tvm.tirx import Var
 
 from tuner.engines.relax.triton.configurations import Configuration
 from tuner.engines.relax.triton.contractions import Contraction, extent_of, split
-from tuner.engines.relax.triton.kernel_blocks import Block, children, key, substitute
+from tuner.engines.relax.triton.epilogues import print_outputs
+from tuner.engines.relax.triton.kernel_blocks import key
 from tuner.engines.relax.triton.printer import (
-    HELPERS,
     Arguments,
     Printer,
     PrintError,
-    Text,
     Tile,
     element_type,
+    print_kernel,
 )
-from tuner.engines.relax.triton.programs import (
-    WORKSPACE,
-    Kernel,
-    Program,
-    named_by_content,
-)
+from tuner.engines.relax.triton.programs import WORKSPACE, Kernel, Program
 
 _INDEX = "int64"
 # Elements of the output that a block of the second kernel adds up, and its warps.
@@ -75,43 +70,22 @@ class _Source:
         lines = [*self._positions(), *self._loop(arguments)]
         n_sums = self.of.n_batches * self.of.n_rows * self.of.n_columns
         if self.by.n_splits == 1:
-            lines += self._finish(arguments, self._tiles(), self._coordinates(), "y")
-            return Program((self._kernel("gemm", lines, arguments, grid),))
+            lines += self._finish(arguments, self._tiles(), self._coordinates())
+            return Program((self._kernel("gemm", lines, arguments, grid, shares=False),))
         lines.append(self._partial(n_sums))
-        first = self._kernel("gemm", lines, arguments, grid, workspace=True)
+        first = self._kernel("gemm", lines, arguments, grid, shares=True)
         arguments = Arguments(self.of.blocks.function)
         second = self._adding(arguments, n_sums)
         workspace = (self.by.n_splits, n_sums)
         return Program((first, second), workspace, self.of.total)
 
     def _kernel(
-        self,
-        kind: str,
-        lines: Sequence[str],
-        arguments: Arguments,
-        grid: int,
-        *,
-        workspace: bool = False,
+        self, kind: str, lines: Sequence[str], arguments: Arguments, grid: int, *, shares: bool
     ) -> Kernel:
-        names = sorted(arguments.names.values(), key=lambda name: int(name[1:]))
-        helpers = "".join(
-            f"\n\n@triton.jit\ndef {name}(x):{HELPERS[name].rstrip()}\n"
-            for name in sorted(self.helpers)
-        )
-        pointers = [*names, WORKSPACE] if workspace else names
-        body = "\n".join(f"    {line}" for line in lines)
-        text = f"{helpers}\n\n@triton.jit\ndef KERNEL({', '.join(pointers)}):\n{body}\n"
-        parameters = self.of.blocks.function.params
-        dtypes = [str(parameters[int(name[1:])].dtype) for name in names]
-        if workspace:
-            dtypes.append(self.of.total)
-        is_adding = kind != "gemm"
-        return named_by_content(
-            f"triton_{kind}",
-            text.lstrip("\n"),
-            tuple(zip(pointers, dtypes, strict=True)),
-            grid,
-            (_ADDING_WARPS, 1) if is_adding else (self.by.n_warps, self.by.n_stages),
+        options = (self.by.n_warps, self.by.n_stages) if kind == "gemm" else (_ADDING_WARPS, 1)
+        workspace = self.of.total if shares else ""
+        return print_kernel(
+            f"triton_{kind}", lines, arguments, self.helpers, (grid, *options), workspace
         )
 
     def _positions(self) -> list[str]:
@@ -228,99 +202,15 @@ class _Source:
         row = self._flat // n_columns
         coordinates = (row // n_rows, row % n_rows, self._flat % n_columns)
         tiles = [Tile(self._flat, n_sums, "i", mask)]
-        lines += self._finish(arguments, tiles, coordinates, "y")
+        lines += self._finish(arguments, tiles, coordinates)
         grid = -(-n_sums // _ADDED)
-        return self._kernel("add", lines, arguments, grid, workspace=True)
+        return self._kernel("add", lines, arguments, grid, shares=True)
 
     def _finish(
-        self,
-        arguments: Arguments,
-        tiles: Sequence[Tile],
-        coordinates: tuple[Any, Any, Any],
-        prefix: str,
+        self, arguments: Arguments, tiles: Sequence[Tile], coordinates: tuple[Any, Any, Any]
     ) -> list[str]:
         """Return the lines that compute the outputs of the workload from ``acc``."""
-        block = self.of.block
-        resolved = self.of.resolved(self.of.elements(*coordinates))
-        at = [substitute(each, resolved, self.of.variables) for each in block.indices]
-        printer = self._printer(arguments, tiles, prefix)
-        everywhere = frozenset(key(tile.variable) for tile in tiles)
-        sums = Text("acc", self.of.total, everywhere)
-        printer.known = {key(block.buffer): (sums, at)}
-        lines = []
-        for output in self.of.blocks.outputs:
-            values = self._origin(output, at)
-            variables = [axis.variable for axis in output.axes]
-            if output is block:
-                text = sums
-                written: Sequence[Any] = at
-            else:
-                text = printer.value(output.value, values, variables, ())
-                written = [substitute(each, values, variables) for each in output.indices]
-            offset: Any = tirx.const(0, _INDEX)
-            for index, size in zip(written, output.buffer.shape, strict=True):
-                offset = offset * size + index
-            where = printer.index(offset)
-            mask = printer.mask_of(everywhere)
-            guard = f", mask={mask}" if mask else ""
-            dtype = element_type(str(output.buffer.dtype))
-            pointer = arguments.name(output.buffer)
-            value = f"tl.full((), {text.code}, {dtype})" if not text.tiles else text.code
-            lines += printer.lines
-            printer.lines.clear()
-            lines.append(f"tl.store({pointer} + {where.code}, ({value}).to({dtype}){guard})")
-        return lines
-
-    def _origin(self, output: Block, at: Sequence[Any]) -> dict[int, Any]:
-        """Return the axes of an output where it reads some sums.
-
-        Raises:
-            PrintError: If sums and elements of the output do not belong to each other one by one.
-        """
-        if output is self.of.block:
-            return {}
-        read = self._reads(output.value, {}, [], output)
-        variables = [axis.variable for axis in output.axes]
-        if read is None or extent_of(output.axes) != _size(self.of.block.buffer):
-            raise PrintError("outputs are not computed from the sums one by one")
-        values = Block(None, tuple(read), None, output.axes).at(at)
-        if values is not None:
-            return values
-        try:
-            sizes = [int(axis.extent) for axis in output.axes]
-            inverse = IndexMap(variables, list(read), None).inverse(sizes)
-            origin = inverse.map_indices(list(at))
-        except Exception as error:  # TVM's errors have no common class
-            raise PrintError("outputs are not computed from the sums one by one") from error
-        return {key(each): value for each, value in zip(variables, origin, strict=True)}
-
-    def _reads(
-        self, expr: Any, values: dict[int, Any], variables: Sequence[Any], block: Block
-    ) -> list[Any] | None:
-        """Return the indices at which an expression reads the sums; None if it does not."""
-        if hasattr(expr, "source") and hasattr(expr, "indices"):
-            at = [substitute(each, values, variables) for each in expr.indices]
-            if expr.source.same_as(self.of.block.buffer):
-                return at
-            inner = self.of.blocks.blocks.get(key(expr.source))
-            inner_values = inner.at(at) if inner is not None else None
-            if inner is None or inner_values is None:
-                return None
-            return self._reads(
-                inner.value, inner_values, [axis.variable for axis in inner.axes], inner
-            )
-        for child in children(expr):
-            indices = self._reads(child, values, variables, block)
-            if indices is not None:
-                return indices
-        return None
+        return print_outputs(self.of, self._printer(arguments, tiles, "y"), tiles, coordinates)
 
     def _printer(self, arguments: Arguments, tiles: Sequence[Tile], prefix: str) -> Printer:
         return Printer(self.of.blocks, tiles, arguments, helpers=self.helpers, prefix=prefix)
-
-
-def _size(buffer: Any) -> int:
-    size = 1
-    for extent in buffer.shape:
-        size *= int(extent)
-    return size

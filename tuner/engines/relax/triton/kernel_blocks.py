@@ -104,6 +104,32 @@ class KernelBlocks:
             blocks[key(block.buffer)] = block
         return cls(function, blocks)
 
+    def reads(
+        self, buffer: Any, expr: Any, values: dict[int, Any], variables: Sequence[Any]
+    ) -> list[Any] | None:
+        """Return the indices at which an expression, or what it follows from, reads a buffer.
+
+        Args:
+            buffer: Buffer that a block computes.
+            expr: Expression of one element.
+            values: Indices that its variables stand for, by key.
+            variables: The variables.
+
+        Returns:
+            The indices of the first element that it reads; None if it reads none.
+        """
+        if hasattr(expr, "source") and hasattr(expr, "indices"):
+            at = [substitute(each, values, variables) for each in expr.indices]
+            if expr.source.same_as(buffer):
+                return at
+            block = self.blocks.get(key(expr.source))
+            inner = block.at(at) if block is not None else None
+            if block is None or inner is None:
+                return None
+            return self.reads(buffer, block.value, inner, [axis.variable for axis in block.axes])
+        parts = (self.reads(buffer, child, values, variables) for child in children(expr))
+        return next((part for part in parts if part is not None), None)
+
     @property
     def reductions(self) -> list[Block]:
         """Blocks that reduce."""

@@ -12,7 +12,8 @@ from tvm import tirx
 from tvm.ir import Range
 from tvm.sym import Analyzer
 
-from tuner.engines.relax.triton.kernel_blocks import KernelBlocks, children, key, substitute
+from tuner.engines.relax.triton.kernel_blocks import Block, KernelBlocks, children, key, substitute
+from tuner.engines.relax.triton.programs import KERNEL, WORKSPACE, Kernel, named_by_content
 from tuner.errors import WorkError
 
 HALF = ("float16", "bfloat16")
@@ -173,12 +174,30 @@ class Printer:
                 self._elements[called] = self._load(buffer, indices, masks)
             else:
                 values = block.at(indices)
-                if values is None or block.reduced:
+                if values is None:
                     raise PrintError(f"{buffer.name} is not computed elementwise")
+                if block.reduced:
+                    self._elements[called] = self.reduction(block, values)
+                    return self._elements[called]
                 variables = [axis.variable for axis in block.axes]
                 text = self.value(block.value, values, variables, masks)
                 self._elements[called] = self._assigned(text)
         return self._elements[called]
+
+    def reduction(self, block: Block, _values: dict[int, Any]) -> Text:
+        """Print an element that a reduction computes, given the axes that are not summed over.
+
+        Raises:
+            PrintError: If it cannot be computed here.
+        """
+        raise PrintError(f"{block.buffer.name} is not computed elementwise")
+
+    def offset(self, buffer: Any, indices: Sequence[Any]) -> Text:
+        """Print the offset of an element of an argument."""
+        offset: Any = tirx.const(0, "int64")
+        for index, size in zip(indices, buffer.shape, strict=True):
+            offset = offset * size + index
+        return self.index(offset)
 
     def value(
         self, expr: Any, values: dict[int, Any], variables: Sequence[Any], masks: Sequence[Text]
@@ -226,10 +245,7 @@ class Printer:
 
     def _load(self, buffer: Any, indices: Sequence[Any], masks: Sequence[Text]) -> Text:
         pointer = self.arguments.name(buffer)
-        offset: Any = tirx.const(0, "int64")
-        for index, size in zip(indices, buffer.shape, strict=True):
-            offset = offset * size + index
-        text = self.index(offset)
+        text = self.offset(buffer, indices)
         tiles = text.tiles.union(*(mask.tiles for mask in masks))
         mask = self.mask_of(tiles, masks)
         # The mask of a load may not be larger than its pointers.
@@ -453,3 +469,36 @@ def _loads(expr: Any) -> bool:
     if isinstance(expr, (tirx.Cast, tvm.ir.Call, tirx.Select, tirx.FloatImm)):
         return True
     return any(map(_loads, children(expr)))
+
+
+def print_kernel(
+    prefix: str,
+    lines: Sequence[str],
+    arguments: Arguments,
+    helpers: Iterable[str],
+    launch: tuple[int, int, int],
+    workspace: str = "",
+) -> Kernel:
+    """Return a kernel of some lines.
+
+    Args:
+        prefix: Beginning of its name.
+        lines: Statements.
+        arguments: Pointers that the statements use.
+        helpers: Helpers that they call.
+        launch: Blocks, warps and stages.
+        workspace: Type of the workspace that they use as the last pointer; empty for none.
+    """
+    names = sorted(arguments.names.values(), key=lambda name: int(name[1:]))
+    parameters = arguments.function.params
+    pointers = [(name, str(parameters[int(name[1:])].dtype)) for name in names]
+    if workspace:
+        pointers.append((WORKSPACE, workspace))
+    parts = [f"@triton.jit\ndef {name}(x):{HELPERS[name].rstrip()}\n" for name in sorted(helpers)]
+    body = "\n".join(f"    {line}" for line in lines)
+    signature = ", ".join(name for name, _ in pointers)
+    parts.append(f"@triton.jit\ndef {KERNEL}({signature}):\n{body}\n")
+    n_blocks, *options = launch
+    return named_by_content(
+        prefix, "\n\n".join(parts), tuple(pointers), n_blocks, (options[0], options[1])
+    )

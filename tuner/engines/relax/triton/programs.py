@@ -8,8 +8,8 @@ from typing import Any
 
 #: Name of the pointer to the memory that the kernels of a program share.
 WORKSPACE = "workspace"
-# Stands for the name of a kernel in its source.
-_KERNEL = "KERNEL"
+#: Stands for the name of a kernel in its source.
+KERNEL = "KERNEL"
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def named_by_content(
     """
     content = repr((source, pointers, n_blocks, options)).encode()
     name = f"{prefix}_{hashlib.sha256(content).hexdigest()[:16]}"
-    return Kernel(name, source.replace(_KERNEL, name), pointers, n_blocks, *options)
+    return Kernel(name, source.replace(KERNEL, name), pointers, n_blocks, *options)
 
 
 def load(kernel: Kernel) -> Any:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from tuner.engines.relax.triton.configurations import Configuration
 from tuner.engines.relax.triton.contractions import Contraction
 
-_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1}
+#: Bytes of an element of an operand.
+BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1}
 # Launch of a kernel in a graph, and filling the stages of a block, seconds.
-_LAUNCH_SECS, _FILL_SECS = 2e-6, 8e-7
+_LAUNCH_SECS, FILL_SECS = 2e-6, 8e-7
 # Time from the request of operands to their arrival, and that of the barriers of a turn.
 _LATENCY_SECS, _TURN_SECS = 6e-7, 6e-8
 # Share of the shorter ones of loads and products that the longest does not hide.
@@ -73,7 +74,7 @@ def ranked(contraction: Contraction, architecture: int) -> list[Configuration]:
 
 def estimate_secs(contraction: Contraction, by: Configuration, architecture: int) -> float:
     """Estimate the time of a contraction inside of a graph, in seconds."""
-    gpu, n_bytes = gpu_of(architecture), _BYTES[contraction.dtype]
+    gpu, n_bytes = gpu_of(architecture), BYTES[contraction.dtype]
     n_turns, is_scattered = _turns(contraction, by)
     n_tiles = -(-contraction.n_rows // by.rows) * -(-contraction.n_columns // by.columns)
     n_blocks = n_tiles * contraction.n_batches * by.n_splits
@@ -88,26 +89,38 @@ def estimate_secs(contraction: Contraction, by: Configuration, architecture: int
         1,
     )
     # Times of all blocks of a multiprocessor.
-    loaded = n_resident * (by.rows + by.columns) * by.steps * n_bytes
-    load_secs = loaded * gpu.n_multiprocessors / gpu.l2_bytes_per_sec
+    loaded: float = n_resident * (by.rows + by.columns) * by.steps * n_bytes
     flop = 2.0 * n_resident * max(by.rows, 16) * by.columns * by.steps
-    flops = gpu.flops / gpu.n_multiprocessors * _EFFICIENCY * 2 / n_bytes
-    if contraction.dtype == "float32":
-        flops /= 3.0
     if by.rows < _WGMMA_ROWS and architecture == 90:
-        flops *= _WITHOUT_WGMMA
-    load_secs *= _SCATTERED if is_scattered else 1.0
-    turn_secs = max(_LATENCY_SECS / max(by.n_stages - 1, 1), load_secs, flop / flops)
-    turn_secs += _TURN_SECS + _NOT_HIDDEN * (load_secs + flop / flops)
+        flop /= _WITHOUT_WGMMA
+    loaded *= _SCATTERED if is_scattered else 1.0
+    secs = turn_secs(gpu, contraction.dtype, loaded, flop, by.n_stages)
     n_waves = -(-n_blocks // (gpu.n_multiprocessors * n_resident))
     sums_bytes = 4 * contraction.n_batches * contraction.n_rows * contraction.n_columns
-    total = _LAUNCH_SECS + n_waves * (_FILL_SECS + -(-n_turns // by.n_splits) * turn_secs)
+    total = _LAUNCH_SECS + n_waves * (FILL_SECS + -(-n_turns // by.n_splits) * secs)
     moved = n_bytes * contraction.n_batches * contraction.n_steps
     moved *= contraction.n_rows + contraction.n_columns
     total = max(total, _LAUNCH_SECS + moved / gpu.bytes_per_sec)
     if by.n_splits > 1:
         total += _LAUNCH_SECS + 2 * by.n_splits * sums_bytes / gpu.l2_bytes_per_sec
     return total
+
+
+def turn_secs(gpu: Gpu, dtype: str, n_bytes: float, flop: float, n_stages: int) -> float:
+    """Estimate the time of one turn of a loop of products.
+
+    Args:
+        gpu: GPU.
+        dtype: Type of the operands.
+        n_bytes: Bytes that all blocks of a multiprocessor load.
+        flop: Operations of all blocks of a multiprocessor.
+        n_stages: Turns whose operands are loaded ahead, and the present one.
+    """
+    flops = gpu.flops / gpu.n_multiprocessors * _EFFICIENCY * 2 / BYTES[dtype]
+    flop_secs = flop * (3.0 if dtype == "float32" else 1.0) / flops
+    load_secs = n_bytes * gpu.n_multiprocessors / gpu.l2_bytes_per_sec
+    longest = max(_LATENCY_SECS / max(n_stages - 1, 1), load_secs, flop_secs)
+    return longest + _TURN_SECS + _NOT_HIDDEN * (load_secs + flop_secs)
 
 
 def _turns(contraction: Contraction, by: Configuration) -> tuple[int, bool]:
@@ -124,7 +137,7 @@ def _shared_bytes(contraction: Contraction, by: Configuration) -> int:
     if by.rows == 1:
         return 0
     stages = min(by.n_stages, _turns(contraction, by)[0])
-    return stages * (by.rows + by.columns) * by.steps * _BYTES[contraction.dtype]
+    return stages * (by.rows + by.columns) * by.steps * BYTES[contraction.dtype]
 
 
 def _fitting(contraction: Contraction, gpu: Gpu) -> Iterator[Configuration]:

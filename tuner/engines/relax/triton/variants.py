@@ -1,12 +1,13 @@
-"""Contractions by Triton, as variants of a workload.
+"""Kernels of Triton as variants of a workload.
 
 The program of a variant is the workload with the name of the configuration as an attribute: the
 kernels follow from both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import tvm
 from tvm.s_tir import Schedule
@@ -14,72 +15,116 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from tuner.engines.relax.schedules.gpu import block_limits
-from tuner.engines.relax.triton import compiler, ranking
-from tuner.engines.relax.triton.configurations import FAMILY, Configuration
+from tuner.engines.relax.triton import attention, compiler, configurations, gemm, ranking, rows
+from tuner.engines.relax.triton.attention import Attention
+from tuner.engines.relax.triton.configurations import Configuration
 from tuner.engines.relax.triton.contractions import Contraction
-from tuner.engines.relax.triton.gemm import print_program
 from tuner.engines.relax.triton.printer import PrintError
 from tuner.engines.relax.triton.programs import Program
+from tuner.engines.relax.triton.rows import Rows
 from tuner.errors import WorkError
 
 # Attribute of a program: name of the configuration.
 _MARK = "tuner.triton"
 # Configurations that a search may measure, and those that a subgraph without a record tries.
 _MAX_CHOICES, _MAX_TRIES = 48, 4
-# Fewer steps or elements are not worth tensor cores.
+# Fewer steps are not worth tensor cores.
 _MIN_STEPS = 8
 
 
 @dataclass(frozen=True)
-class TritonGemm:
-    """Contractions on tensor cores; see :class:`Variant`."""
+class Template:
+    """Kernels of a kind of workload; see :class:`Variant`.
 
-    name: str = FAMILY
+    Attributes:
+        name: Name with which those of its configurations begin.
+        match: Finds what it computes in a workload; None for other workloads.
+        named: Returns the configuration of a name; None for other names.
+        ranked: Returns the configurations for an architecture, the fastest first.
+        print: Prints the kernels of a configuration.
+    """
+
+    name: str
+    match: Callable[[PrimFunc], Any]
+    named: Callable[[str], Any]
+    ranked: Callable[[Any, int], Sequence[Any]]
+    print: Callable[[Any, Any], Program]
     growth: float = 1.0
+
+    def find(self, function: PrimFunc) -> Any:
+        """Return what the kernels compute in a workload; None if they do not fit it."""
+        return _find(self, function)
 
     def rewrite(self, module: tvm.IRModule) -> tvm.IRModule | None:
         """See :class:`Variant`."""
-        return module if _find(module["main"]) is not None else None
+        return module if self.find(module["main"]) is not None else None
 
     def flop(self, module: tvm.IRModule) -> float:
         """See :class:`Variant`."""
-        contraction = _find(module["main"])
-        return 0.0 if contraction is None else contraction.flop
+        matched = self.find(module["main"])
+        return 0.0 if matched is None else float(matched.flop)
 
     def gain(self, _program: tvm.IRModule, _target: Target) -> float:
         """See :class:`Variant`: subgraphs without a record ask :func:`by_default`."""
         return 0.0
 
-    def choices(self, program: tvm.IRModule, target: Target) -> Sequence[Configuration]:
+    def choices(self, program: tvm.IRModule, target: Target) -> Sequence[Any]:
         """See :class:`Variant`."""
-        contraction, number = _find(program["main"]), compiler.number_of(str(target.attrs["arch"]))
-        return [] if contraction is None else ranking.ranked(contraction, number)[:_MAX_CHOICES]
+        matched, number = self.find(program["main"]), _number(target)
+        return [] if matched is None else self.ranked(matched, number)[:_MAX_CHOICES]
 
-    def schedule(self, program: tvm.IRModule, _target: Target, choice: Configuration) -> Schedule:
+    def schedule(self, program: tvm.IRModule, _target: Target, choice: Any) -> Schedule:
         """See :class:`Variant`."""
-        return Schedule(marked(program, choice))
+        return Schedule(_marked(program, choice.name))
 
     def name_of(self, schedule: Schedule) -> str:
         """See :class:`Variant`: it holds the decisions."""
         return name_of(schedule.mod["main"])
 
 
-GEMM = TritonGemm()
+def _match_contraction(function: PrimFunc) -> Contraction | None:
+    contraction = Contraction.find(function)
+    if contraction is None or contraction.n_steps < _MIN_STEPS or contraction.stores_batches:
+        return None
+    return contraction
 
 
-def variants_for(_module: tvm.IRModule, target: Target | None) -> list[TritonGemm]:
+#: Products and convolutions.
+GEMM = Template(
+    configurations.FAMILY,
+    _match_contraction,
+    Configuration.named,
+    ranking.ranked,
+    gemm.print_program,
+)
+#: A product, the softmax of it and the product with that.
+ATTENTION = Template(
+    attention.FAMILY,
+    Attention.find,
+    attention.Configuration.named,
+    attention.ranked,
+    attention.print_program,
+)
+#: Reductions along rows.
+ROWS = Template(
+    rows.FAMILY,
+    Rows.find,
+    rows.Configuration.named,
+    rows.ranked,
+    rows.print_program,
+)
+TEMPLATES = (GEMM, ATTENTION, ROWS)
+
+
+def variants_for(_module: tvm.IRModule, target: Target | None) -> Sequence[Template]:
     """Return the variants that Triton compiles for a target; none where it is missing."""
-    return [GEMM] if target and compiler.supports(str(target.attrs["arch"])) else []
+    return TEMPLATES if target and compiler.supports(str(target.attrs["arch"])) else ()
 
 
-def named(name: str) -> TritonGemm | None:
-    """Return the variant whose decisions a name holds; None for another kind of variant."""
-    return GEMM if is_named(name) else None
-
-
-def is_named(name: str) -> bool:
-    """Return True for the name of a program by Triton."""
-    return name.startswith(GEMM.name)
+def named(name: str) -> Template | None:
+    """Return the template of a variant by its name or that of a configuration; None for others."""
+    fitting = (each for each in TEMPLATES if f"{name}-".startswith(f"{each.name}-"))
+    return next(fitting, None)
 
 
 def rewrite(name: str, module: tvm.IRModule) -> tvm.IRModule:
@@ -88,37 +133,33 @@ def rewrite(name: str, module: tvm.IRModule) -> tvm.IRModule:
     Raises:
         WorkError: If the name is unknown, or the workload has no such program.
     """
-    configuration = Configuration.named(name)
-    if configuration is None:
-        raise WorkError(f"there is no variant {name}: the record was made by another version")
-    if _find(module["main"]) is None:
-        raise WorkError(f"variant {name} does not fit the workload")
-    return marked(module, configuration)
-
-
-def marked(module: tvm.IRModule, configuration: Configuration) -> tvm.IRModule:
-    """Return a workload that Triton compiles with a configuration."""
-    return tvm.IRModule({"main": module["main"].with_attr(_MARK, configuration.name)})
-
-
-def program_of(function: PrimFunc) -> Program | None:
-    """Return the kernels of a marked workload; None for another one.
-
-    Raises:
-        WorkError: If the workload has no such kernels.
-    """
-    name = name_of(function)
-    if not name:
-        return None
-    configuration, contraction = Configuration.named(name), _find(function)
-    if configuration is None or contraction is None:
-        raise WorkError(f"variant {name} does not fit the workload")
-    return print_program(contraction, configuration)
+    program = _marked(module, name)
+    program_of(program["main"])
+    return program
 
 
 def name_of(function: PrimFunc) -> str:
     """Return the name of the variant of a program; empty for the workload itself."""
     return str((function.attrs or {}).get(_MARK, ""))
+
+
+def program_of(function: PrimFunc) -> Program | None:
+    """Return the kernels of a program; None for the workload itself.
+
+    Raises:
+        WorkError: If the name is unknown, or the workload has no such kernels.
+    """
+    name = name_of(function)
+    if not name:
+        return None
+    template = named(name)
+    configuration = None if template is None else template.named(name)
+    if template is None or configuration is None:
+        raise WorkError(f"there is no variant {name}: the record was made by another version")
+    matched = template.find(function)
+    if matched is None:
+        raise WorkError(f"variant {name} does not fit the workload")
+    return template.print(matched, configuration)
 
 
 def by_default(module: tvm.IRModule, target: Target) -> tvm.IRModule | None:
@@ -127,35 +168,46 @@ def by_default(module: tvm.IRModule, target: Target) -> tvm.IRModule | None:
     It is the first of the ranked configurations that spills no registers.
     """
     arch = str(target.attrs["arch"])
-    contraction = _find(module["main"]) if compiler.supports(arch) else None
-    if contraction is None:
-        return None
     limit = block_limits.shared_bytes_on_request(target)
-    for configuration in GEMM.choices(module, target)[:_MAX_TRIES]:
-        scheduled = marked(module, configuration)
-        try:
-            program = print_program(contraction, configuration)
-            binaries = [compiler.compile_kernel(each, arch) for each in program.kernels]
-        except WorkError:
-            continue
-        if all(not each.facts.stack_bytes and each.shared_bytes <= limit for each in binaries):
-            return scheduled
+    for template in TEMPLATES if compiler.supports(arch) else ():
+        for choice in template.choices(module, target)[:_MAX_TRIES]:
+            program = _marked(module, choice.name)
+            if _keeps_registers(program["main"], arch, limit):
+                return program
     return None
 
 
-def find(function: PrimFunc) -> Contraction | None:
-    """Return the contraction of a workload that Triton computes; None if there is none."""
-    return _find(function)
+def fits(function: PrimFunc) -> bool:
+    """Return whether a template has kernels for a workload."""
+    return any(template.find(function) is not None for template in TEMPLATES)
+
+
+def _keeps_registers(function: PrimFunc, arch: str, limit: int) -> bool:
+    """Return whether kernels spill no registers and have the shared memory that they need."""
+    try:
+        program = program_of(function)
+        kernels = () if program is None else program.kernels
+        binaries = [compiler.compile_kernel(kernel, arch) for kernel in kernels]
+    except WorkError:
+        return False
+    return all(not each.facts.stack_bytes and each.shared_bytes <= limit for each in binaries)
+
+
+def _marked(module: tvm.IRModule, name: str) -> tvm.IRModule:
+    return tvm.IRModule({"main": module["main"].with_attr(_MARK, name)})
+
+
+def _number(target: Target) -> int:
+    return compiler.number_of(str(target.attrs["arch"]))
 
 
 @lru_cache(maxsize=64)
-def _find(function: PrimFunc) -> Contraction | None:
-    contraction = Contraction.find(function)
-    if contraction is None or contraction.n_steps < _MIN_STEPS or contraction.stores_batches:
+def _find(template: Template, function: PrimFunc) -> Any:
+    matched = template.match(function)
+    if matched is None:
         return None
-    smallest = Configuration(1 if contraction.n_rows == 1 else 16, 16, 32, 2, 4)
     try:
-        print_program(contraction, smallest)
-    except PrintError:
+        template.print(matched, template.ranked(matched, 90)[0])
+    except (PrintError, IndexError):
         return None
-    return contraction
+    return matched

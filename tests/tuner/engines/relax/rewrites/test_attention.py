@@ -26,7 +26,9 @@ from tuner.engines.relax.schedules.cpu.attention import (
     is_worthwhile,
     schedule_attention,
 )
-from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.targets import describe_target, make_target
+from tuner.engines.relax.triton import compiler
+from tuner.engines.relax.triton import variants as triton
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -108,6 +110,37 @@ def test_attention_is_one_kernel(
     assert [name.partition("[")[0] for name in names].count("attention") == 1
     assert not any("softmax" in name or "transpose" in name for name in names)
     assert difference(actual, expected) < 1e-5
+
+
+@pytest.mark.skipif(not compiler.is_installed(), reason="the triton extra is not installed")
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("masked", "filled"), [(False, False), (True, False), (True, True)])
+def test_attention_is_one_kernel_on_gpus(
+    save: Save, dtype: str, *, masked: bool, filled: bool
+) -> None:
+    """Copies, masks and conversions are part of it, and Triton has a kernel for it."""
+    path = Path(_attention(save, (37, 2, 16), masked=masked, filled=filled).path)
+    onnx.save(_converted(onnx.load(path), dtype), path)
+    file = ModelFile(str(path), "onnx", {"data": ((1, 37, 32), dtype)})
+
+    tasks = extract(file, describe_target("cuda:sm_90").spec).tasks
+
+    names = sorted(task.name.partition("[")[0] for task in tasks)
+    assert names == ["attention", "matmul" if dtype == "float32" else "matmul_cast"]
+    assert all(triton.fits(workloads.load(task.ir)["main"]) for task in tasks)
+
+
+def _converted(model: onnx.ModelProto, dtype: str) -> onnx.ModelProto:
+    """Return a model whose floats have another type."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    for each in model.graph.initializer:
+        values = onnx.numpy_helper.to_array(each)
+        if values.dtype == np.float32:
+            each.CopyFrom(onnx.numpy_helper.from_array(values.astype(dtype), each.name))
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = kind
+    del model.graph.value_info[:]
+    return model
 
 
 @pytest.mark.parametrize("shape", [(1,), (1, 1, 1, 1)])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import tvm
-from tvm import te
+from tvm import te, topi
 
 from tests.tuner.engines.relax.triton import interpreter
 from tests.tuner.engines.relax.triton.interpreter import Interpreter
@@ -145,3 +145,56 @@ def convolution(
         name="output",
     )
     return workload([data, weight, residual, output])
+
+
+def attention(
+    heads: tuple[int, int],
+    sizes: tuple[int, int, int],
+    dtype: str = "float16",
+    *,
+    changed: Callable[[Any, Any, Any], Any] | None = None,
+) -> bytes:
+    """Return an attention whose queries, keys and values are parts of one tensor.
+
+    Args:
+        heads: Heads of queries, and of keys and values.
+        sizes: Rows, keys, and numbers of a query.
+        dtype: Type of the operands.
+        changed: Function of a score, its row and its key.
+    """
+    (n_heads, n_shared), (n_rows, n_keys, width) = heads, sizes
+    queries = te.placeholder((n_rows, n_heads * width), dtype, name="queries")
+    cache = te.placeholder((2, n_keys, n_shared, width), dtype, name="cache")
+    term, at = te.reduce_axis((0, width), name="term"), te.reduce_axis((0, n_keys), name="at")
+    shared = n_heads // n_shared
+    scores = te.compute(
+        (n_heads, n_rows, n_keys),
+        lambda h, i, j: te.sum(
+            queries[i, h * width + term].astype("float32")
+            * cache[0, j, h // shared, term].astype("float32"),
+            axis=term,
+        ),
+        name="scores",
+    )
+    function = changed or (lambda value, _row, _key: value)
+    logits = te.compute(
+        scores.shape,
+        lambda h, i, j: function(scores[h, i, j] * tvm.tirx.const(0.25, "float32"), i, j),
+        name="logits",
+    )
+    weights = topi.nn.softmax(logits)
+    narrow = te.compute(scores.shape, lambda *i: weights[i].astype(dtype), name="narrow")
+    context = te.compute(
+        (n_heads, n_rows, width),
+        lambda h, i, d: te.sum(
+            narrow[h, i, at].astype("float32") * cache[1, at, h // shared, d].astype("float32"),
+            axis=at,
+        ),
+        name="context",
+    )
+    output = te.compute(
+        (n_rows, n_heads * width),
+        lambda i, x: context[x // width, i, x % width].astype(dtype),
+        name="output",
+    )
+    return workload([queries, cache, output])

@@ -1,0 +1,116 @@
+"""Attention as one kernel agrees with its workload, in Triton's interpreter."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tvm import tirx
+
+from tests.tuner.engines.relax.triton.conftest import Verify, attention, product
+from tuner.engines.relax import workloads
+from tuner.engines.relax.triton import compiler
+from tuner.engines.relax.triton.attention import Attention, Configuration, print_program, ranked
+from tuner.engines.relax.triton.programs import Program
+
+pytestmark = [
+    pytest.mark.tvm,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(not compiler.is_installed(), reason="the triton extra is not installed"),
+]
+
+_SMALL = Configuration(16, 32, 2, 4)
+
+
+def program_of(ir: bytes, configuration: Configuration = _SMALL) -> Program:
+    """Print the kernel of a workload that Triton has to match."""
+    matched = Attention.find(workloads.load(ir)["main"])
+    assert matched is not None
+    return print_program(matched, configuration)
+
+
+def _causal(score: Any, row: Any, key: Any) -> Any:
+    return tirx.Select(key <= row, score, tirx.const(-1e9, "float32"))
+
+
+def _biased(score: Any, row: Any, key: Any) -> Any:
+    distance = (row - key).astype("float32")
+    return tirx.tanh(score) * tirx.const(4.0, "float32") - distance * tirx.const(0.125, "float32")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_tiles_need_not_divide_an_attention(dtype: str, verify: Verify) -> None:
+    """Rows, keys and the numbers of a query end inside of a tile."""
+    ir = attention((2, 2), (21, 43, 24), dtype)
+
+    assert verify(ir, program_of(ir)) == ""
+
+
+@pytest.mark.parametrize(
+    ("heads", "sizes", "changed"),
+    [
+        ((4, 2), (7, 40, 16), None),
+        ((4, 1), (1, 70, 16), None),
+        ((2, 2), (1, 40, 16), None),
+        ((2, 2), (20, 20, 16), _causal),
+        ((2, 2), (5, 33, 16), _biased),
+    ],
+    ids=["shared keys", "one row of heads", "one row", "causal", "biased"],
+)
+def test_scores_are_those_of_the_workload(
+    heads: tuple[int, int],
+    sizes: tuple[int, int, int],
+    changed: Callable[[Any, Any, Any], Any] | None,
+    verify: Verify,
+) -> None:
+    """Heads may share keys and values; masks and biases are printed from the workload."""
+    ir = attention(heads, sizes, changed=changed)
+
+    assert verify(ir, program_of(ir)) == ""
+
+
+def test_heads_that_share_keys_are_rows() -> None:
+    """The rows of heads with the same keys are in the same block."""
+    matched = Attention.find(workloads.load(attention((8, 2), (1, 64, 16)))["main"])
+
+    assert matched is not None
+    assert (matched.context.n_batches, matched.context.n_rows) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("total * scale", "total"),
+        ("acc * scale[:, None]", "acc"),
+        ('"-inf"))', '"-1"))'),
+        ("tl.max(logits, 1)", "tl.max(scores, 1) * 0"),
+        ("range(2)", "range(1)"),
+    ],
+)
+def test_broken_kernels_are_found(old: str, new: str, verify: Verify) -> None:
+    """A template with an error fails its verification."""
+    ir = attention((2, 2), (21, 43, 24))
+    (kernel,) = program_of(ir).kernels
+    assert old in kernel.source
+    name = f"broken_{abs(hash(old))}"
+    source = kernel.source.replace(old, new).replace(kernel.name, name)
+
+    assert verify(ir, Program((replace(kernel, name=name, source=source),))) != ""
+
+
+def test_other_workloads_are_not_attention() -> None:
+    """A product alone is not matched."""
+    assert Attention.find(workloads.load(product((1, 16, 16, 32)))["main"]) is None
+
+
+def test_products_run_on_tensor_cores() -> None:
+    """The first choice for a layer of BERT loads keys ahead, and spills no register."""
+    matched = Attention.find(workloads.load(attention((12, 12), (128, 128, 64)))["main"])
+    assert matched is not None
+
+    first = ranked(matched, 90)[0]
+    facts = compiler.compile_kernel(print_program(matched, first).kernels[0], "sm_90").facts
+
+    assert Configuration.named(first.name) == first
+    assert facts.uses_tensor_cores
+    assert facts.stack_bytes == 0

@@ -1,0 +1,71 @@
+"""Outputs of a workload, computed from the sums of a contraction as they are stored."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm.tirx import IndexMap
+
+from tuner.engines.relax.triton.contractions import Contraction, extent_of
+from tuner.engines.relax.triton.kernel_blocks import Block, key, substitute
+from tuner.engines.relax.triton.printer import Printer, PrintError, Text, Tile, element_type
+
+
+def print_outputs(
+    of: Contraction, printer: Printer, tiles: Sequence[Tile], coordinates: tuple[Any, Any, Any]
+) -> list[str]:
+    """Return the lines that compute and store the outputs of a workload from ``acc``.
+
+    Args:
+        of: Contraction.
+        printer: Printer of the place where the sums are known.
+        tiles: Variables of the indices.
+        coordinates: Batch, row and column of the sums, by these variables.
+
+    Raises:
+        PrintError: If an output is not computed from the sums one by one.
+    """
+    resolved = of.resolved(of.elements(*coordinates))
+    at = [substitute(each, resolved, of.variables) for each in of.block.indices]
+    everywhere = frozenset(key(tile.variable) for tile in tiles)
+    sums = Text("acc", of.total, everywhere)
+    printer.known = {key(of.block.buffer): (sums, at)}
+    lines = []
+    for output in of.blocks.outputs:
+        values = _origin(of, output, at)
+        variables = [axis.variable for axis in output.axes]
+        text, written = sums, at
+        if output is not of.block:
+            text = printer.value(output.value, values, variables, ())
+            written = [substitute(each, values, variables) for each in output.indices]
+        mask = printer.mask_of(everywhere)
+        guard = f", mask={mask}" if mask else ""
+        dtype = element_type(str(output.buffer.dtype))
+        pointer = printer.arguments.name(output.buffer)
+        value = text.code if text.tiles else f"tl.full((), {text.code}, {dtype})"
+        where = printer.offset(output.buffer, written)
+        # An axis of one element is not in the offset, but its tile may have more.
+        beside = printer.mask_of(everywhere - where.tiles)
+        at_tile = f"{where.code} + tl.where({beside}, 0, 0)" if beside else where.code
+        lines += [*printer.lines, f"tl.store({pointer} + {at_tile}, ({value}).to({dtype}){guard})"]
+        printer.lines.clear()
+    return lines
+
+
+def _origin(of: Contraction, output: Block, at: Sequence[Any]) -> dict[int, Any]:
+    """Return the axes of an output where it reads some sums."""
+    if output is of.block:
+        return {}
+    read = of.blocks.reads(of.block.buffer, output.value, {}, [])
+    variables = [axis.variable for axis in output.axes]
+    n_sums = extent_of((*of.batches, *of.rows, *of.columns))
+    if read is None or extent_of(output.axes) != n_sums:
+        raise PrintError("outputs are not computed from the sums one by one")
+    values = Block(None, tuple(read), None, output.axes).at(at)
+    if values is not None:
+        return values
+    try:
+        inverse = IndexMap(variables, read, None).inverse([axis.extent for axis in output.axes])
+        origin = inverse.map_indices(list(at))
+    except Exception as error:  # TVM's errors have no common class
+        raise PrintError("outputs are not computed from the sums one by one") from error
+    return {key(each): value for each, value in zip(variables, origin, strict=True)}

@@ -1,0 +1,218 @@
+"""Reductions along rows, such as softmax and normalisations, as one kernel.
+
+A block holds some whole rows: every reduction of the workload is one along them, and what is
+computed from several is computed once.
+"""
+
+import itertools
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, Self
+
+from tvm import tirx
+from tvm.tirx import PrimFunc, Var
+
+from tuner.engines.relax.triton import ranking
+from tuner.engines.relax.triton.contractions import extent_of, split, variables_of
+from tuner.engines.relax.triton.kernel_blocks import Block, KernelBlocks, key, substitute
+from tuner.engines.relax.triton.printer import (
+    Arguments,
+    Printer,
+    PrintError,
+    Text,
+    Tile,
+    element_type,
+    print_kernel,
+)
+from tuner.engines.relax.triton.programs import Program
+
+#: Name of the variant that the configurations are decisions of.
+FAMILY = "triton-rows"
+_NAME = re.compile(FAMILY + r"-(\d{1,4})-(\d\d?)")
+_INDEX = "int64"
+# Elements of a row, and those that a thread keeps. Windows are shorter.
+_MIN_ROW, _MAX_ROW, _MAX_KEPT = 32, 16384, 64
+_REDUCTIONS = {
+    tirx.Add: ("sum", 0.0),
+    tirx.Max: ("max", -math.inf),
+    tirx.Min: ("min", math.inf),
+}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Decisions of reductions along rows.
+
+    Attributes:
+        rows: Rows of a block, a power of two.
+        n_warps: Warps of a block.
+    """
+
+    rows: int
+    n_warps: int
+
+    @classmethod
+    def named(cls, name: str) -> Self | None:
+        """Return the configuration of a name; None for another kind of variant."""
+        match = _NAME.fullmatch(name)
+        return None if match is None else cls(*map(int, match.groups()))
+
+    @property
+    def name(self) -> str:
+        """Name with every decision."""
+        return f"{FAMILY}-{self.rows}-{self.n_warps}"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Reductions of a workload along the same rows.
+
+    Attributes:
+        blocks: Blocks of the workload.
+        n_rows: Number of rows.
+        width: Elements of a row.
+    """
+
+    blocks: KernelBlocks
+    n_rows: int
+    width: int
+
+    @classmethod
+    def find(cls, function: PrimFunc) -> Self | None:
+        """Return the rows of a workload; None unless all its reductions are along rows."""
+        blocks = KernelBlocks.of(function)
+        if blocks is None or not blocks.reductions:
+            return None
+        sizes = {(extent_of(each.axes), extent_of(each.reduced)) for each in blocks.reductions}
+        if len(sizes) != 1:
+            return None
+        n_rows, width = sizes.pop()
+        outputs = {extent_of(each.axes) for each in blocks.outputs}
+        largest = max(math.prod(map(int, each.shape)) for each in function.params)
+        fits = (
+            outputs <= {n_rows, n_rows * width}
+            and _MIN_ROW <= width <= _MAX_ROW
+            and n_rows * width <= largest  # rows of a product share their operands
+        )
+        return cls(blocks, n_rows, width) if fits else None
+
+    @property
+    def flop(self) -> float:
+        """Floating-point operations: one for each element and reduction."""
+        return float(len(self.blocks.reductions) * self.n_rows * self.width)
+
+
+def print_program(rows: Rows, configuration: Configuration) -> Program:
+    """Print the kernel of reductions along rows.
+
+    Raises:
+        PrintError: If a part of the workload has no form in Triton.
+    """
+    row, column = Var("m", _INDEX), Var("n", _INDEX)
+    size = 1 << (rows.width - 1).bit_length()
+    mask = f"(m < {rows.n_rows})" if rows.n_rows % configuration.rows else ""
+    column_mask = f"(n < {rows.width})" if rows.width != size else ""
+    tiles = [Tile(row, rows.n_rows, "m", mask), Tile(column, rows.width, "n", column_mask)]
+    arguments = Arguments(rows.blocks.function)
+    printer = _RowPrinter(rows.blocks, tiles, arguments)
+    n_rows = configuration.rows
+    lines = [
+        f"m = (tl.program_id(0) * {n_rows} + tl.arange(0, {n_rows}))[:, None]",
+        f"n = tl.arange(0, {size})[None, :]",
+    ]
+    stores = []
+    for output in rows.blocks.outputs:
+        is_whole = extent_of(output.axes) > rows.n_rows
+        values = _place(rows, output, row, column) if is_whole else split(output.axes, row)
+        variables = [axis.variable for axis in output.axes]
+        at = [substitute(each, values, variables) for each in output.indices]
+        text = printer.element(output.buffer, at)
+        where = printer.offset(output.buffer, at)
+        needed = {key(tile.variable) for tile in (tiles if is_whole else tiles[:1])}
+        if not text.tiles <= needed:
+            raise PrintError("an output is not computed row by row")
+        guard = printer.mask_of(needed)
+        dtype = element_type(str(output.buffer.dtype))
+        shape = (configuration.rows, size if is_whole else 1)
+        stored = f"tl.broadcast_to(({text.code}).to({dtype}), {shape})"
+        beside = f" + tl.zeros({shape}, tl.int32)"
+        pointer = f"{arguments.name(output.buffer)} + {where.code}{beside}"
+        masked = f", mask={guard}" if guard else ""
+        stores.append(f"tl.store({pointer}, {stored}{masked})")
+    lines += [*printer.lines, *stores]
+    grid = -(-rows.n_rows // configuration.rows)
+    options = (grid, configuration.n_warps, 1)
+    return Program((print_kernel("triton_rows", lines, arguments, printer.helpers, options),))
+
+
+def _place(rows: Rows, output: Block, row: Any, column: Any) -> dict[int, Any]:
+    """Return the axes of an output by the number of a row and of an element in it."""
+    variables = [axis.variable for axis in output.axes]
+    first = rows.blocks.reductions[0].buffer
+    at = rows.blocks.reads(first, output.value, {}, [])
+    if at is None:
+        raise PrintError("an output is not computed from a reduction")
+    keys = {key(each) for index in at for each in variables_of(index)}
+    of_row = [axis for axis in output.axes if key(axis.variable) in keys]
+    of_column = [axis for axis in output.axes if key(axis.variable) not in keys]
+    if extent_of(of_column) != rows.width or not keys <= set(map(key, variables)):
+        raise PrintError("an output is not computed row by row")
+    return split(of_row, row) | split(of_column, column)
+
+
+class _RowPrinter(Printer):
+    """Printer that computes reductions where they are read."""
+
+    def reduction(self, block: Block, values: dict[int, Any]) -> Text:
+        """Return the name of a reduction for the rows of a block."""
+        kind = next((each for each in _REDUCTIONS if isinstance(block.value, each)), None)
+        if kind is None:
+            raise PrintError(f"{block.buffer.name} is not a sum, a maximum or a minimum")
+        row, column = self.tiles
+        read = _others(block)
+        inner = values | split(block.reduced, column.variable)
+        variables = [axis.variable for axis in (*block.axes, *block.reduced)]
+        text = self.value(read, inner, variables, ())
+        if not {key(column.variable)} <= text.tiles:
+            raise PrintError(f"{block.buffer.name} is not a reduction along rows")
+        name, neutral = _REDUCTIONS[kind]
+        dtype = str(block.buffer.dtype)
+        is_float = "float" in dtype
+        if not is_float and neutral:
+            raise PrintError("extremes of integers have no form here")
+        dtype = "float32" if is_float else dtype
+        code = f"({text.code}).to({element_type(dtype)})"
+        if column.mask:
+            number = f'float("{neutral}")' if neutral else "0"
+            code = f"tl.where({column.mask}, {code}, {number})"
+        line = f"{self.prefix}{len(self.lines)}"
+        self.lines.append(f"{line} = tl.{name}({code}, 1)[:, None]")
+        return Text(line, dtype, frozenset([key(row.variable)]))
+
+
+def _others(block: Block) -> Any:
+    """Return what a reduction combines with its value so far."""
+    for own, other in ((block.value.a, block.value.b), (block.value.b, block.value.a)):
+        if hasattr(own, "source") and own.source.same_as(block.buffer):
+            return other
+    raise PrintError(f"{block.buffer.name} is not a reduction")
+
+
+def ranked(rows: Rows, architecture: int) -> list[Configuration]:
+    """Return the configurations of some rows, the fastest first: enough blocks, small blocks."""
+    n_multiprocessors = ranking.gpu_of(architecture).n_multiprocessors
+    size = 1 << (rows.width - 1).bit_length()
+    timed: list[tuple[float, int, Configuration]] = []
+    for n_rows, n_warps in itertools.product((1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8, 16)):
+        kept = n_rows * size / (32 * n_warps)
+        if kept > _MAX_KEPT or (n_rows > 1 and n_rows >= 2 * rows.n_rows):
+            continue
+        n_blocks = -(-rows.n_rows // n_rows)
+        n_resident = max(min(32 // n_warps, -(-n_blocks // n_multiprocessors)), 1)
+        n_waves = -(-n_blocks // (n_multiprocessors * n_resident))
+        # Numbers of a thread are loaded one after the other; warps wait for each other.
+        secs = n_waves * (1e-6 + kept * 2e-8 + n_warps * 2e-8 + n_resident * n_rows * size * 1e-11)
+        idle = 1e-6 * max(1.0 - kept / 4, 0.0)
+        timed.append((secs + idle, len(timed), Configuration(n_rows, n_warps)))
+    return [by for _, _, by in sorted(timed, key=lambda item: item[:2])]
