@@ -112,7 +112,7 @@ def propose(request: SearchRequest) -> list[Candidate]:
             module_hash=f"{task['name']}-{index}",
             features=features.pack(array),
             score=float(score),
-            is_random=position >= len(best),
+            origin="evolution" if position < len(best) else "random",
         )
         for position, (score, index, array) in enumerate([*best, *others])
     ]

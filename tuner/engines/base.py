@@ -24,6 +24,7 @@ ErrorKind = Literal[
 InputKind = Literal["real", "whole"]
 
 _VARIANT = '{"variant":'
+_VARIANTS = "variants:"
 
 
 def variant_of(trace: str) -> str:
@@ -31,6 +32,17 @@ def variant_of(trace: str) -> str:
     if not trace.startswith(_VARIANT):
         return ""
     return str(json.JSONDecoder().raw_decode(trace, len(_VARIANT))[0])
+
+
+def origin_of(trace: str, stored: str | None) -> str:
+    """Return the origin of a record; without a stored one, that of its trace for a variant."""
+    variant = variant_of(trace)
+    return stored or (f"{_VARIANTS}{variant}" if variant else "")
+
+
+def variant_of_origin(origin: str) -> str:
+    """Return the variant of a record by its origin; empty for the workload itself."""
+    return origin.removeprefix(_VARIANTS) if origin.startswith(_VARIANTS) else ""
 
 
 @dataclass(frozen=True)
@@ -207,14 +219,20 @@ class Candidate:
         module_hash: Hash of the scheduled program; equal programs have equal hashes.
         features: Packed features for the cost model.
         score: Score of the cost model, higher is better.
-        is_random: True if it was drawn at random, False if the search chose it.
+        origin: Source that proposed it: ``rules``, ``variants``, ``mutants``, ``evolution`` or
+            ``random``; the first two with the name of the rule or variant behind a colon.
     """
 
     trace: str
     module_hash: str
     features: bytes
     score: float
-    is_random: bool = False
+    origin: str = ""
+
+    @property
+    def is_random(self) -> bool:
+        """True if it was drawn at random, False if the search chose it."""
+        return self.origin == "random"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def candidate(name: str, *, is_random: bool = False) -> Candidate:
     """Return a candidate by the name of its program."""
-    return Candidate("[]", name, b"", 0.0, is_random)
+    return Candidate("[]", name, b"", 0.0, "random" if is_random else "evolution")
 
 
 def names(candidates: list[Candidate]) -> list[str]:

@@ -7,7 +7,6 @@ measured before are dropped.
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -42,8 +41,8 @@ def propose(request: SearchRequest) -> list[Candidate]:
     n_random = request.n_candidates - len(best) + request.n_random
     randoms = dict(islice(_fresh(drawn, known | best.keys()).items(), n_random))
     return [
-        *_candidates(task, best, model),
-        *(replace(each, is_random=True) for each in _candidates(task, randoms, model)),
+        *_candidates(task, best, model, "evolution"),
+        *_candidates(task, randoms, model, "random"),
     ]
 
 
@@ -87,7 +86,9 @@ def _fresh(states: Iterable[Any], known: set[str]) -> dict[str, Any]:
     return fresh
 
 
-def _candidates(task: SearchTask, picked: dict[str, Any], model: "_SearchModel") -> list[Candidate]:
+def _candidates(
+    task: SearchTask, picked: dict[str, Any], model: "_SearchModel", origin: str
+) -> list[Candidate]:
     if not picked:
         return []
     extracted = features.extract(task, list(picked.values()))
@@ -98,6 +99,7 @@ def _candidates(task: SearchTask, picked: dict[str, Any], model: "_SearchModel")
             module_hash=name,
             features=feature_blobs.pack(stores),
             score=float(score),
+            origin=origin,
         )
         for (name, state), stores, score in zip(picked.items(), extracted, scores, strict=True)
         if stores.any()

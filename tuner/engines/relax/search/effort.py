@@ -5,25 +5,15 @@ The bounds count programs, not seconds, so that a round remains a pure function 
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm.s_tir import Schedule
-from tvm.s_tir.meta_schedule import TuneContext
-from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
-
-from tuner.engines.relax.schedules import ranking
-from tuner.engines.relax.search import mutants
-
-if TYPE_CHECKING:
-    from tvm.s_tir.schedule import Trace
 
 # Nodes of a program up to which it costs TVM some 25 ms at most to apply and to analyse. Beyond,
 # the time grows with the square: 0.6 s for the 9,400 nodes of a concatenation of 40 tensors.
 _MAX_NODES = 2400
-# Mutants that are tried of a closed space: they differ in the number of parallel loops.
-_N_MUTANTS = 8
 
 
 def share(spaces: Sequence[Schedule]) -> float:
@@ -55,12 +45,3 @@ def are_closed(spaces: Sequence[Schedule]) -> bool:
     """
     instructions = chain.from_iterable(space.trace.insts for space in spaces)
     return not any(str(each.kind.name).startswith("Sample") for each in instructions)
-
-
-def closed_programs(context: TuneContext, spaces: Sequence[Schedule]) -> list[MeasureCandidate]:
-    """Return all programs of closed spaces: that by rule, one a space, and few mutants of these."""
-    fixed: list[Trace] = [space.trace for space in spaces]
-    workload = ranking.describe(context.mod, context.target, spaces)
-    by_rule = (trace for _, trace in ranking.ranked(workload))
-    mutated = mutants.mutants(context, fixed, _N_MUTANTS, seed=1)
-    return mutants.programs(context, chain(by_rule, fixed, mutated))

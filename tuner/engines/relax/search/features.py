@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
@@ -22,17 +23,19 @@ _MAX_KEPT = 2048
 _KEPT: OrderedDict[tuple[str, str], Features] = OrderedDict()
 
 
-def extract(context: TuneContext, candidates: Sequence[MeasureCandidate]) -> list[Features]:
+def extract(context: TuneContext, schedules: Sequence[Schedule]) -> list[Features]:
     """Return the features of programs, one row for each of their stores.
 
     Args:
         context: Context of the programs, whose target they are for.
-        candidates: Programs.
+        schedules: Programs.
     """
     kind = str(context.target.kind.name)
-    keys = [(kind, workloads.hash_of(candidate.sch.mod)) for candidate in candidates]
+    keys = [(kind, workloads.hash_of(schedule.mod)) for schedule in schedules]
     new = {
-        key: candidate for key, candidate in zip(keys, candidates, strict=True) if key not in _KEPT
+        key: MeasureCandidate(schedule, [])
+        for key, schedule in zip(keys, schedules, strict=True)
+        if key not in _KEPT
     }
     if new:
         extracted = PerStoreFeature().extract_from(context, list(new.values()))

@@ -5,13 +5,13 @@ from those that were measured; each island also draws from the next few, so that
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from random import Random
 from typing import Any
 
 import tvm
-from tvm.s_tir import Schedule, ScheduleError
+from tvm.s_tir import ScheduleError
 from tvm.target import Target
 
 from scheduler.rivals import Rival, divide_round
@@ -20,10 +20,10 @@ from tuner.engines.relax import workloads
 from tuner.engines.relax.kinds import is_cuda
 from tuner.engines.relax.schedules import catalogue
 from tuner.engines.relax.schedules.variants.base import Variant
+from tuner.engines.relax.search import programs
+from tuner.engines.relax.search.programs import Program
 from tuner.engines.relax.targets import make_target
 
-# Schedules among which a candidate is drawn.
-_WINDOW = 2
 # More than any round asks of the search of the workload itself.
 _ENDLESS = 2**30
 
@@ -43,36 +43,28 @@ class VariantSpace:
     program: tvm.IRModule
     target: Target
     choices: list[Any]
-    _schedules: dict[int, tuple[str, Schedule] | None] = field(default_factory=dict)
+    _programs: dict[int, Program | None] = field(default_factory=dict)
 
-    def fresh(self, known: set[str], n: int, seed: int) -> list[Schedule]:
-        """Return schedules whose programs are not known; the first of them, and draws of the next.
+    def fresh(self, known: set[str], n: int, seed: int) -> list[Program]:
+        """Return programs that are not known; the first of them, and draws of the next.
 
         Args:
             known: Hashes of programs.
-            n: Number of schedules.
+            n: Number of programs.
             seed: Seed of the draws.
         """
-        window: list[Schedule] = []
-        for number in range(len(self.choices)):
-            if len(window) >= _WINDOW * n:
-                break
-            made = self._make(number)
-            if made is not None and made[0] not in known:
-                window.append(made[1])
-        first, others = window[: n and 1], window[1:]
-        Random(seed).shuffle(others)
-        return [*first, *others][:n]
+        made = (self._make(number) for number in range(len(self.choices)))
+        return programs.draw_first((each for each in made if each is not None), known, n, seed)
 
-    def _make(self, number: int) -> tuple[str, Schedule] | None:
-        """Return a schedule with the hash of its program; None if TVM refuses it."""
-        if number not in self._schedules:
-            try:
+    def _make(self, number: int) -> Program | None:
+        """Return the program of a choice; None if TVM refuses it."""
+        if number not in self._programs:
+            self._programs[number] = None
+            with suppress(ScheduleError, ValueError, RuntimeError):
                 schedule = self.variant.schedule(self.program, self.target, self.choices[number])
-                self._schedules[number] = (workloads.hash_of(schedule.mod), schedule)
-            except (ScheduleError, ValueError, RuntimeError):
-                self._schedules[number] = None
-        return self._schedules[number]
+                name = self.variant.name_of(schedule)
+                self._programs[number] = Program(schedule, f"variants:{name}", name)
+        return self._programs[number]
 
 
 @lru_cache(maxsize=64)

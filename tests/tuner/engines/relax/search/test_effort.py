@@ -12,7 +12,7 @@ from tests.tuner.engines.relax.conftest import Save
 from tuner import cost_models
 from tuner.engines.base import MeasuredTrace, SearchRequest, TargetInfo
 from tuner.engines.relax import worker
-from tuner.engines.relax.search import effort, random_programs
+from tuner.engines.relax.search import effort, programs
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -41,13 +41,13 @@ def request_of(save: Save, target: TargetInfo) -> RequestOf:
 def applied(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The traces that are applied outside of TVM's own search."""
     traces: list[Any] = []
-    apply = random_programs.apply
+    apply = programs.apply
 
     def noting(context: Any, trace: Any, seed: int) -> Any:
         traces.append(trace)
         return apply(context, trace, seed)
 
-    monkeypatch.setattr(random_programs, "apply", noting)
+    monkeypatch.setattr(programs, "apply", noting)
     return traces
 
 

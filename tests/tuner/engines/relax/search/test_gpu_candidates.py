@@ -29,7 +29,7 @@ from tuner.engines.base import (
 from tuner.engines.relax import cuda, traces, worker, workloads
 from tuner.engines.relax.blobs import Blob, DeviceModule
 from tuner.engines.relax.schedules.gpu import intrinsics
-from tuner.engines.relax.search import gpu_sampling, propose
+from tuner.engines.relax.search import gpu_sampling, spaces
 from tuner.engines.relax.search.gpu_resources import Limits, Plan
 from tuner.engines.relax.targets import make_target
 
@@ -159,10 +159,12 @@ def test_tensor_cores_are_those_of_the_architecture(
     """Older GPUs support fewer dtypes."""
     # NVRTC no longer compiles for the oldest of them: such targets are only made here.
     spec = worker.describe_target("cuda:sm_90").spec.replace("sm_90", arch)
-    spaces = propose._design_space(product(dtype, total), spec)
+    generated = spaces.gpu_spaces(product(dtype, total), spec)
 
     names = {
-        name for candidate in spaces for name in intrinsics.named_in(traces.dump(candidate.trace))
+        name
+        for candidate in generated
+        for name in intrinsics.named_in(traces.dump(candidate.trace))
     }
 
     assert len({name for name in names if name.startswith("wmma_fill")}) == n_kinds
@@ -221,8 +223,8 @@ def test_drawn_traces_fit_the_device(target: TargetInfo) -> None:
         key=lambda candidate: candidate.flop,
     )
     module, made = workloads.load(task.ir), make_target(target.spec)
-    spaces = propose._design_space(task.ir, target.spec)
-    drawn = gpu_sampling.sample(spaces, module, made, 12, seed=1)
+    generated = spaces.gpu_spaces(task.ir, target.spec)
+    drawn = gpu_sampling.sample(generated, module, made, 12, seed=1)
     n_refused = 0
     for trace in drawn:
         schedule = tvm.s_tir.Schedule(module)
@@ -244,7 +246,7 @@ def _processors(module: tvm.IRModule, target: Any) -> list[Any]:
 def test_plan_counts_threads_and_shared_memory(target: TargetInfo) -> None:
     """A plan with the limits of a smaller device refuses decisions that fit a larger one."""
     ir, made = product("float32", "float32"), make_target(target.spec)
-    (space, *_) = propose._design_space(ir, target.spec)
+    (space, *_) = spaces.gpu_spaces(ir, target.spec)
     limits = Limits(workloads.load(ir), made)
     decisions = Plan(space.trace, limits).draw(Random(0))
     assert decisions is not None
@@ -258,7 +260,7 @@ def test_plan_counts_threads_and_shared_memory(target: TargetInfo) -> None:
 def test_plan_counts_registers(target: TargetInfo) -> None:
     """Sums that exceed the registers of threads are refused."""
     ir, made = product("float32", "float32"), make_target(target.spec)
-    (space, *_) = propose._design_space(ir, target.spec)
+    (space, *_) = spaces.gpu_spaces(ir, target.spec)
     limits = Limits(workloads.load(ir), made)
     decisions = Plan(space.trace, limits).draw(Random(0))
     assert decisions is not None
@@ -276,7 +278,7 @@ def test_plan_refuses_fetches_that_tvm_does_not_build(
     """Fetches of four numbers from rows of two are refused in three dimensions."""
     ir, made = task_of("conv2d_add_relu[1x16x16x128]", target), make_target(target.spec)
     module = workloads.load(ir)
-    (space, *_) = propose._design_space(ir, target.spec)
+    (space, *_) = spaces.gpu_spaces(ir, target.spec)
     outputs = [[1, 1, 1, 1, 1], [2, 1, 8, 1, 1], [2, 1, 4, 2, 1], [1, 2, 2, 8, 4]]
     factors = iter([*outputs, [1, 1, 3], [3, 1, 1], [32, 2, 1]])
     numbers = iter([0, n_lanes - 1, 0])

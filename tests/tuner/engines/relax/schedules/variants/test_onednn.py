@@ -118,7 +118,7 @@ def calls_of(task: ExtractedTask, target: TargetInfo) -> dict[str, str]:
     """Return the trace of each variant that calls oneDNN."""
     spaces = variants.spaces_of(task.ir, target.spec)
     return {
-        name: traces.dump(space.fresh(set(), 1, 1)[0].trace, name)
+        name: traces.dump(space.fresh(set(), 1, 1)[0].schedule.trace, name)
         for name, space in spaces.items()
         if onednn.is_call(name)
     }
