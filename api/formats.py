@@ -36,6 +36,7 @@ _COLUMNS = (
     "gradient",
     "running",
     "why",
+    "origin",
 )
 
 
@@ -83,6 +84,7 @@ def as_csv(view: JobView) -> bytes:
                 "" if task.gradient is None else f"{task.gradient:.6g}",
                 int(task.running),
                 _cell(task.last_pick.why) if task.last_pick else "",
+                _cell(task.origin),
             ]
         )
     return stream.getvalue().encode()

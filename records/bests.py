@@ -68,15 +68,18 @@ def best_latencies(session: Session, task_ids: Sequence[int]) -> dict[int, float
     return {task_id: latency for task_id, latency in rows}  # noqa: C416  rows are not pairs to mypy
 
 
-def trace_heads(session: Session, task_ids: Sequence[int]) -> dict[int, str]:
-    """Return the beginning of the trace of each task's best record, by task."""
+def heads(session: Session, task_ids: Sequence[int]) -> dict[int, tuple[str, str | None]]:
+    """Return the beginning of the trace of each task's best record, and its origin, by task."""
     stmt = (
-        select(BestRecord.task_id, func.substr(MeasureRecord.trace, 1, HEAD_CHARS))
+        select(
+            BestRecord.task_id,
+            func.substr(MeasureRecord.trace, 1, HEAD_CHARS),
+            MeasureRecord.origin,
+        )
         .join(MeasureRecord, MeasureRecord.id == BestRecord.record_id)
         .where(BestRecord.task_id.in_(task_ids))
     )
-    rows = session.execute(stmt)
-    return {task_id: head for task_id, head in rows}  # noqa: C416  rows are not pairs to mypy
+    return {task_id: (head, origin) for task_id, head, origin in session.execute(stmt)}
 
 
 def best_records(session: Session, task_ids: Sequence[int]) -> dict[int, BestTrace]:

@@ -28,6 +28,7 @@ _COPIED_COLUMNS = (
     "confirmed_factor",
     "conditions",
     "worker",
+    "origin",
 )
 
 

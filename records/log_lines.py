@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 FORMAT = "subgraph-tuner records"
-VERSION = 3
+VERSION = 4
 
 _TEXT, _TEXT_OR_NONE = (str,), (str, type(None))
 _NUMBER, _NUMBER_OR_NONE = (int, float), (int, float, type(None))
@@ -34,6 +34,7 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
         "confirmed_factor": _NUMBER_OR_NONE,
         "conditions": (dict, type(None)),
         "worker": _TEXT,
+        "origin": _TEXT_OR_NONE,
         "created": _TEXT,
         "features": _TEXT_OR_NONE,
         "best": (dict, type(None)),
@@ -41,7 +42,12 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
 }
 # Default values of fields that logs of older versions lack.
 _DEFAULTS: dict[str, dict[str, Any]] = {
-    "record": {"conditions": None, "clock_factor": None, "confirmed_factor": None}
+    "record": {
+        "conditions": None,
+        "clock_factor": None,
+        "confirmed_factor": None,
+        "origin": None,
+    }
 }
 
 

@@ -43,6 +43,7 @@ class NewRecord(NamedTuple):
         features: Input of a cost model.
         conditions: Clocks and temperature of the device during the measurement, and under
             ``throttled`` the reason why it ran below its speed; infinity and NaN become null.
+        origin: Source that proposed the candidate; None if unknown.
     """
 
     task_id: int
@@ -59,6 +60,7 @@ class NewRecord(NamedTuple):
     clock_factor: float | None = None
     features: bytes | None = None
     conditions: Mapping[str, Any] | None = None
+    origin: str | None = None
 
 
 class StoredRecord(NamedTuple):

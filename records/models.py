@@ -373,6 +373,7 @@ class MeasureRecord(Base):
     conditions: Mapped[dict[str, Any] | None]  # of the device while it was timed
     worker: Mapped[str]
     created: Mapped[datetime] = mapped_column(default=now)
+    origin: Mapped[str | None]  # source that proposed the candidate, and its rule or variant
 
 
 class Suspect(Base):

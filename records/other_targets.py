@@ -41,6 +41,7 @@ class RecordedTrace(NamedTuple):
     module_hash: str | None
     latency: float
     features: bytes | None
+    origin: str | None
 
 
 def all_targets(session: Session) -> list[Target]:
@@ -118,6 +119,7 @@ def ranked(
             MeasureRecord.module_hash,
             MeasureRecord.latency,
             MeasureFeature.features,
+            MeasureRecord.origin,
         )
         .outerjoin(MeasureFeature, MeasureFeature.record_id == MeasureRecord.id)
         .where(

@@ -17,6 +17,7 @@ TASK_COLUMNS = (
     "Trials",
     "Failed",
     "Share",
+    "Origin",
 )
 _AGES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
@@ -132,6 +133,7 @@ def task_cells(task: TaskView) -> tuple[str, ...]:
         f"{task.trials}{' (all)' if task.exhausted else ''}",
         str(task.failed) if task.failed else "",
         percent(task.share or None),
+        task.origin or DASH,
     )
 
 

@@ -37,6 +37,7 @@ COLUMNS: Keys = {
     "share": lambda task: task.share or None,
     "trials": lambda task: task.trials,
     "failed": lambda task: task.failed,
+    "origin": lambda task: task.origin or None,
     "gradient": lambda task: task.gradient,
     "picked": lambda task: task.last_pick.sequence if task.last_pick else None,
 }

@@ -14,6 +14,7 @@ from api.web.rendering import render
 from api.web.sorting import query
 from records.access import ownership
 from records.models import MeasureRecord
+from tuner.engines.base import origin_of
 from tuner.queries import record_browser
 from tuner.queries.record_browser import RecordFilter
 
@@ -80,6 +81,7 @@ def read_record(
         "record.html",
         record=record,
         task=details.task,
+        origin=origin_of(record.trace, record.origin),
         pick=pick if is_ours else None,
         is_imported=pick is None,
         is_best=details.task.record_id == record.id,

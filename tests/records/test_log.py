@@ -104,8 +104,9 @@ def test_a_log_of_version_1_is_read(session: Session, empty: Session) -> None:
     """Its records have no conditions."""
     measure_records.add_record(session, make.timed(make.task(session), "t", 1.0))
     text = exported(session)
-    old = text.replace('"version":3', '"version":1').replace('"conditions":null,', "")
-    old = old.replace('"clock_factor":null,', "").replace('"confirmed_factor":null,', "")
+    old = text.replace('"version":4', '"version":1').replace('"conditions":null,', "")
+    for name in ("clock_factor", "confirmed_factor", "origin"):
+        old = old.replace(f'"{name}":null,', "")
     assert '"conditions"' not in old
 
     assert imported(empty, old).n_added == 1
@@ -129,7 +130,7 @@ def test_definitions_come_before_their_records(session: Session) -> None:
 
     lines = [json.loads(line) for line in exported(session).splitlines()]
 
-    assert lines[0] == {"format": "subgraph-tuner records", "version": 3}
+    assert lines[0] == {"format": "subgraph-tuner records", "version": 4}
     assert [line["kind"] for line in lines[1:]] == ["target", "workload", "record"]
 
 
@@ -179,8 +180,8 @@ def test_a_torn_last_line_is_reported(session: Session, empty: Session, n_cut: i
 @pytest.mark.parametrize(
     ("change", "line", "reason"),
     [
-        (('"version":3', '"version":4'), 1, "version 4 is newer.*upgrade"),
-        (('"version":3', '"version":true'), 1, "positive integer"),
+        (('"version":4', '"version":5'), 1, "version 5 is newer.*upgrade"),
+        (('"version":4', '"version":true'), 1, "positive integer"),
         (("subgraph-tuner records", "other"), 1, "not a log"),
         (('"kind":"target"', '"kind":"tarot"'), 2, "unknown kind 'tarot'"),
         (("Test CPU", "Better CPU"), 2, "fingerprint"),

@@ -25,6 +25,7 @@ _TASK = TaskView(
     failed=2,
     exhausted=True,
     running=True,
+    origin="rules:direct",
 )
 _JOB = JobSummary(
     id=4,
@@ -131,7 +132,14 @@ def test_shares_and_counts() -> None:
 def test_the_table_is_aligned_and_printable() -> None:
     """Names cannot break lines, and a running task has a mark."""
     open_task = replace(
-        _TASK, id=1, name="dense", latency_secs=None, gflops=0.0, roof_share=None, running=False
+        _TASK,
+        id=1,
+        name="dense",
+        latency_secs=None,
+        gflops=0.0,
+        roof_share=None,
+        running=False,
+        origin="",
     )
     view = JobView(job=_JOB, tasks=[_TASK, open_task])
 
@@ -139,7 +147,10 @@ def test_the_table_is_aligned_and_printable() -> None:
 
     assert head.split() == " ".join(formatting.TASK_COLUMNS).split()
     assert set(rule) == {"-"}
-    assert " ".join(first.split()) == "* 0 conv2d relu 3 2.0000 1000.0 50.0% 64 (all) 2 75.0%"
+    assert (
+        " ".join(first.split())
+        == "* 0 conv2d relu 3 2.0000 1000.0 50.0% 64 (all) 2 75.0% rules:direct"
+    )
     assert second.split()[:5] == ["1", "dense", "3", "-", "-"]
     assert {len(head), len(first), len(second)} == {len(rule)}
     assert "spent      64 of 100 trials, 0:01:01" in rest

@@ -11,7 +11,7 @@ from records.log import ImportReport
 from records.models import BestRecord, MeasureRecord, Target, Task, Workload
 from records.tasks import full_name
 from scheduler import estimate
-from tuner.engines.base import variant_of
+from tuner.engines.base import origin_of, variant_of_origin
 from tuner.schemas import BestView, Imported, RecordView
 
 # Column of the beginning of a trace, which becomes the name of its variant.
@@ -31,6 +31,7 @@ _BESTS = (
         BestRecord.latency.label("latency_secs"),
         BestRecord.confirmed,
         MeasureRecord.created,
+        MeasureRecord.origin,
         _HEAD,
     )
     .join(MeasureRecord, MeasureRecord.id == BestRecord.record_id)
@@ -71,6 +72,7 @@ _RECORDS = (
         MeasureRecord.conditions,
         MeasureRecord.worker,
         MeasureRecord.created,
+        MeasureRecord.origin,
         _HEAD,
     )
     .join(Task, Task.id == MeasureRecord.task_id)
@@ -184,8 +186,9 @@ def _rows(
     """Yield rows as dictionaries, each with the name of its device."""
     for mapping in session.execute(stmt, keys).mappings():
         row: dict[str, Any] = {str(name): value for name, value in mapping.items()}
-        variant = variant_of(row["variant"])
-        yield {**row, "device": row["device"].get("name"), "variant": variant}
+        origin = origin_of(row["variant"], row["origin"])
+        named = {"origin": origin, "variant": variant_of_origin(origin)}
+        yield {**row, "device": row["device"].get("name"), **named}
 
 
 def summarise_import(report: ImportReport) -> Imported:

@@ -11,7 +11,7 @@ from records import bests, picks, task_stats
 from records.models import Job, JobStatus, Pick
 from records.tasks import WeightedTask
 from scheduler import estimate
-from tuner.engines.base import variant_of
+from tuner.engines.base import origin_of, variant_of_origin
 from tuner.queries.picks import picks_by_task
 from tuner.schemas import PickView, TaskView
 from tuner.tuning.snapshot import JobSnapshot, TaskRow
@@ -78,7 +78,8 @@ def _view(
         gradient=gradient,
         running=running,
         last_pick=last_pick,
-        variant=row.variant,
+        variant=variant_of_origin(row.origin),
+        origin=row.origin,
     )
 
 
@@ -100,7 +101,7 @@ def _read_rows(
     shares = estimate.shares(weights, np.array(latencies, dtype=float)).tolist()
     roofs = task_profiles(weighted).credible_roofs(latencies).tolist()
     exhausted = _exhausted(session, [count.newest for count in counts.values()])
-    heads = bests.trace_heads(session, [task.task_id for task in weighted])
+    heads = bests.heads(session, [task.task_id for task in weighted])
     return [
         TaskRow(
             task_id=task.task_id,
@@ -114,7 +115,7 @@ def _read_rows(
             share=share,
             roof_secs=roof,
             exhausted=task.task_id in exhausted,
-            variant=variant_of(heads.get(task.task_id, "")),
+            origin=origin_of(*heads.get(task.task_id, ("", None))),
         )
         for task, latency, share, roof in zip(weighted, latencies, shares, roofs, strict=True)
     ]

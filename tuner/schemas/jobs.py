@@ -131,6 +131,7 @@ class TaskView(Schema):
         running: True while a round of this job runs.
         last_pick: Last pick of this job for the task.
         variant: Variant of the best record; empty for the workload itself.
+        origin: Source that proposed the best record; empty if unknown.
     """
 
     id: int
@@ -151,6 +152,7 @@ class TaskView(Schema):
     running: bool
     last_pick: PickView | None = None
     variant: str = ""
+    origin: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,9 @@ class BestView(Schema):
         target: Canonical JSON of the target.
         device: Name of the device.
         variant: Variant that it is of; empty for the workload itself.
+        origin: Source that proposed it: ``rules``, ``variants``, ``mutants``, ``evolution`` or
+            ``random``, the first two with the name of the rule or variant behind a colon; empty
+            if unknown.
     """
 
     record: int
@@ -38,6 +41,7 @@ class BestView(Schema):
     target: str
     device: str | None = None
     variant: str = ""
+    origin: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +71,9 @@ class RecordView(Schema):
         target: Canonical JSON of the target.
         device: Name of the device.
         variant: Variant that it is of; empty for the workload itself.
+        origin: Source that proposed it: ``rules``, ``variants``, ``mutants``, ``evolution`` or
+            ``random``, the first two with the name of the rule or variant behind a colon; empty
+            if unknown.
     """
 
     record: int
@@ -89,6 +96,7 @@ class RecordView(Schema):
     target: str
     device: str | None = None
     variant: str = ""
+    origin: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -293,6 +293,7 @@ def _add(
             conditions=None if result.conditions is None else dict(result.conditions),
             clock_factor=factor,
             worker=WORKER,
+            origin=replay.origin,
         ),
     )
     return None if record is None else record.id

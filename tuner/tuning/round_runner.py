@@ -253,6 +253,7 @@ class _ResultRecorder:
             conditions=None if result.conditions is None else dict(result.conditions),
             clock_factor=self.context.clock_factor(self.target_id, result.clock_secs),
             worker=self.device.name,
+            origin=candidate.origin or None,
         )
         writer = self.context.record_writer
         writer.record(record, lambda stored: self._on_stored(record, stored), ids.job_id)

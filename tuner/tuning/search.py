@@ -174,6 +174,8 @@ def _is_candidate(value: Any) -> bool:
         isinstance(value, Candidate)
         and isinstance(value.features, bytes)
         and all(_is_storable(text) for text in (value.trace, value.module_hash))
+        and isinstance(value.origin, str)
+        and storable(value.origin) == value.origin
     )
 
 

@@ -18,7 +18,7 @@ from scheduler import estimate
 from scheduler.curves import Curves
 from scheduler.outlook import Outlook, look_ahead
 from scheduler.state import TaskTable
-from tuner.engines.base import variant_of
+from tuner.engines.base import origin_of
 from tuner.tuning.task_profiles import TaskProfiles, task_profiles
 from tuner.tuning.task_state import TaskFeatures, TaskState, states_of
 
@@ -39,7 +39,7 @@ class TaskRow:
         share: Share of the network's latency, from 0 to 1.
         roof_secs: Latency that no kernel can beat on this device, seconds; 0 if unknown.
         exhausted: True if a search found no further candidates.
-        variant: Variant of the best record; empty for the workload itself.
+        origin: Source that proposed the best record; empty if unknown.
     """
 
     task_id: int
@@ -53,7 +53,7 @@ class TaskRow:
     share: float
     roof_secs: float
     exhausted: bool
-    variant: str = ""
+    origin: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class JobSnapshot:
         profiles: Similarity groups and roofs of the tasks.
         reached: Largest number of trials with which an equivalent job ended.
         shared: Trials that equivalent jobs have made so far.
-        variants: Variant of each task's best record; empty for the workload itself.
+        origins: Source that proposed each task's best record; empty if unknown.
     """
 
     tasks: Sequence[WeightedTask]
@@ -80,7 +80,7 @@ class JobSnapshot:
     profiles: TaskProfiles
     reached: int = 0
     shared: int = 0
-    variants: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
 
     @cached_property
     def rows(self) -> tuple[TaskRow, ...]:
@@ -101,15 +101,15 @@ class JobSnapshot:
                 share=share,
                 roof_secs=roof,
                 exhausted=not features.alive,
-                variant=variant,
+                origin=origin,
             )
-            for task, latency, features, share, roof, variant in zip(
+            for task, latency, features, share, roof, origin in zip(
                 self.tasks,
                 self.latencies,
                 self.features,
                 shares,
                 roofs,
-                self.variants or [""] * len(self.tasks),
+                self.origins or [""] * len(self.tasks),
                 strict=True,
             )
         )
@@ -213,8 +213,8 @@ def read_states(session: Session, task_ids: Sequence[int]) -> dict[int, TaskStat
         bests.best_latencies(session, task_ids),
         picks.failed_picks(session, empty),
     )
-    for task_id, head in bests.trace_heads(session, task_ids).items():
-        states[task_id].variant = variant_of(head)
+    for task_id, head in bests.heads(session, task_ids).items():
+        states[task_id].origin = origin_of(*head)
     return states
 
 
@@ -262,7 +262,7 @@ def make_snapshot(
         profiles=profiles or task_profiles(tasks),
         reached=max((job.reached for job in equivalents), default=0),
         shared=sum(job.n_trials for job in equivalents),
-        variants=tuple(map(attrgetter("variant"), task_states)),
+        origins=tuple(map(attrgetter("origin"), task_states)),
     )
 
 

@@ -63,14 +63,14 @@ class TaskState:
             records that no pick paid for form the first.
         latency: Latency of the best record, seconds; inf if there is none.
         failed: Ids of the picks whose search failed.
-        variant: Variant of the best record; empty for the workload itself.
+        origin: Source that proposed the best record; empty if unknown.
         cached_features: Features as of the last call of :meth:`features`; None since a change.
     """
 
     rounds: list[RoundResult]
     latency: float = math.inf
     failed: set[int] = field(default_factory=set)
-    variant: str = ""
+    origin: str = ""
     cached_features: TaskFeatures | None = None
 
     def features(self) -> TaskFeatures:

@@ -19,7 +19,7 @@ from records.measure_records import NewRecord, StoredRecord
 from records.models import Job, Pick
 from records.rounds import RoundResult
 from records.tasks import WeightedTask, tasks_of_job
-from tuner.engines.base import variant_of
+from tuner.engines.base import origin_of
 from tuner.tuning.snapshot import (
     EquivalentJob,
     JobSnapshot,
@@ -264,7 +264,7 @@ class TaskStateCache:
         state.put(_with_trial(state.round_of(pick_id), new, record))
         if record.best and record.latency is not None:
             state.latency = record.latency
-            state.variant = variant_of(new.trace)
+            state.origin = origin_of(new.trace, new.origin)
         if job_id in self._jobs:
             self._jobs[job_id].own[task_id] += 1
 

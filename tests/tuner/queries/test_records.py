@@ -31,14 +31,15 @@ def test_a_best_record_is_found_by_the_key_of_its_task(tmp_path: Path) -> None:
     assert any("workload_id=? AND target_id=?" in step for step in plan), plan
 
 
-def test_records_name_their_variant(tmp_path: Path) -> None:
-    """Lists of records and of best records read it from the beginning of the trace."""
+def test_records_name_their_variant_and_origin(tmp_path: Path) -> None:
+    """Lists read the variant from the beginning of the trace, where no origin is stored."""
     engine = database.open_database(f"sqlite:///{tmp_path}/records.db")
     trace = '{"variant":"winograd-4x4","trace":[' + "0," * 100 + "0]}"
     with sessionmaker(engine)() as session:
         task = make.task(session, "w0")
         measure_records.add_record(session, make.timed(task, "a", 1.0)._replace(trace=trace))
-        measure_records.add_record(session, make.timed(task, "b", 2.0))
+        other = make.timed(task, "b", 2.0)._replace(origin="rules:direct")
+        measure_records.add_record(session, other)
         (best,) = record_queries.read_bests(session)
         records = record_queries.read_records(session)
         session.rollback()
@@ -46,6 +47,7 @@ def test_records_name_their_variant(tmp_path: Path) -> None:
 
     assert best.variant == "winograd-4x4"
     assert [record.variant for record in records] == ["", "winograd-4x4"]
+    assert [record.origin for record in records] == ["rules:direct", "variants:winograd-4x4"]
 
 
 def _measure(session: Session) -> None:

@@ -49,6 +49,19 @@ def test_every_trial_has_its_own_trace(workshop: Workshop) -> None:
     assert set(counted.values()) == {1}
 
 
+def test_records_and_tables_keep_the_origin_of_candidates(workshop: Workshop) -> None:
+    """A record says which source proposed it, and a task which proposed its best record."""
+    snapshot = workshop.tune(workshop.prepare(), 60)
+
+    with workshop.sessions() as session:
+        records = list(session.scalars(select(MeasureRecord)))
+        best = {each.task_id: each.record_id for each in session.scalars(select(BestRecord))}
+    origins = {record.id: record.origin for record in records}
+    assert {*origins.values()} == {"evolution", "random"}
+    for row in snapshot.rows:
+        assert row.origin == origins[best[row.task_id]]
+
+
 def test_same_job_again_measures_nothing(workshop: Workshop) -> None:
     """A job whose budget is spent makes no further trials."""
     prepared = workshop.prepare()

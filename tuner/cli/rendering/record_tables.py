@@ -9,7 +9,15 @@ from rich.text import Text
 
 from tuner.cli.console import stdout_console
 from tuner.errors import last_line
-from tuner.formatting import by_variant, local_time, milliseconds, printable, short_name, throughput
+from tuner.formatting import (
+    DASH,
+    by_variant,
+    local_time,
+    milliseconds,
+    printable,
+    short_name,
+    throughput,
+)
 from tuner.schemas import BestView, RecordView
 
 if TYPE_CHECKING:
@@ -26,6 +34,7 @@ def show_bests(rows: Sequence[BestView]) -> None:
     for name in ("Target", "Latency (ms)", "GFLOPS", "Record"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("Confirmed")
+    table.add_column("Origin")
     table.add_column("When", no_wrap=True)
     for row in rows:
         table.add_row(
@@ -36,6 +45,7 @@ def show_bests(rows: Sequence[BestView]) -> None:
             throughput(row.gflops),
             str(row.record),
             "yes" if row.confirmed else "no",
+            Text(row.origin or DASH),
             local_time(row.created),
         )
     console = stdout_console()
@@ -52,6 +62,7 @@ def show_records(rows: Sequence[RecordView], limit: int) -> None:
     table.add_column("Workload", no_wrap=True)
     table.add_column("Name")
     table.add_column("Samples (ms), or error", max_width=48)
+    table.add_column("Origin")
     table.add_column("When", no_wrap=True)
     for row in rows:
         table.add_row(
@@ -61,6 +72,7 @@ def show_records(rows: Sequence[RecordView], limit: int) -> None:
             Text(short_name(row.workload)),
             Text(by_variant(row.name, row.variant)),
             Text(_outcome(row), "red" if row.error_kind else ""),
+            Text(row.origin or DASH),
             local_time(row.created),
         )
     console = stdout_console()
