@@ -63,6 +63,7 @@ def build_and_load(
     name: str,
     inputs: Mapping[str, tuple[int, ...]],
     unless: str = "",
+    kind: str = "",
 ) -> LoadedLibrary | None:
     """Build a model with its best records, and load it.
 
@@ -72,6 +73,8 @@ def build_and_load(
         name: Name of the model for people.
         inputs: Shapes of its dynamic inputs.
         unless: Digest of an entry that is loaded already.
+        kind: Kind of the target that the arguments need, which is the target by default; empty for
+            any, a CPU by default.
 
     Returns:
         The library; None if the best records still give the entry ``unless``.
@@ -83,7 +86,8 @@ def build_and_load(
     started = time.perf_counter()
     with open_context(options.database, _data_dir(options)) as context:
         _check_engine(context.settings)
-        kept = _keep(context, ModelRequest(str(reference), options.target, inputs, name=name))
+        target = options.target or kind or "llvm"
+        kept = _keep(context, ModelRequest(str(reference), target, inputs, name=name), kind)
         with kept.entry:
             if kept.entry.digest == unless:
                 return None
@@ -132,11 +136,12 @@ def _data_dir(options: JitOptions) -> Path | None:
     return None if options.data_dir is None else Path(options.data_dir)
 
 
-def _keep(context: Context, request: ModelRequest) -> CachedLibrary:
+def _keep(context: Context, request: ModelRequest, kind: str) -> CachedLibrary:
     with borrow_worker(context.settings, model_access(request.reference)) as worker:
         prepared = prepare(request, context, worker, must_run=True)
-        if prepared.target.kind != "llvm":
-            raise TargetError(f"tuner.jit runs on CPUs, and {request.target} is not one")
+        if kind and prepared.target.kind != kind:
+            where = "a GPU" if kind == "cuda" else "the CPU"
+            raise TargetError(f"the arguments are on {where}, and {request.target} is elsewhere")
         return build_into_cache(context, [prepared], worker)
 
 

@@ -26,7 +26,8 @@ class JitOptions:
     """Options of a jitted function.
 
     Attributes:
-        target: A CPU target, as ``tuner build`` takes it.
+        target: A target, as ``tuner build`` takes it; empty for the CPU or the GPU that the
+            arguments are on.
         database: URL of the records; None for that of the settings.
         data_dir: Data directory with the cache; None for that of the settings.
         maxsize: Largest number of signatures in memory; the least recently used one is dropped.
@@ -36,7 +37,7 @@ class JitOptions:
         name: Name for people; empty for that of the function.
     """
 
-    target: str = "llvm"
+    target: str = ""
     database: str | None = None
     data_dir: str | Path | None = None
     maxsize: int = DEFAULT_SIZE

@@ -57,6 +57,11 @@ class ServedLibrary:
         self._weights: tuple[Any, ...] = ()
         self.put(loaded)
 
+    @property
+    def on_gpu(self) -> bool:
+        """True if the library runs on a GPU, where calls take memory for the outputs."""
+        return bool(self.loaded.manifest.programs[0].memory)
+
     def put(self, loaded: LoadedLibrary) -> None:
         """Serve every later call by this library; waits for at most one call."""
         program = loaded.library.programs[0]
@@ -65,11 +70,11 @@ class ServedLibrary:
             self._function = program.function
             self._weights = program.weights
 
-    def run(self, tensors: Sequence[Any]) -> Any:
-        """Call the library on tensors in the order of its inputs."""
+    def run(self, tensors: Sequence[Any], outputs: Sequence[Any] = ()) -> Any:
+        """Call the library on tensors in the order of its inputs; see :meth:`try_out`."""
         with self._lock:
             self.n_hits += 1
-            return self._function(*tensors, *self._weights)
+            return self._run(tensors, outputs)
 
     def run_arrays(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """Call the library on arrays by input name."""
@@ -77,10 +82,23 @@ class ServedLibrary:
             self.n_hits += 1
             return self.loaded.library(arrays)
 
-    def try_out(self, tensors: Sequence[Any]) -> Any:
-        """Call the library without counting the call."""
+    def try_out(self, tensors: Sequence[Any], outputs: Sequence[Any] = ()) -> Any:
+        """Call the library without counting the call.
+
+        Args:
+            tensors: Tensors in the order of its inputs.
+            outputs: Tensors for its outputs on a GPU, which are returned; empty on a CPU.
+        """
         with self._lock:
+            return self._run(tensors, outputs)
+
+    def _run(self, tensors: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        if not outputs:
             return self._function(*tensors, *self._weights)
+        library = self.loaded.library
+        inputs = dict(zip(library.inputs, tensors, strict=True))
+        library.run_on_device(inputs, dict(zip(library.outputs, outputs, strict=True)))
+        return list(outputs)
 
 
 class HasLibrary(Protocol):

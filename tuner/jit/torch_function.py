@@ -62,6 +62,7 @@ class TorchFunction:
                 return self._call_slowly(args, named)
             key.append(tensor.shape)
             key.append(tensor.dtype)
+            key.append(tensor.is_cuda)
         call = None if named else self._cache.find(tuple(key))
         if call is None or self._has_changed():
             return self._call_slowly(args, named)
@@ -93,7 +94,7 @@ class TorchFunction:
             n_changed = 0
             for call in self._cache.calls():
                 traced = trace(self._function, self._dependencies, call.signature)
-                built = self._build(traced, unless=call.served.loaded.digest)
+                built = self._build(traced, call.signature, unless=call.served.loaded.digest)
                 if built is not None and is_better(built.loaded, call.served.loaded):
                     call.learn_sharing(built.loaded)
                     self._cache.swap(call, built.loaded)
@@ -114,9 +115,8 @@ class TorchFunction:
         if is_tracing() or _is_traced(args, named):
             # Part of another function, which is compiled as a whole.
             return self._function(*args, **named)
-        if torch.is_autocast_enabled("cpu"):
-            raise RuntimeError(f"{self.name} is jitted, and cannot be called under autocast")
         signature, tensors = split_arguments(args, named)
+        _check_autocast(signature)
         tensors = [prepare(tensor) for tensor in tensors]
         call = None if self._has_changed() else self._cache.find(signature.key)
         if call is None:
@@ -141,11 +141,11 @@ class TorchFunction:
             detector = ChangeDetector(self._dependencies)
             traced = trace(self._function, self._dependencies, signature)
             expected, states = self._run(signature, tensors)
-        built = self._build(traced)
+        built = self._build(traced, signature)
         assert built is not None
         call = _Call(signature, ServedLibrary(built.loaded), traced.outputs)
         call.learn_sharing(built.loaded)
-        result = as_list(call.served.try_out(tensors))
+        result = call.try_out(call.served, tensors)
         problem = compare(result, expected)
         if problem:
             raise WorkError(f"the library of {self.name} computes another result: {problem}")
@@ -157,10 +157,13 @@ class TorchFunction:
             self._background.submit(request)
         return call.finish(result)
 
-    def _build(self, traced: TracedProgram, unless: str = "") -> "_Built | None":
+    def _build(
+        self, traced: TracedProgram, signature: Signature, unless: str = ""
+    ) -> "_Built | None":
+        kind = "cuda" if signature.on_gpu else "llvm"
         with tempfile.TemporaryDirectory(prefix="jit-", dir=shared_folder()) as folder:
             path = traced.write(Path(folder))
-            loaded = libraries.build_and_load(self._options, path, self.name, {}, unless)
+            loaded = libraries.build_and_load(self._options, path, self.name, {}, unless, kind)
             if loaded is None:
                 return None
             keep = self._background is not None and loaded.n_fallbacks > 0
@@ -189,7 +192,7 @@ class TorchFunction:
             return is_served and not self._has_changed()
 
         def accept(loaded: LoadedLibrary) -> str:
-            problem = compare(as_list(ServedLibrary(loaded).try_out(examples)), expected)
+            problem = compare(call.try_out(ServedLibrary(loaded), examples), expected)
             if problem:
                 return problem
             with self._cache.lock:
@@ -230,9 +233,20 @@ class _Call:
         self._shared: tuple[int, ...] = ()
 
     def __call__(self, tensors: Sequence[Any]) -> Any:
-        if torch.is_autocast_enabled("cpu"):
-            raise RuntimeError("a jitted function cannot be called under autocast")
-        return self.finish(self.served.run([prepare(tensor) for tensor in tensors]))
+        _check_autocast(self.signature)
+        prepared = [prepare(tensor) for tensor in tensors]
+        return self.finish(self.served.run(prepared, self._new_outputs(self.served)))
+
+    def try_out(self, served: ServedLibrary, tensors: Sequence[Any]) -> list[Any]:
+        """Call a library for the signature without counting the call."""
+        return as_list(served.try_out(tensors, self._new_outputs(served)))
+
+    def _new_outputs(self, served: ServedLibrary) -> list[Any]:
+        """Return memory for the outputs on a GPU, of torch, which the results keep."""
+        if not served.on_gpu:
+            return []
+        specs, device = self._outputs.specs, self.signature.device
+        return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in specs]
 
     def learn_sharing(self, loaded: LoadedLibrary) -> None:
         """Determine the outputs of a library that lie in its own memory, or in that of an input.
@@ -241,7 +255,7 @@ class _Call:
         """
         served = ServedLibrary(loaded)
         examples = [prepare(tensor) for tensor in self.signature.examples()]
-        first, second = (as_list(served.try_out(examples)) for _ in range(2))
+        first, second = (self.try_out(served, examples) for _ in range(2))
         shared = {
             number
             for number, (one, other) in enumerate(zip(first, second, strict=True))
@@ -285,7 +299,17 @@ def _is_traced(args: tuple[Any, ...], named: dict[str, Any]) -> bool:
 
 
 def _array(tensor: Any) -> Any:
-    return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+    return (tensor.float() if tensor.is_floating_point() else tensor).cpu().numpy()
+
+
+def _check_autocast(signature: Signature) -> None:
+    """Check that torch would not compute the function in another precision.
+
+    Raises:
+        RuntimeError: If it would.
+    """
+    if torch.is_autocast_enabled("cuda" if signature.on_gpu else "cpu"):
+        raise RuntimeError("a jitted function cannot be called under autocast")
 
 
 def _name_of(function: Callable[..., Any]) -> str:

@@ -20,17 +20,22 @@ class Signature:
     Attributes:
         leaves: The arguments, flat, with an empty tensor in place of each tensor.
         structure: Nesting of the arguments, as pytree describes it.
+        device: Device of all tensors.
+        on_gpu: True if it is a GPU.
     """
 
     leaves: tuple[Any, ...]
     structure: Any
+    device: Any
+    on_gpu: bool = False
 
     @cached_property
     def key(self) -> Hashable:
         """A key that is equal for calls that one library serves."""
         if self.is_plain:
-            return tuple(part for leaf in self.leaves for part in (leaf.shape, leaf.dtype))
-        return (self.structure, *(_leaf_key(leaf) for leaf in self.leaves))
+            kind = self.on_gpu
+            return tuple(part for leaf in self.leaves for part in (leaf.shape, leaf.dtype, kind))
+        return (self.structure, self.on_gpu, *(_leaf_key(leaf) for leaf in self.leaves))
 
     @cached_property
     def is_plain(self) -> bool:
@@ -48,7 +53,7 @@ class Signature:
     def examples(self) -> tuple[Any, ...]:
         """Return distinct tensors of zeros: a trace must not take two inputs for one."""
         return tuple(
-            torch.zeros(leaf.shape, dtype=leaf.dtype)
+            torch.zeros(leaf.shape, dtype=leaf.dtype, device=self.device)
             for leaf in self.leaves
             if isinstance(leaf, torch.Tensor)
         )
@@ -58,13 +63,17 @@ def split_arguments(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Signa
     """Return the signature of a call, and its tensors.
 
     Raises:
-        TypeError: If an argument is not a tensor, a plain value, or a container of such, or if
-            there is no tensor.
+        TypeError: If an argument is not a tensor, a plain value, or a container of such, if there
+            is no tensor, or if they are on several devices.
     """
     leaves, structure = pytree.tree_flatten((args, named))
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     if not tensors:
         raise TypeError("a jitted function must be called with at least one tensor")
+    devices = {tensor.device: tensor for tensor in tensors}
+    if len(devices) > 1:
+        names = " and ".join(sorted(map(str, devices)))
+        raise TypeError(f"the arguments of a jitted function must be on one device, not on {names}")
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             _check_kind(leaf)
@@ -79,17 +88,30 @@ def split_arguments(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Signa
         else leaf
         for leaf in leaves
     )
-    return Signature(kept, structure), tensors
+    return Signature(kept, structure, tensors[0].device, is_on_gpu(tensors[0])), tensors
+
+
+def is_on_gpu(tensor: Any) -> bool:
+    """Return True for a tensor of CUDA, False for one of the CPU.
+
+    Raises:
+        RuntimeError: If it is on another device.
+    """
+    if tensor.is_cuda:
+        return True
+    if not tensor.is_cpu:
+        raise RuntimeError(
+            f"a jitted function takes tensors of the CPU or CUDA, not {tensor.device}"
+        )
+    return False
 
 
 def prepare(tensor: Any) -> Any:
     """Return a tensor that a library can take: without a gradient, contiguous and aligned.
 
     Raises:
-        RuntimeError: If the tensor is not on the CPU, or a gradient would be lost.
+        RuntimeError: If a gradient would be lost.
     """
-    if not tensor.is_cpu:
-        raise RuntimeError(f"a jitted function takes CPU tensors, not {tensor.device}")
     if tensor.requires_grad:
         if torch.is_grad_enabled():
             raise RuntimeError(

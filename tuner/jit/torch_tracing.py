@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.export.passes import move_to_device_pass
 from torch.utils import _pytree as pytree
 
 from tuner.errors import ModelError, summary
@@ -98,7 +99,7 @@ def trace(
     Raises:
         ModelError: If torch cannot export it, or a library cannot compute it.
     """
-    _check_modules(dependencies)
+    _check_modules(dependencies, signature.device)
     structures: list[OutputStructure] = []
     root = _Root(function, dependencies, signature, structures.append)
     program = _export(root, signature.examples())
@@ -108,20 +109,24 @@ def trace(
     for node in program.graph.nodes:
         # Without source locations, which would make a new network of an edited file.
         node.meta = {key: node.meta[key] for key in ("val", "tensor_meta") if key in node.meta}
+    if signature.on_gpu:
+        # The workers that read it need no GPU, and the target decides where it runs.
+        program = move_to_device_pass(program, "cpu")
     return TracedProgram(program, structures[-1])
 
 
-def _check_modules(dependencies: Dependencies) -> None:
-    """Check that modules are on the CPU, and compute a fixed function.
+def _check_modules(dependencies: Dependencies, device: Any) -> None:
+    """Check that modules are on the device of the arguments, and compute a fixed function.
 
     Raises:
         ModelError: If one does not; the message names it.
     """
     for root in dependencies.modules:
         for tensor in (*root.parameters(), *root.buffers()):
-            if not tensor.is_cpu:
+            if tensor.device != device:
                 raise ModelError(
-                    f"{type(root).__name__} is on device {tensor.device}: move it to the CPU",
+                    f"{type(root).__name__} is on device {tensor.device}, and its arguments are on "
+                    f"{device}: move it there",
                     code="torch-export",
                 )
         for name, module in root.named_modules():

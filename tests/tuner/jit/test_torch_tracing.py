@@ -79,7 +79,10 @@ class Manual(nn.Module):  # type: ignore[misc]
         (nn.BatchNorm1d(3), r"is in training mode.*\.eval\(\)"),
         (Manual().train(), r"\.eval\(\)"),
         (lambda x: x.shape[0], "returns no tensor"),
-        (nn.Linear(3, 3, device="meta"), "device meta: move it to the CPU"),
+        (
+            nn.Linear(3, 3, device="meta"),
+            "device meta, and its arguments are on cpu: move it there",
+        ),
         (lambda x: nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5), "random"),
     ],
 )

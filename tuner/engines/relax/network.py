@@ -335,16 +335,25 @@ def _fetched(value: Any) -> Array:
 _on_gpus: weakref.WeakSet[Library] = weakref.WeakSet()
 
 
+# They are held during a fork: other hooks may drop libraries before the one of this module runs.
+_held: list[Library] = []
+
+
 def _keep_forever() -> None:
     """Keep the memory of GPUs in a forked process, where CUDA cannot free it.
 
     TVM ends a process whose memory cannot be freed.
     """
-    for library in list(_on_gpus):
+    for library in _held:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
+    _held.clear()
 
 
-os.register_at_fork(after_in_child=_keep_forever)
+os.register_at_fork(
+    before=lambda: _held.extend(_on_gpus),
+    after_in_parent=_held.clear,
+    after_in_child=_keep_forever,
+)
 
 _loaded: dict[str, Library] = {}
 

@@ -1,0 +1,106 @@
+"""Jitted functions of CUDA tensors, on a stub driver whose memory is that of the CPU.
+
+The torch of the tests has no CUDA, so tensors of the CPU claim to be on the GPU. The stub runs no
+kernel: values are those of outputs that no kernel writes.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli import ROOT
+from tests.tuner.engines.relax import drivers
+from tuner.engines.relax import cuda
+
+pytestmark = [
+    pytest.mark.tvm,
+    pytest.mark.skipif(
+        cuda.describe_compiler()["nvrtc"] is None,
+        reason="NVRTC is not installed: the cuda extra",
+    ),
+]
+
+_PROCESS = """
+import ctypes, json, os, sys
+import torch, tuner
+from tests.tuner.engines.relax.gpu_cases import count, logged
+from tuner.errors import TargetError
+from tuner.jit import torch_signatures
+
+pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+exported = torch.Tensor.__dlpack__
+
+def export(tensor, *, stream=None):
+    capsule = exported(tensor)
+    # The type of the device follows the address.
+    ctypes.c_int32.from_address(pointer_of(capsule, b"dltensor") + 8).value = 2
+    return capsule
+
+def pretend():
+    torch_signatures.is_on_gpu = lambda tensor: True
+    torch.Tensor.__dlpack__ = export
+    torch.Tensor.__dlpack_device__ = lambda tensor: (2, 0)
+
+def function(numbers, values):
+    return {"sum": numbers + 1, "pair": (values.reshape(4, 2), values)}
+
+data_dir, seen = sys.argv[1], {}
+jitted = tuner.jit(function, data_dir=data_dir)
+numbers = torch.arange(6, dtype=torch.int32)
+pretend()
+results = []
+for seed in range(4):
+    values = torch.arange(8.0) + seed
+    with logged(data_dir) as log:
+        result = jitted(numbers, values)
+    shown, kept = result["pair"]
+    assert result["sum"].shape == (6,) and result["sum"].dtype == torch.int32
+    assert (shown == values.reshape(4, 2)).all() and (kept == values).all()
+    assert kept.data_ptr() != values.data_ptr()
+    results.append(result)
+seen["own memory"] = len({result["sum"].data_ptr() for result in results}) == 4
+seen["counts"] = [count(log, "cudaGraphLaunch"), count(log, "launch", "cudaMalloc"),
+                  count(log, "cudaStreamSynchronize", "cudaMemcpyHost")]
+info = jitted.cache_info()
+seen["info"] = [info.hits, info.misses]
+try:
+    tuner.jit(function, data_dir=data_dir, target="llvm")(numbers, values)
+except TargetError as error:
+    seen["error"] = str(error)
+pid = os.fork()
+if pid == 0:
+    try:
+        jitted(numbers, values)
+    except tuner.errors.WorkError:
+        os._exit(7)
+    os._exit(0)
+seen["child"] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+sys.stdout.flush()
+print(json.dumps(seen))
+"""
+
+
+def test_libraries_of_gpus_write_tensors_of_torch(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Calls are graph launches without a wait; results have memory of their own."""
+    driver = drivers.build(tmp_path_factory.mktemp("driver"))
+    environ = os.environ | {"LD_LIBRARY_PATH": str(driver), "PYTHONPATH": str(ROOT)}
+
+    done = subprocess.run(
+        [sys.executable, "-c", _PROCESS, str(tmp_path)],
+        capture_output=True, text=True, env=environ, cwd=ROOT, check=False, timeout=300,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert seen["own memory"]
+    assert seen["counts"] == [1, 0, 0]
+    assert seen["info"] == [3, 1]
+    assert seen["error"] == "the arguments are on a GPU, and llvm is elsewhere"
+    assert seen["child"] == 7
