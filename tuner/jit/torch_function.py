@@ -62,7 +62,7 @@ class TorchFunction:
                 return self._call_slowly(args, named)
             key.append(tensor.shape)
             key.append(tensor.dtype)
-            key.append(tensor.is_cuda)
+            key.append(tensor.is_cpu)
         call = None if named else self._cache.find(tuple(key))
         if call is None or self._has_changed():
             return self._call_slowly(args, named)

@@ -33,8 +33,8 @@ class Signature:
     def key(self) -> Hashable:
         """A key that is equal for calls that one library serves."""
         if self.is_plain:
-            kind = self.on_gpu
-            return tuple(part for leaf in self.leaves for part in (leaf.shape, leaf.dtype, kind))
+            is_cpu = not self.on_gpu
+            return tuple(part for leaf in self.leaves for part in (leaf.shape, leaf.dtype, is_cpu))
         return (self.structure, self.on_gpu, *(_leaf_key(leaf) for leaf in self.leaves))
 
     @cached_property

@@ -239,7 +239,7 @@ def test_more_signatures_than_fit(jit: Jit) -> None:
         ((3,), "at least one tensor"),
         ((torch.ones(2), object()), "got object"),
         ((torch.ones(2).to_sparse(),), "dense tensors"),
-        ((torch.ones(2, device="meta"),), "on CPU or CUDA, not meta"),
+        ((torch.ones(2, device="meta"),), "of the CPU or CUDA, not meta"),
         ((torch.ones(2), torch.ones(2, device="meta")), "one device, not on cpu and meta"),
     ],
 )
