@@ -1,9 +1,13 @@
-"""Comparisons of booleans, of which TVM makes instructions for floats that LLVM refuses."""
+"""Comparisons of truth values, which LLVM cannot compare as floats, and of NaN.
 
+TVM takes NaN for equal to every number where it compares for inequality.
+"""
+
+import math
 from collections.abc import Callable
 from typing import Any
 
-from tvm import relax, topi
+from tvm import relax, tirx, topi
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 
@@ -12,12 +16,21 @@ def _equal(left: Any, right: Any) -> Any:
     return topi.logical_not(topi.logical_xor(left, right))
 
 
-def _unless_boolean(define: Callable[[Any, Any], Any]) -> Legalization:
-    """Leave the comparison of numbers to TVM's definition."""
+def _differ(left: Any, right: Any) -> Any:
+    differ = topi.not_equal(left, right)
+    for operand in (left, right):
+        if str(operand.dtype).startswith(("float", "bfloat")) and not _is_number(operand):
+            differ = topi.logical_or(differ, topi.isnan(operand))
+    return differ
 
+
+def _is_number(operand: Any) -> bool:
+    return isinstance(operand, tirx.FloatImm) and not math.isnan(operand.value)
+
+
+def _defined(of_booleans: Any, of_numbers: Any) -> Legalization:
     def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        if str(call.args[0].ty.dtype) != "bool":
-            return call.op.get_attr("FLegalize")(builder, call)
+        define = of_booleans if str(call.args[0].ty.dtype) == "bool" else of_numbers
         name = str(call.op.name).rpartition(".")[2]
         return builder.call_te(define, *call.args, primfunc_name_hint=name)
 
@@ -25,6 +38,6 @@ def _unless_boolean(define: Callable[[Any, Any], Any]) -> Legalization:
 
 
 COMPARISONS: dict[str, Legalization] = {
-    "relax.equal": _unless_boolean(_equal),
-    "relax.not_equal": _unless_boolean(topi.logical_xor),
+    "relax.equal": _defined(_equal, topi.equal),
+    "relax.not_equal": _defined(topi.logical_xor, _differ),
 }

@@ -1,4 +1,4 @@
-"""Maxima and minima of floating-point numbers as those of IEEE 754-2019, in kernels of TVM.
+"""Maxima and minima of floating-point numbers as those of IEEE 754-2019, and conversions of them.
 
 TVM compiles ``max(a, b)`` to ``a > b ? a : b``, which loses a NaN in ``a``, and its reductions
 start at the lowest finite number, which is larger than minus infinity. The definitions of kernels
@@ -18,6 +18,7 @@ from tvm.tirx import PrimFunc
 from tuner.engines.relax.vector_math import dtype_of
 
 _INTRINSICS = {tirx.Max: "llvm.maximum", tirx.Min: "llvm.minimum"}
+_NARROW = ("int8", "uint8", "int16", "uint16")
 # Expressions that cost nothing to repeat.
 _ATOMS = (ir.TensorLoad, ir.Var)
 
@@ -72,7 +73,7 @@ def _keeping_nan(function: PrimFunc) -> PrimFunc:
     body = function.body
     for kind in _INTRINSICS:
         body = tvm_ffi.structural_map(body, (kind, _with_nan_of_both))
-    body = tvm_ffi.structural_map(body, (tirx.Cast, _with_limit))
+    body = tvm_ffi.structural_map(body, (tirx.Cast, _defined))
     return function if body.same_as(function.body) else function.with_body(body)
 
 
@@ -97,12 +98,21 @@ def _with_nan_of_both(extreme: Any) -> Any:
     return tirx.call_llvm_pure_intrin(dtype_of(extreme), _INTRINSICS[kind], first, second)
 
 
-def _with_limit(cast: Any) -> Any:
-    """Return a conversion of a clipped number to an integer, which is a limit where it is NaN."""
-    value = cast.value
-    if _is_float(cast) or type(value) not in _INTRINSICS or not _is_number(value.a):
+def _defined(cast: Any) -> Any:
+    """Return a conversion to an integer that is defined for every floating-point number.
+
+    A clipped number becomes a limit where it is NaN. Another one becomes the low bits of an int32,
+    as torch and ONNX Runtime have it, where vectors of narrower types would saturate.
+    """
+    value, dtype = cast.value, dtype_of(cast)
+    if _is_float(cast) or not _is_float(value):
         return cast
-    return tirx.Cast(cast.ty, type(value)(value.b, value.a))
+    if type(value) in _INTRINSICS and _is_number(value.a):
+        return tirx.Cast(cast.ty, type(value)(value.b, value.a))
+    element, _, lanes = dtype.partition("x")
+    if element not in _NARROW:
+        return cast
+    return tirx.Cast(cast.ty, tirx.Cast(f"int32x{lanes}" if lanes else "int32", value))
 
 
 def _is_number(expression: Any) -> bool:

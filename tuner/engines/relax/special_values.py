@@ -49,15 +49,17 @@ def _position_of(extreme: Callable[..., te.Tensor]) -> Legalization:
         if axis is None:
             x, axis = builder.emit(relax.op.reshape(x, [-1])), 0
         axis = int(axis) % len(x.ty.shape)
+        # A kernel has an axis.
+        keepdims = bool(call.attrs.keepdims) or len(x.ty.shape) == 1
         hint = str(call.op.name).rpartition(".")[2]
         largest = builder.call_te(extreme, x, axis, True, primfunc_name_hint=hint)
         position = builder.call_te(
-            lambda x, y: _first_equal(x, y, axis, str(call.ty.dtype), bool(call.attrs.keepdims)),
+            lambda x, y: _first_equal(x, y, axis, str(call.ty.dtype), keepdims),
             x,
             builder.emit(largest),
             primfunc_name_hint=f"{hint}_position",
         )
-        is_whole = call.attrs.axis is None and call.attrs.keepdims
+        is_whole = len(x.ty.shape) == 1
         return relax.op.reshape(builder.emit(position), call.ty.shape) if is_whole else position
 
     return legalise
@@ -80,7 +82,7 @@ def _first_equal(
             is_it = tirx.Or(is_it, tirx.isnan(each))
         return te.min(tirx.Select(is_it, tirx.Cast(dtype, k), tirx.max_value(dtype)), axis=k)
 
-    return te.compute(shape or [1], position, "position")
+    return te.compute(shape, position, "position")
 
 
 def _max_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -131,6 +133,15 @@ def _topk(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     return relax.Tuple([*results.values()]) if kind == "both" else builder.emit(results[kind])
 
 
+def _argsort(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Sort positions by integers, among which NaN is the largest."""
+    (x,), attrs = call.args, call.attrs
+    if str(x.ty.dtype) not in _KEYS:
+        return call
+    keys = builder.emit(builder.call_te(_keys, x, primfunc_name_hint="sort_keys"))
+    return relax.op.argsort(keys, attrs.axis, bool(attrs.descending), attrs.dtype)
+
+
 def _keys(x: te.Tensor) -> te.Tensor:
     """Return integers in the order of numbers; all zeros are equal, and all NaN."""
     narrow = _KEYS[str(x.dtype)]
@@ -165,4 +176,4 @@ DEFINITIONS: dict[str, Legalization] = {
     **{f"relax.nn.max_pool{n}d": _max_pool for n in (1, 2, 3)},
 }
 #: Definitions for CPUs, whose sorts call TVM's runtime.
-CPU_DEFINITIONS: dict[str, Legalization] = {"relax.topk": _topk}
+CPU_DEFINITIONS: dict[str, Legalization] = {"relax.argsort": _argsort, "relax.topk": _topk}

@@ -176,6 +176,26 @@ def test_formulas_do_not_overflow(
         pytest.param(lambda x: x.argmax(1), id="argmax"),
         pytest.param(torch.relu, id="relu"),
         pytest.param(functional.hardtanh, id="hardtanh"),
+        pytest.param(lambda x: (x.ne(x), x != 2, x != x.flip(0), x.count_nonzero(1)), id="unequal"),
+        pytest.param(lambda x: (x.argmax(), x[0].argmin(), x[2].argmax(0)), id="places in a row"),
+        pytest.param(
+            lambda x: (*x.sort(1), *x.sort(dim=1, descending=True, stable=True), x.argsort(0)),
+            id="sorts",
+        ),
+        pytest.param(torch.sign, id="sign"),
+        pytest.param(
+            lambda x: (
+                torch.bucketize(x, torch.tensor([0.0, 1.0])),
+                torch.bucketize(x, torch.tensor([0.0, 1.0]), right=True),
+            ),
+            id="bucketize",
+        ),
+        pytest.param(
+            lambda x: tuple(
+                (x * 3e5 - 7).to(dtype) for dtype in (torch.int8, torch.uint8, torch.int16)
+            ),
+            id="narrow whole numbers",
+        ),
     ],
 )
 def test_special_numbers_give_what_torch_has(

@@ -150,6 +150,38 @@ def _holds(dtype: torch.dtype, number: float) -> bool:
     return low <= number <= high and number == math.floor(number)
 
 
+def _convert_sign(node: Any, importer: Any) -> relax.Expr:
+    """Convert a sign, which is 0 for NaN; that of ONNX is NaN."""
+    x = importer.env[node.args[0]]
+    if not node.meta["val"].dtype.is_floating_point:
+        return importer.block_builder.emit(relax.op.sign(x))
+    dtype = str(x.ty.dtype)
+    above, below = relax.op.greater(x, _like(x, 0.0)), relax.op.less(x, _like(x, 0.0))
+    return importer.block_builder.emit(
+        relax.op.astype(above, dtype) - relax.op.astype(below, dtype)
+    )
+
+
+def _convert_bucketize(node: Any, importer: Any) -> relax.Expr:
+    """Convert the number of smaller boundaries, which NaN is above."""
+    numbers = importer._bucketize(node)
+    if not node.args[0].meta["val"].dtype.is_floating_point:
+        return numbers
+    last = relax.const(node.args[1].meta["val"].numel(), str(numbers.ty.dtype))
+    is_nan = relax.op.isnan(importer.env[node.args[0]])
+    return importer.block_builder.emit(relax.op.where(is_nan, last, numbers))
+
+
+def _convert_sort(node: Any, importer: Any) -> relax.Expr:
+    """Convert a sort that keeps the order of equal elements, as all sorts here do."""
+    given = {"dim": -1, "descending": False, **_given(node, "stable", "dim", "descending")}
+    x, axis = importer.env[node.args[0]], given["dim"]
+    order = relax.op.argsort(x, axis, given["descending"], dtype="int64")
+    order = importer.block_builder.emit(order)
+    values = importer.block_builder.emit(relax.op.gather_elements(x, order, axis=axis))
+    return importer.block_builder.emit(relax.Tuple([values, order]))
+
+
 def _convert_average_pool(n_axes: int) -> Callable[[Any, Any], relax.Expr]:
     """Return the converter of an average over windows; TVM drops the divisor, as ONNX does."""
 
@@ -218,6 +250,7 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
     "amin.default": _convert_extreme(relax.op.min),
     "avg_pool2d.default": _convert_average_pool(2),
     "avg_pool3d.default": _convert_average_pool(3),
+    "bucketize.Tensor": _convert_bucketize,
     "clamp.Tensor": _convert_clamp,
     "clamp.default": _convert_clamp,
     "elu.default": _convert_elu,
@@ -225,6 +258,8 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
     "log1p.default": _convert_log1p,
     "logcumsumexp.default": _convert_log_cumulated,
     "mul.Tensor": _convert_product,
+    "sign.default": _convert_sign,
+    "sort.stable": _convert_sort,
     "sub.Tensor": _convert_sum(relax.op.subtract),
     **{f"{name}.Scalar": _convert_comparison(name) for name in _COMPARISONS},
 }
