@@ -30,6 +30,11 @@ def _is_number(operand: Any) -> bool:
 
 def _defined(of_booleans: Any, of_numbers: Any) -> Legalization:
     def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        left, right = call.args
+        if left.same_as(right) and str(left.ty.dtype).startswith(("float", "bfloat")):
+            # TVM takes a number for equal to itself.
+            is_nan = builder.emit(relax.op.isnan(left))
+            return is_nan if of_numbers is _differ else relax.op.logical_not(is_nan)
         define = of_booleans if str(call.args[0].ty.dtype) == "bool" else of_numbers
         name = str(call.op.name).rpartition(".")[2]
         return builder.call_te(define, *call.args, primfunc_name_hint=name)

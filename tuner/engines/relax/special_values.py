@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tvm import relax, te, tirx, topi
+from tvm.ir import GenericConst
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 
@@ -36,6 +37,24 @@ def _sign(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         return te.compute(x.shape, element, "sign")
 
     return builder.call_te(define, call.args[0], primfunc_name_hint="sign")
+
+
+def _product(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Define a product with 0, which is NaN for infinities and NaN; TVM takes it for 0."""
+    for x, factor in (call.args, call.args[::-1]):
+        is_number = isinstance(factor, GenericConst) and not factor.ty.shape.values
+        if is_number and _is_float(call) and float(factor.value.numpy()) == 0.0:
+            return builder.call_te(_product_with_zero, x, primfunc_name_hint="multiply")
+    return call.op.get_attr("FLegalize")(builder, call)
+
+
+def _product_with_zero(x: te.Tensor) -> te.Tensor:
+    zero, infinity, nan = (tirx.const(number, x.dtype) for number in (0.0, math.inf, math.nan))
+
+    def element(*i: Any) -> Any:
+        return tirx.Select(tirx.abs(x(*i)) < infinity, zero, nan)
+
+    return te.compute(x.shape, element, "product")
 
 
 def _position_of(extreme: Callable[..., te.Tensor]) -> Legalization:
@@ -172,6 +191,7 @@ def _numbers(keys: te.Tensor, dtype: str) -> te.Tensor:
 DEFINITIONS: dict[str, Legalization] = {
     "relax.argmax": _position_of(topi.max),
     "relax.argmin": _position_of(topi.min),
+    "relax.multiply": _product,
     "relax.sign": _sign,
     **{f"relax.nn.max_pool{n}d": _max_pool for n in (1, 2, 3)},
 }

@@ -84,6 +84,7 @@ def test_operators_that_tvm_fails_on_are_imported(
         pytest.param(lambda x: x / 3, id="true division"),
         pytest.param(lambda x: x // 3, id="floor division"),
         pytest.param(lambda x: x.float().mean(), id="mean"),
+        pytest.param(lambda x: x ** x.flip(0).abs(), id="powers, which TVM lacks"),
     ],
 )
 def test_whole_numbers_keep_the_dtype_of_torch(
@@ -182,7 +183,21 @@ def test_formulas_do_not_overflow(
             lambda x: (*x.sort(1), *x.sort(dim=1, descending=True, stable=True), x.argsort(0)),
             id="sorts",
         ),
-        pytest.param(torch.sign, id="sign"),
+        pytest.param(lambda x: (torch.sign(x), torch.sgn(-x)), id="sign"),
+        pytest.param(
+            lambda x: (
+                *(x // y for y in (2.0, 0.0, -3.0, x.flip(0), x.flip(1))),
+                *(x % y for y in (2.0, 0.0, -3.0, x.flip(0), x.flip(1))),
+                torch.div(x, x.flip(1), rounding_mode="floor"),
+                torch.div(x, x.flip(1), rounding_mode="trunc"),
+            ),
+            id="quotients that are rounded",
+        ),
+        pytest.param(lambda x: (x**0.5, x**-0.5), id="roots"),
+        pytest.param(
+            lambda x: (functional.softshrink(x), x * 0, 0.0 * x + 1, torch.where(x.eq(x), x, 0.0)),
+            id="products with 0, and numbers that equal themselves",
+        ),
         pytest.param(
             lambda x: (
                 torch.bucketize(x, torch.tensor([0.0, 1.0])),

@@ -162,6 +162,62 @@ def _convert_sign(node: Any, importer: Any) -> relax.Expr:
     )
 
 
+def _convert_power(node: Any, importer: Any) -> relax.Expr:
+    """Convert a power; torch computes the half by a root, which minus infinity has none of."""
+    exponent = node.args[1]
+    if exponent not in (0.5, -0.5) or not node.args[0].meta["val"].dtype.is_floating_point:
+        return importer._pow(node)
+    root = relax.op.sqrt if exponent > 0 else relax.op.rsqrt
+    return importer.block_builder.emit(root(importer.env[node.args[0]]))
+
+
+def _convert_powers(node: Any, importer: Any) -> relax.Expr:
+    """Convert powers of floating-point numbers; TVM has none of whole ones."""
+    if not node.meta["val"].dtype.is_floating_point:
+        raise NotImplementedError("powers of whole numbers")
+    return importer._binary_op(relax.op.power, operator.pow)(node)
+
+
+def _convert_remainder(node: Any, importer: Any) -> relax.Expr:
+    """Convert a remainder with the sign of the divisor, of large numbers and infinities too."""
+    if not node.meta["val"].dtype.is_floating_point:
+        return importer._binary_op(relax.op.floor_mod, operator.mod)(node)
+    x, divisor = (_operand(value, node, importer) for value in node.args)
+    rest, is_other = _remainder(x, divisor, importer)
+    return importer.block_builder.emit(relax.op.where(is_other, rest + divisor, rest))
+
+
+def _convert_floor_division(node: Any, importer: Any) -> relax.Expr:
+    """Convert a quotient that is rounded down, from the remainder as torch computes it."""
+    mode = node.kwargs.get("rounding_mode", "floor")
+    if mode != "floor" or not node.meta["val"].dtype.is_floating_point:
+        is_mode = "rounding_mode" in node.kwargs
+        convert = importer._binary_op(relax.op.floor_divide, operator.floordiv)
+        return importer._div(node) if is_mode else convert(node)
+    x, divisor = (_operand(value, node, importer) for value in node.args[:2])
+    emit = importer.block_builder.emit
+    rest, is_other = _remainder(x, divisor, importer)
+    one, zero = _like(rest, 1.0), _like(rest, 0.0)
+    quotient = emit((x - rest) / divisor)
+    quotient = emit(relax.op.where(is_other, quotient - one, quotient))
+    # It is a whole number but for roundings.
+    whole = emit(relax.op.floor(quotient))
+    is_above = relax.op.greater(quotient - whole, _like(rest, 0.5))
+    whole = emit(relax.op.where(is_above, whole + one, whole))
+    by_zero = relax.op.equal(divisor, zero)
+    return emit(relax.op.where(by_zero, emit(x / divisor), whole))
+
+
+def _remainder(x: relax.Expr, divisor: relax.Expr, importer: Any) -> tuple[Any, Any]:
+    """Return the remainder with the sign of a number, and where the divisor has the other one."""
+    emit = importer.block_builder.emit
+    rest = emit(relax.op.mod(x, divisor))
+    zero = _like(rest, 0.0)
+    signs = (emit(relax.op.less(each, zero)) for each in (rest, divisor))
+    differ = emit(relax.op.logical_xor(*signs))
+    return rest, emit(relax.op.logical_and(relax.op.not_equal(rest, zero), differ))
+
+
 def _convert_bucketize(node: Any, importer: Any) -> relax.Expr:
     """Convert the number of smaller boundaries, which NaN is above."""
     numbers = importer._bucketize(node)
@@ -253,11 +309,18 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
     "bucketize.Tensor": _convert_bucketize,
     "clamp.Tensor": _convert_clamp,
     "clamp.default": _convert_clamp,
+    "div.Tensor_mode": _convert_floor_division,
     "elu.default": _convert_elu,
     "expm1.default": _convert_expm1,
+    "floor_divide.default": _convert_floor_division,
     "log1p.default": _convert_log1p,
     "logcumsumexp.default": _convert_log_cumulated,
     "mul.Tensor": _convert_product,
+    "pow.Tensor_Scalar": _convert_power,
+    "pow.Tensor_Tensor": _convert_powers,
+    "remainder.Scalar": _convert_remainder,
+    "remainder.Tensor": _convert_remainder,
+    "sgn.default": _convert_sign,
     "sign.default": _convert_sign,
     "sort.stable": _convert_sort,
     "sub.Tensor": _convert_sum(relax.op.subtract),
