@@ -89,8 +89,8 @@ def _precision(program: Any) -> str:
     """Return the coarsest precision of floating-point numbers in a program."""
     values = (node.meta.get("val") for node in program.graph.nodes)
     dtypes = {value.dtype for value in values if isinstance(value, torch.Tensor)}
-    found = (dtype for dtype in _PRECISIONS if dtype in dtypes)
-    return str(next(found, torch.float32)).removeprefix("torch.")
+    chosen = (dtype for dtype in _PRECISIONS if dtype in dtypes)
+    return str(next(chosen, torch.float32)).removeprefix("torch.")
 
 
 def _inputs(program: Any) -> Iterator[tuple[float | None, list[torch.Tensor]]]:
