@@ -8,10 +8,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tuner
 from tests.tuner.networks.models import Array
+from tuner.errors import RequestError
 from tuner.library.bucketed_library import BucketedLibrary
 from tuner.library.buckets import BucketedDimension, Buckets
 from tuner.library.limits import InputLimit
-from tuner.library.loading import Library
+from tuner.library.loading import DeviceLibrary
 from tuner.library.manifest import Inputs, Program
 
 _INT, _FLOAT = TensorProto.INT64, TensorProto.FLOAT
@@ -33,7 +34,7 @@ class Doubling:
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+def library(tmp_path_factory: pytest.TempPathFactory) -> DeviceLibrary:
     """A network with an index, places of a scatter and a divisor, built without records."""
     folder = tmp_path_factory.mktemp("limits")
     graph = helper.make_graph(
@@ -85,7 +86,7 @@ _GIVEN = {
     ],
 )
 def test_an_input_beyond_its_limit_is_refused(
-    library: Library, name: str, values: list[int], message: str
+    library: DeviceLibrary, name: str, values: list[int], message: str
 ) -> None:
     """Inputs at both ends are served before and after."""
     before = library(_GIVEN)
@@ -94,6 +95,13 @@ def test_an_input_beyond_its_limit_is_refused(
         library({**_GIVEN, name: np.array(values)})
 
     np.testing.assert_array_equal(library(_GIVEN)["y"], before["y"])
+
+
+@pytest.mark.tvm
+def test_a_library_of_a_cpu_takes_no_arrays_of_a_gpu(library: DeviceLibrary) -> None:
+    """The message says what it takes."""
+    with pytest.raises(RequestError, match="runs on a CPU: call it with arrays of NumPy"):
+        library.run_on_device(_GIVEN)
 
 
 def bucketed(**limits: tuple[InputLimit, ...]) -> BucketedLibrary:

@@ -50,6 +50,8 @@ def test_all_outputs_are_those_of_the_model(
     assert isinstance(slow, TailedLibrary)
     assert isinstance(fast, TailedLibrary)
     assert (fast.tail_runtime, slow.tail_runtime) == ("onnxruntime", "onnx")
+    with pytest.raises(RequestError, match="run on the CPU after its library"):
+        fast.run_on_device(feeds(0.5))
     for network in (fast, slow):
         assert network.outputs == ("kept", "scores", "places")
         for limit in (0.5, 0.52, 2.0):

@@ -61,21 +61,26 @@ class GpuQueue:
         # The memory of the library must not be freed under a run.
         weakref.finalize(self, self.cuda.function("cudaEventSynchronize"), self._event)
 
-    @contextmanager
-    def turn(self, stream: int) -> Iterator[bool]:
-        """Wait on the GPU, not here, for the runs before; yield True if the stream captures.
-
-        A stream that is captured by the caller gets no order: an event of other streams would end
-        the capture.
+    def check_process(self) -> None:
+        """Check that CUDA works in this process.
 
         Raises:
-            WorkError: If this process was forked after the library was loaded.
+            WorkError: If it was forked after the library was loaded.
         """
         if os.getpid() != self._pid:
             raise WorkError(
                 "this process was forked after the library was loaded, and CUDA does not work in "
                 "it; start processes by spawn or forkserver, or load the library in each"
             )
+
+    @contextmanager
+    def turn(self, stream: int) -> Iterator[bool]:
+        """Wait on the GPU, not here, for the runs before; yield True if the stream captures.
+
+        A stream that is captured by the caller gets no order: an event of other streams would end
+        the capture.
+        """
+        self.check_process()
         capturing = ctypes.c_int()
         self.cuda.call("cudaStreamIsCapturing", stream, ctypes.byref(capturing))
         if capturing.value:
@@ -198,11 +203,11 @@ class GpuProgram:
         """
         cuda, stream = self._queue.cuda, self._queue.stream
         with self._queue.lock:
+            self._queue.check_process()
             before, after = self._staged()
-            with self._queue.turn(stream):
-                for staging, array in zip(before, arrays, strict=True):
-                    staging.write(array)
-                    staging.copy(TO_DEVICE, stream)
+            for staging, array in zip(before, arrays, strict=True):
+                staging.write(array)
+                staging.copy(TO_DEVICE, stream)
             self._launch(self._inputs, self._outputs, stream)
             for staging in after:
                 staging.copy(TO_HOST, stream)
