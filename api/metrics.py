@@ -202,7 +202,7 @@ def _lease(session: Session) -> list[Metric]:
         "subgraph_tuner_coordinator_lease_age_seconds",
         "Seconds since the lease of the coordinator was renewed; absent if no process holds it.",
     )
-    secs = leases.age_secs(session, leases.COORDINATOR, leases.COORDINATOR_LEASE_SECS)
+    secs = leases.age_secs(session, leases.COORDINATOR, leases.LEASE_SECS)
     if secs is not None:
         age.add_metric([], secs)
     return [age]

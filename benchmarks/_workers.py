@@ -24,4 +24,4 @@ def is_worker(process: psutil.Process) -> bool:
     Raises:
         psutil.Error: If it has ended.
     """
-    return f"from {worker_process.__name__} import serve" in " ".join(process.cmdline())
+    return bool(process.name() == worker_process.NAME)

@@ -271,7 +271,7 @@ def _bases(folder: Path, families: Sequence[str]) -> dict[str, list[Path]]:
 
 def _peak_bytes() -> int:
     """Return the largest memory that the load process had so far; 0 if it has just ended."""
-    for child in psutil.Process().children():
+    for child in psutil.Process().children(recursive=True):
         with suppress(OSError, psutil.Error):
             peak = _PEAK.search(Path(f"/proc/{child.pid}/status").read_text())
             if peak and is_worker(child):

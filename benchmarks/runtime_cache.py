@@ -125,8 +125,8 @@ def _dispatch_us(data_dir: Path) -> float:
     # One image, so that kernels do not hide the dispatch.
     image = torch.randn(1, 1, 32, 32)
     network(image)
-    [(_, call)] = network._memory.all()
-    program = call.serving.loaded.library.programs[0]
+    [call] = network._cache.calls()
+    program = call.served.loaded.library.programs[0]
     differences = []
     for _ in range(_N_CALLS):
         bare = _secs(lambda: program.function(image, *program.weights)[0])

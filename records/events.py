@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
+from records import job_states
 from records.bulk import BulkSelect, BulkStatement
 from records.errors import NoSuchRow
 from records.models import Event, Job, JobStatus, now
@@ -33,7 +34,7 @@ from records.upsert import insert, table
 
 
 class LastEvents(NamedTuple):
-    """Sequence number of the last event of a job, and the state of the job."""
+    """Sequence number of the last event of a job, and the state in which the job is shown."""
 
     n_events: int
     state: str
@@ -96,9 +97,8 @@ def events_after(session: Session, job_id: int, sequence: int, limit: int = 1000
 
 def last_events(session: Session, job_ids: Sequence[int]) -> dict[int, LastEvents]:
     """Return the last event and the state of each job that exists."""
-    rows = session.execute(
-        select(Job.id, Job.n_events, Job.state).where(Job.id.in_(job_ids), ~Job.hidden)
-    )
+    stmt = select(Job.id, Job.n_events, job_states.shown(session))
+    rows = session.execute(stmt.where(Job.id.in_(job_ids), ~Job.hidden))
     return {job_id: LastEvents(n_events, state) for job_id, n_events, state in rows}
 
 

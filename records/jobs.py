@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.orm import Session
 
-from records import access, events
+from records import access, events, job_states
 from records.bulk import BulkSelect
 from records.errors import NoSuchRow
 from records.models import Job, JobState, NetworkTask, Task
@@ -268,20 +268,11 @@ def latest_job(session: Session) -> Job | None:
     ).first()
 
 
-def list_jobs(session: Session, state: JobState | None = None) -> list[Job]:
-    """Return all jobs, or the jobs in one state, the newest first."""
-    stmt = select(Job).where(~Job.hidden).order_by(Job.id.desc())
-    if state is not None:
-        stmt = stmt.where(Job.state == state)
-    return list(session.scalars(stmt))
-
-
 def count_by_state(session: Session, viewer: access.Viewer = access.EVERYTHING) -> dict[str, int]:
-    """Count the jobs that a viewer may see by state; a state without jobs is absent."""
-    visible = access.visible_jobs(viewer)
-    rows = session.execute(
-        select(Job.state, func.count()).where(~Job.hidden, visible).group_by(Job.state)
-    )
+    """Count the jobs that a viewer may see by the state in which they are shown, if any."""
+    stmt = select(job_states.shown(session).label("state"))
+    jobs = stmt.where(~Job.hidden, access.visible_jobs(viewer)).subquery()
+    rows = session.execute(select(jobs.c.state, func.count()).group_by(jobs.c.state))
     return {state: n for state, n in rows}  # noqa: C416  rows are not pairs to mypy
 
 

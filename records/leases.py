@@ -1,4 +1,4 @@
-"""Leases: roles that one process holds at a time, such as that of the coordinator.
+"""Leases: roles that one process holds at a time, such as that of the coordinator of a service.
 
 A lease expires unless it is renewed; the process that acquires it next gets the next epoch. Every
 write of the holder is fenced: before the commit, the transaction checks that its epoch is still
@@ -7,8 +7,9 @@ current, so that a holder that was suspended past its lease cannot change anythi
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from sqlalchemy import Engine, event, func, select, update
+from sqlalchemy import ColumnElement, Engine, event, exists, func, literal, select, update
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import database
@@ -17,9 +18,13 @@ from records.models import now
 from records.service_models import Lease
 from records.upsert import insert
 
-#: Role of the one process that measures, and the duration of its lease, seconds.
+#: Role of the one process of a service that measures.
 COORDINATOR = "coordinator"
-COORDINATOR_LEASE_SECS = 10.0
+#: Beginning of the role of the command that tunes a job; the number of the job follows.
+JOB_PREFIX = "job/"
+#: Duration of the lease of either, and the interval at which its holder renews it, seconds.
+LEASE_SECS = 10.0
+RENEWAL_INTERVAL_SECS = 2.5
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,17 @@ def release(session: Session, held: HeldLease) -> None:
     )
 
 
+def is_held(session: Session, name: ColumnElement[str]) -> ColumnElement[bool]:
+    """Return an SQL expression: a process holds the lease of this name, which has not expired."""
+    return exists().where(Lease.name == name, Lease.expires > _clock(session))
+
+
+def unreleased(session: Session, name: str) -> Lease | None:
+    """Return a lease as it is now, expired or not; None if its last holder has released it."""
+    lease = session.get(Lease, name, populate_existing=True)
+    return lease if lease is not None and lease.holder else None
+
+
 def age_secs(session: Session, name: str, secs: float) -> float | None:
     """Return the seconds since a lease was acquired or renewed; None if no process holds it.
 
@@ -86,8 +102,8 @@ def age_secs(session: Session, name: str, secs: float) -> float | None:
         name: The role.
         secs: Duration of the lease.
     """
-    lease = session.get(Lease, name)
-    if lease is None or not lease.holder:
+    lease = unreleased(session, name)
+    if lease is None:
         return None
     return secs - (lease.expires - _database_now(session)).total_seconds()
 
@@ -110,9 +126,21 @@ def check(session: Session, held: HeldLease) -> None:
     Raises:
         LeaseLost: If another process has acquired it.
     """
-    stmt = select(Lease.epoch).where(Lease.name == held.name).with_for_update(read=True)
-    if session.scalar(stmt) != held.epoch:
+    if not is_current(session, held):
         raise LeaseLost(f"another process is {held.name} now")
+
+
+def is_current(session: Session, held: HeldLease) -> bool:
+    """Return whether a lease is held; if it is, it stays so until the transaction ends."""
+    stmt = select(Lease.epoch).where(Lease.name == held.name).with_for_update(read=True)
+    return session.scalar(stmt) == held.epoch
+
+
+def _clock(session: Session) -> ColumnElement[Any]:
+    """Return the time of the database as an SQL expression."""
+    if session.get_bind().dialect.name == "sqlite":
+        return literal(now(), Lease.expires.type)
+    return func.clock_timestamp()
 
 
 def _database_now(session: Session) -> datetime:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from records import events, jobs
+from records import events, job_states, jobs
 from records.errors import KeyReused
 from records.models import Job, JobState, now
 from records.service_models import IdempotencyKey
@@ -143,8 +143,9 @@ def resume(session: Session, job_id: int, *, by_operator: bool = False) -> bool:
 def hide(session: Session, job_id: int) -> bool:
     """Delete a job but keep its records; False if the job is queued or running."""
     job = jobs.locked(session, job_id)
-    if job.state in ("queued", "running"):
+    if job_states.state_of(session, job_id) in ("queued", "running"):
         return False
+    jobs.set_state(session, job_id, "paused", only_from=("running",))
     job.hidden = True
     session.flush()
     return True

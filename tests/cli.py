@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 
 from tests.forked import fork_server
+from tuner.workers import worker_process
 
 ROOT = Path(__file__).parents[1]
 # Variables that control the engines of tests, their faults and clocks.
@@ -116,7 +117,7 @@ class Cli:
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(process.pid).children(recursive=True):
                 with contextlib.suppress(psutil.Error):
-                    if "worker_process import serve" in " ".join(child.cmdline()):
+                    if child.name() == worker_process.NAME:
                         workers.append(child)
         return workers
 

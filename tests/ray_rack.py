@@ -14,6 +14,7 @@ from typing import Any, Self
 import psutil
 
 from tests.cli import ROOT
+from tuner.workers import worker_process
 
 STORE_BYTES = 80 << 20
 
@@ -88,8 +89,8 @@ class Rack:
         return [
             child
             for agent in self.agents(name)
-            for child in agent.children()
-            if "worker_process import serve" in " ".join(child.cmdline())
+            for child in agent.children(recursive=True)
+            if child.name() == worker_process.NAME
         ]
 
     def __enter__(self) -> Self:

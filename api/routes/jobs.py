@@ -20,7 +20,7 @@ from api.errors import Problem
 from api.openapi import problems
 from api.routes import PREFIX
 from api.schemas import Id, JobPage, links_of
-from records import attempts, audit, jobs, submissions
+from records import attempts, audit, job_states, jobs, submissions
 from records.models import Job, JobState
 from tuner.queries import jobs as job_queries
 from tuner.queries.catalogue import builds_of
@@ -102,7 +102,7 @@ def resume_job(job_id: Id, subject: ChangingJob, session: WriterDep, state: Stat
             advice = "Raise its budget if it is done."
             if job.quarantined:
                 advice = "It is quarantined: an administrator releases it."
-            raise _wrong_state(job, "resumed", advice)
+            raise _wrong_state(session, job, "resumed", advice)
     return _changed(session, state, subject, job_id, "resume")
 
 
@@ -113,7 +113,7 @@ def release_job(
     """Queue a quarantined job, and its quarantined builds, again."""
     job = jobs.get_job(session, job_id)
     if not attempts.release(session, job_id):
-        raise _wrong_state(job, "released", "Neither it nor a build of it is quarantined.")
+        raise _wrong_state(session, job, "released", "Neither it nor a build of it is quarantined.")
     return _changed(session, state, subject, job_id, "release")
 
 
@@ -156,7 +156,7 @@ def delete_job(job_id: Id, subject: ChangingJob, session: WriterDep, state: Stat
     """Delete a job that is not active; its measurements stay."""
     job = jobs.get_job(session, job_id)
     if not submissions.hide(session, job_id):
-        raise _wrong_state(job, "deleted", "Cancel it first.")
+        raise _wrong_state(session, job, "deleted", "Cancel it first.")
     audit.log_action(session, subject.name, subject.address, "delete", job_id)
     state.tables.forget(job_id)
 
@@ -164,7 +164,7 @@ def delete_job(job_id: Id, subject: ChangingJob, session: WriterDep, state: Stat
 def _stop(session: Session, job_id: int, to: Literal["cancelled", "paused"]) -> None:
     job = jobs.get_job(session, job_id)
     if job.state != to and not jobs.set_state(session, job_id, to, only_from=_UNFINISHED):
-        raise _wrong_state(job, to, "It has ended already.")
+        raise _wrong_state(session, job, to, "It has ended already.")
 
 
 def _changed(
@@ -193,8 +193,9 @@ def _check_from_service(job: Job, done: str, advice: str) -> None:
         )
 
 
-def _wrong_state(job: Job, done: str, advice: str) -> Problem:
-    detail = f"job {job.id} is {job.state} and cannot be {done}"
+def _wrong_state(session: Session, job: Job, done: str, advice: str) -> Problem:
+    state = job_states.state_of(session, job.id)
+    detail = f"job {job.id} is {state} and cannot be {done}"
     return Problem("wrong-state", detail, advice=advice)
 
 

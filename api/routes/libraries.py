@@ -29,7 +29,7 @@ from api.fair_semaphore import SENDER
 from api.openapi import problems
 from api.routes import PREFIX
 from api.schemas import BuildIn, Id, LibraryPage
-from records import audit, builds, jobs
+from records import audit, builds, job_states, jobs
 from records.errors import NoSuchRow
 from records.service_models import Build as BuildRow
 from tuner.queries import catalogue
@@ -65,9 +65,10 @@ def request_build(
     if options.model_index >= n_models:
         raise Problem("invalid", f"job {job_id} has {n_models} networks, numbered from 0")
     if job.network_id is None:
+        state_now = job_states.state_of(session, job_id)
         raise Problem(
             "wrong-state",
-            f"job {job_id} is {job.state}, and its network is not split into tasks yet",
+            f"job {job_id} is {state_now}, and its network is not split into tasks yet",
             advice="Wait until its table has tasks.",
         )
     check_disk(state.settings)
@@ -175,7 +176,10 @@ def _newest(session: Session, job_id: int, model_index: int) -> BuildRow:
     job = jobs.get_job(session, job_id)
     build = builds.latest_build(session, job_id, model_index=model_index, state="done")
     if build is None:
-        raise Problem("not-built", f"job {job.id} ({job.state}) has no finished build")
+        raise Problem(
+            "not-built",
+            f"job {job.id} ({job_states.state_of(session, job.id)}) has no finished build",
+        )
     return build
 
 

@@ -13,7 +13,7 @@ from api.etag import matches
 from api.openapi import problems
 from api.routes import PREFIX
 from api.schemas import Failures, Id, PickPage
-from records import jobs, tasks
+from records import job_states, jobs, tasks
 from tuner.job_replay import recording as recordings
 from tuner.queries import history, picks
 from tuner.queries import jobs as job_queries
@@ -102,9 +102,10 @@ def read_recording(job_id: Id, _subject: ReadingJob, session: ReaderDep) -> Resp
     job = jobs.get_job(session, job_id)
     weighted = tasks.tasks_of_job(session, job)
     if not weighted:
+        state_now = job_states.state_of(session, job_id)
         raise Problem(
             "wrong-state",
-            f"job {job_id} is {job.state}, and its network is not split into tasks yet",
+            f"job {job_id} is {state_now}, and its network is not split into tasks yet",
             advice="Wait until its table has tasks.",
         )
     (summary,) = job_queries.summaries(session, [job])

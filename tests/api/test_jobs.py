@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from records import attempts, audit, jobs
+from records import attempts, audit, jobs, leases
 from records.models import JobState
 from tests.api import make
 from tests.api.conftest import Served
@@ -92,6 +92,7 @@ def test_a_job_changes_as_its_state_allows(
     with shared.sessions.begin() as session:
         job_id = make.job(session, f"{state} {action}").id
         jobs.set_state(session, job_id, state)
+        leases.acquire(session, leases.COORDINATOR, "a worker", 60)
 
     answer = shared.client.post(f"/api/v1/jobs/{job_id}/{action}")
 

@@ -42,7 +42,7 @@ from tuner.workers.sandbox_paths import scratch_folder
 # By name: the module itself imports TVM, which only workers do.
 FAULTY = "tests.engines.faulty"
 # A new worker imports TVM in that time, on a busy machine too; what hangs does so in a toy.
-QUICK = EvaluatorSettings(min_repeat_ms=0, timeout_secs=60.0)
+QUICK = EvaluatorSettings(min_repeat_ms=0, timeout_secs=300.0)
 # Function, fault, and the kind and a part of the text of the error that results.
 FAULTS = [
     ("build", "raise", "build_error", "InjectedError: injected"),
@@ -195,10 +195,12 @@ def batch(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Batch:
         ir = tasks.workload_ir(session, task.task_id)
     engine.dispose()
     spec = prepared.target.spec
-    inputs = SearchInputs(
-        ir, spec, (), cost_models.create("random", 0).save(), _N_CANDIDATES, (0, 1)
-    )
-    candidates = event_loop.run(search(rig.workers, SearchSettings(), inputs))
+    # Islands may propose the same programs, which leaves fewer candidates than requested.
+    n_requested = 2 * _N_CANDIDATES
+    inputs = SearchInputs(ir, spec, (), cost_models.create("random", 0).save(), n_requested, (0, 1))
+    proposed = event_loop.run(search(rig.workers, SearchSettings(), inputs))
+    candidates = proposed[:_N_CANDIDATES]
+    assert len(candidates) == _N_CANDIDATES, f"{len(proposed)} of {n_requested}"
     under_test = TaskUnderTest(task.task_id, task.workload_hash, ir)
     tuning_context = TuningContext(database.sessions(engine), rig.workers, folder)
     made = Batch(tuning_context, spec, under_test, candidates)

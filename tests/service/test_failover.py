@@ -13,9 +13,12 @@ import httpx
 import psutil
 import pytest
 
-from records.models import MeasureRecord
-from tests.cli import ROOT
+from records.models import Job, MeasureRecord
+from tests.cli import ROOT, Cli, finish
+from tests.engines import toy
+from tests.engines.toy_network import open_sessions, trials_of
 from tests.service.rig import Rig, rig, serve, wait_for
+from tests.tuner.tuning.test_interrupted_command import expire_leases, tune
 from tuner.client import TunerClient
 
 _TRIALS = 48
@@ -239,3 +242,37 @@ def test_a_job_survives_an_outage_of_its_database(own_postgres: Any, tmp_path: P
 
         assert n_seen < n_events
         assert seen == list(range(1, n_events + 1))
+
+
+@pytest.mark.guards_data
+@pytest.mark.slow("30 s: two commands on PostgreSQL, one is stopped")
+def test_a_command_that_was_stopped_for_longer_than_its_lease(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    """Another command takes the job, and the first one writes nothing any more."""
+    settings = {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "2", "TUNER_DATABASE": postgres_url}
+    first, second = (Cli(tmp_path / name, settings) for name in ("first", "second"))
+    for each in (first, second):
+        each.folder.mkdir()
+    sessions = open_sessions(postgres_url)
+    process = first.start(*tune("4000"), TOY_RUN_SECS="0.3")
+    wait_for(lambda: len(trials_of(sessions)) > 3)
+
+    refused = second(*tune("4000"))
+    assert refused.status == 1
+    assert f"process {process.pid} on " in refused.complaint
+    assert refused.complaint.endswith("is tuning job 1; wait for it to end")
+
+    process.send_signal(signal.SIGSTOP)
+    expire_leases(postgres_url)
+    n_before = len(trials_of(sessions))
+    answer = second(*tune(str(n_before + 8)), "--json")
+    process.send_signal(signal.SIGCONT)
+    stopped = finish(process, 60)
+
+    assert answer.json["measured_now"] == 8
+    assert stopped.status == 1
+    assert "another process is tuning job 1 now" in stopped.complaint
+    assert len(trials_of(sessions)) == n_before + 8
+    with sessions() as session:
+        assert session.get_one(Job, 1).state == "done"

@@ -18,7 +18,7 @@ class Kind(NamedTuple):
 
 
 def _create_xgb(objective: Literal["ranking", "throughput"], seed: int) -> CostModel:
-    # Imported on demand: a process that only checks names does not need xgboost.
+    # Imported on demand: a process that only checks names does not need numpy.
     from tuner.cost_models.xgb import XGBModel, XGBSettings
 
     return XGBModel(XGBSettings(objective=objective, seed=seed))

@@ -8,7 +8,6 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-import xgboost
 
 from tuner.cost_models import blobs, objectives
 from tuner.cost_models.base import Features, Floats, Ints, TrainingSet
@@ -150,11 +149,13 @@ class XGBModel:
             settings = XGBSettings(**meta["settings"])
             model = cls(settings)
             if trees:
+                import xgboost
+
                 booster = xgboost.Booster(
                     {"nthread": settings.n_threads}, model_file=bytearray(trees)
                 )
                 model._learned = _Learned(booster, meta["width"], meta["mean"], meta["deviation"])
-        except (struct.error, ValueError, KeyError, TypeError, xgboost.core.XGBoostError) as error:
+        except (struct.error, ValueError, KeyError, TypeError) as error:
             raise ValueError(f"expected a saved xgb model, got {kind!r}: {error}") from error
         if model.kind != kind:
             raise ValueError(f"saved as {kind!r}, but the settings are those of {model.kind!r}")
@@ -184,10 +185,10 @@ def _objective(labels: Floats, tasks: Ints, settings: XGBSettings) -> objectives
 
 def _boost(stores: Stores, objective: objectives.Objective, settings: XGBSettings) -> Any:
     """Grow trees on rows so that their sums over each program minimise the objective."""
+    # Not at the top: the models of the first rounds have no trees, and it takes half a second.
+    import xgboost
 
-    def differentiate(
-        predictions: npt.NDArray[np.float32], _: xgboost.DMatrix
-    ) -> tuple[Floats, Floats]:
+    def differentiate(predictions: npt.NDArray[np.float32], _: Any) -> tuple[Floats, Floats]:
         sums = np.add.reduceat(predictions.astype(np.float64), stores.starts)
         gradients, hessians = objective(sums)
         # All n rows of a program move together, so its sum moves n times as far; the n-fold

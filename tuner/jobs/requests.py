@@ -52,12 +52,13 @@ class TuneRequest:
     """Models that one job tunes together, at least one, and the options of the job.
 
     ``started`` is the time by the monotonic clock from which the seconds of a run count; None for
-    that of the call.
+    that of the call. ``command`` is the command line of the run, if it has one.
     """
 
     models: tuple[ModelRequest, ...]
     spec: TuneSpec = field(default_factory=TuneSpec)
     started: float | None = None
+    command: str = ""
 
 
 def model_requests(

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Text, cast, func, select
 from sqlalchemy.orm import Session
 
-from records import events, jobs, networks, task_stats, tasks
+from records import events, job_states, jobs, networks, task_stats, tasks
 from records.access import EVERYTHING, Viewer, visible_jobs
-from records.models import Job, JobStatus, Network, Target
+from records.models import Job, JobState, JobStatus, Network, Target
 from records.tasks import WeightedTask
 from tuner.jobs.submission import names_of
 from tuner.queries.latencies import total_latencies
@@ -52,7 +52,7 @@ def read_job(session: Session, job_id: int) -> JobView:
     (summary,) = summaries(session, [job])
     return JobView(
         job=replace(summary, spent_trials=max(spent_trials, summary.trials)),
-        tasks=read_tasks(session, job, status, weighted),
+        tasks=read_tasks(session, job, status, weighted, is_running=summary.state == "running"),
         outlook=outlook,
         last_pick=last_pick(session, job_id, weighted),
         split=_split(session, job),
@@ -86,7 +86,7 @@ def list_jobs(  # noqa: PLR0913  a keyword for each part of the query
         .outerjoin(Network, Network.id == Job.network_id)
     )
     if states:
-        stmt = stmt.where(Job.state.in_(states))
+        stmt = stmt.where(job_states.shown(session).in_(states))
     if text:
         stmt = stmt.where(
             Job.name.icontains(text, autoescape=True)
@@ -121,6 +121,7 @@ def summaries(session: Session, rows: Sequence[Job]) -> list[JobSummary]:
     ids = [job.id for job in rows]
     stmt = select(JobStatus).where(JobStatus.job_id.in_(ids))
     statuses = {status.job_id: status for status in session.scalars(stmt)}
+    states = job_states.states_of(session, ids)
     n_trials = task_stats.trials_of_jobs(session, ids)
     totals = total_latencies(session, ids)
     networks_by_id = {
@@ -141,8 +142,9 @@ def summaries(session: Session, rows: Sequence[Job]) -> list[JobSummary]:
             None if job.network_id is None else networks_by_id[job.network_id],
             None if job.target_id is None else targets_by_id[job.target_id],
             statuses.get(job.id),
-            n_trials.get(job.id, 0),
-            totals.get(job.id),
+            state=states[job.id],
+            n_trials=n_trials.get(job.id, 0),
+            total_latency_secs=totals.get(job.id),
         )
         for job in rows
     ]
@@ -164,20 +166,22 @@ def _forecast(
     return snapshot.spent_trials(job.budget_trials), outlook
 
 
-def _summary(
+def _summary(  # noqa: PLR0913  what the queries of a page found for one job
     job: Job,
     network: Network | None,
     target: Target | None,
     status: JobStatus | None,
+    *,
+    state: JobState,
     n_trials: int,
     total_latency_secs: float | None,
 ) -> JobSummary:
     return JobSummary(
         id=job.id,
         name=job.name or (network.name if network else f"job {job.id}"),
-        state=job.state,
-        message=job.message,
-        phase=status.phase if status is not None and job.state == "running" else None,
+        state=state,
+        message=job.message or (_how_to_resume(job) if state == "paused" else None),
+        phase=status.phase if status is not None and state == "running" else None,
         network_id=job.network_id,
         network=_network_name(job, network),
         target_id=job.target_id,
@@ -200,6 +204,14 @@ def _summary(
         created=job.created,
         updated=job.updated,
     )
+
+
+def _how_to_resume(job: Job) -> str | None:
+    """Return what resumes the paused job of a command, as far as it is known."""
+    if job.submission:
+        return None
+    command = job.settings.get("command")
+    return f"`{command}` resumes it" if command else "tuning its network again resumes it"
 
 
 def _network_name(job: Job, network: Network | None) -> str | None:

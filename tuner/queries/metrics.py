@@ -7,6 +7,7 @@ from datetime import datetime
 from sqlalchemy import Select, func, select, text
 from sqlalchemy.orm import Session
 
+from records import job_states
 from records.models import ERROR_KINDS, Job, JobFailure, JobState, MeasureRecord, Pick, now
 from records.service_models import Build
 from tuner.queries.latencies import total_latencies
@@ -68,9 +69,10 @@ def _sums(session: Session, after: int, through: int) -> tuple[int, int]:
 
 def queue_ages(session: Session) -> dict[str, float]:
     """Return the time for which the oldest queued job and build wait, seconds; 0 without one."""
-    jobs = select(func.min(Job.updated)).where(Job.state == "queued", ~Job.hidden)
+    is_queued = job_states.shown(session) == "queued"
+    waiting = select(func.min(Job.updated)).where(is_queued, ~Job.hidden)
     builds = select(func.min(Build.updated)).where(Build.state == "queued")
-    return {"jobs": _age(session, jobs), "builds": _age(session, builds)}
+    return {"jobs": _age(session, waiting), "builds": _age(session, builds)}
 
 
 def _age(session: Session, stmt: Select[datetime]) -> float:
@@ -100,9 +102,9 @@ def count_queued_builds(session: Session) -> int:
 
 def recent_latencies(session: Session, limit: int) -> Iterator[JobLatency]:
     """Yield the latencies of the jobs that changed last; those without one are left out."""
-    stmt = select(Job.id, Job.state).where(~Job.hidden).order_by(Job.updated.desc()).limit(limit)
-    jobs = session.execute(stmt).all()
-    latencies = total_latencies(session, [job.id for job in jobs])
-    for job_id, state in jobs:
+    stmt = select(Job.id, job_states.shown(session)).where(~Job.hidden)
+    rows = session.execute(stmt.order_by(Job.updated.desc()).limit(limit)).all()
+    latencies = total_latencies(session, [job_id for job_id, _ in rows])
+    for job_id, state in rows:
         if job_id in latencies:
             yield JobLatency(job_id, state, latencies[job_id])

@@ -27,7 +27,12 @@ def view_snapshot(snapshot: JobSnapshot, current: int | None = None) -> list[Tas
 
 
 def read_tasks(
-    session: Session, job: Job, status: JobStatus | None, weighted: Sequence[WeightedTask]
+    session: Session,
+    job: Job,
+    status: JobStatus | None,
+    weighted: Sequence[WeightedTask],
+    *,
+    is_running: bool,
 ) -> list[TaskView]:
     """Read the rows of a job's table from sums, without scanning its records."""
     if not weighted:
@@ -45,7 +50,7 @@ def read_tasks(
                 index,
                 row,
                 gradient=gains.get(str(row.task_id)),
-                running=pick is not None and not pick.done and job.state == "running",
+                running=pick is not None and not pick.done and is_running,
                 last_pick=pick,
             )
         )

@@ -27,8 +27,7 @@ from tuner.settings import DEFAULT_MAX_STALL_SECS
 from tuner.workers.utilisation import UtilisationMeter
 
 ROLE = leases.COORDINATOR
-LEASE_SECS = leases.COORDINATOR_LEASE_SECS
-_HEARTBEAT_INTERVAL_SECS = 2.5
+_HEARTBEAT_INTERVAL_SECS = leases.RENEWAL_INTERVAL_SECS
 _STALLED_STATUS = 70  # EX_SOFTWARE of sysexits.h
 
 _LOG = logging.getLogger(__name__)
@@ -103,7 +102,7 @@ class CoordinatorLease:
     def acquire(self) -> HeldLease | None:
         """Acquire the lease, to be renewed from now on; None if another process holds it."""
         with self._sessions.begin() as session:
-            held = leases.acquire(session, ROLE, self.name, LEASE_SECS)
+            held = leases.acquire(session, ROLE, self.name, leases.LEASE_SECS)
         self.report_progress()
         with self._lock:
             self._held, self._is_lost = held, False
@@ -168,7 +167,7 @@ class CoordinatorLease:
             return
         try:
             with self._sessions.begin() as session:
-                renewed = leases.renew(session, held, LEASE_SECS)
+                renewed = leases.renew(session, held, leases.LEASE_SECS)
         except SQLAlchemyError as error:
             # The lease is held until another process acquires it; the next renewal may succeed.
             _LOG.warning("cannot renew the lease: %s", summary(error))

@@ -15,8 +15,6 @@ from tuner.tuning.snapshot import JobSnapshot
 _MAX_SHARE = 0.2
 # Share at which a round that is running ends early.
 _CUT_SHARE = 0.15
-# Largest share that the preparation of a run takes from it.
-_MAX_PREPARATION = 0.8
 # Smallest share for which a final runs, if the search or earlier runs of the job used up the rest.
 _MIN_SHARE = 0.05
 
@@ -50,18 +48,6 @@ class FinalTime:
             self._estimated_for = budget.secs
             self._expected_secs = self._estimate(snapshot)
         return min(self._expected_secs, _MAX_SHARE * budget.secs)
-
-    def preparation_secs(self, budget: Budget, spent_secs: float, secs: float) -> float:
-        """Return the part of a run's preparation that counts as spent.
-
-        Args:
-            budget: Budget of the job; without a limit in seconds nothing counts.
-            spent_secs: Seconds that the job has spent before.
-            secs: Duration of the preparation, seconds.
-        """
-        if budget.secs is None:
-            return 0.0
-        return min(secs, _MAX_PREPARATION * max(budget.secs - spent_secs, 0.0))
 
     def round_secs_left(self, budget: Budget, spent_secs: float, snapshot: JobSnapshot) -> float:
         """Return the seconds after which a round ends early; inf without a limit in seconds.

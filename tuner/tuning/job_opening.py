@@ -49,6 +49,7 @@ def open_job(
                 "evaluator": evaluator,
                 "search": asdict(options.search),
                 "scheduler": dict(scheduler),
+                **({"command": options.command} if options.command else {}),
             },
             submission=options.submission,
         )

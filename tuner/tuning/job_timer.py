@@ -23,7 +23,7 @@ class JobTimer:
         self._context = context
         self._job_id = job_id
         self._spent = spent_secs
-        self._unsaved = self._since = 0.0
+        self._unsaved = self._unsettled = self._since = 0.0
         self._n_running = 0
 
     @contextmanager
@@ -39,9 +39,14 @@ class JobTimer:
             self._n_running -= 1
 
     def charge(self, secs: float) -> None:
-        """Charge the job for seconds before its work."""
+        """Charge the job for seconds before its work, which are stored after :meth:`settle`."""
         self._spent += secs
-        self._unsaved += secs
+        self._unsettled += secs
+
+    def settle(self) -> None:
+        """Have the seconds before the work stored, because it has a result."""
+        self._unsaved += self._unsettled
+        self._unsettled = 0.0
 
     @property
     def secs(self) -> float:

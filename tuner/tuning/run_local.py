@@ -1,5 +1,6 @@
 """Tuning of networks on this machine, from a request to its result."""
 
+import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,17 +17,24 @@ from tuner.jobs.objective import with_weights
 from tuner.jobs.preparation import Prepared, combine, prepare
 from tuner.jobs.programs import programs_of, read_dimensions
 from tuner.jobs.requests import ModelRequest, TuneRequest
+from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
+from tuner.tuning.job_leases import JobLeases
+from tuner.tuning.run_deadline import RunDeadline, out_of_time
 from tuner.tuning.session import TuningSession
 from tuner.tuning.session_options import SessionOptions
 from tuner.tuning.snapshot import JobSnapshot
 from tuner.tuning.status import StatusCallback, TuningCallbacks
 from tuner.tuning.storage_retry import run_with_reconnect, sessions_with_retry
 from tuner.workers.factory import fresh_worker
+from tuner.workers.pool import Pool
 from tuner.workers.sandbox_paths import model_access
 
 _SILENT = TuningCallbacks()
+# Duration of the end of a command, compared with that of its start, on an idle machine and on a
+# busy one.
+_END_PART = 0.3
 
 
 @dataclass(frozen=True)
@@ -93,17 +101,20 @@ def _run(
     started = time.monotonic() if request.started is None else request.started
     request.spec.require_trials()
     settings = context.settings
+    counted_from = started - _END_PART * (time.monotonic() - started)
+    deadline = RunDeadline(request.spec.seconds, counted_from)
     context = replace(context, sessions=sessions_with_retry(context))
+    job_leases = JobLeases(context.engine, context.sessions)
     with device_lock(settings.data_dir), open_executor(settings) as executor:
         executor.warm_up()
         describe = describer_of(executor) if has_remote_devices(settings) else None
-        prepared = [_prepare(context, models, describe) for models in groups]
+        prepared = [_prepare(context, models, describe, deadline) for models in groups]
         if len({network.network_id for network in prepared}) < len(prepared):
             raise RequestError("the same network is given twice; name each network once")
         for note in dict.fromkeys(note for network in prepared for note in network.notes):
             callbacks.on_note(note)
-        jobs = [(network, _options(request, network, started)) for network in prepared]
-        run = _ResumableRun(context, executor, jobs, callbacks.on_status)
+        jobs = [(network, _options(request, network, counted_from)) for network in prepared]
+        run = _ResumableRun(context, executor, job_leases, deadline, jobs, callbacks.on_status)
         busy_before, began = _busy_secs(executor), time.monotonic()
         try:
             run_with_reconnect(context.engine, run.resume)
@@ -123,6 +134,8 @@ class _ResumableRun:
     Attributes:
         context: Settings and the database.
         executor: Executor of all attempts.
+        leases: Leases of the jobs.
+        deadline: End of the seconds of the run.
         jobs: Networks and the options of their jobs.
         on_status: Receives the status of each job.
         sessions: Sessions of the latest attempt, one per job.
@@ -134,6 +147,8 @@ class _ResumableRun:
 
     context: Context
     executor: Executor
+    leases: JobLeases
+    deadline: RunDeadline
     jobs: Sequence[tuple[Prepared, SessionOptions]]
     on_status: StatusCallback
     sessions: list[TuningSession] = field(default_factory=list)
@@ -149,6 +164,7 @@ class _ResumableRun:
         if self.unfinished is not None:
             # The first attempt was charged for the preparation.
             self.jobs = [(job, replace(options, started=None)) for job, options in self.jobs]
+            self.deadline = replace(self.deadline, secs=None)
         self.sessions = [TuningSession(tuning_context, *job, self.on_status) for job in self.jobs]
         # Jobs that ended or were stopped before an outage are not started again.
         unfinished = [
@@ -162,12 +178,33 @@ class _ResumableRun:
         calibration = CalibrationSettings(settings.device_tolerance)
         coordinator = Coordinator(tuning_context, calibration=calibration)
         try:
-            coordinator.run(unfinished)
+            with self.leases.holding([session.job_id for session in unfinished]):
+                event_loop.run(self._serve(coordinator, unfinished))
         finally:
             self.failures |= coordinator.failures
             self.unfinished = coordinator.unfinished
             pairs = zip(self.first_records, self.sessions, strict=True)
             self.first_records = [first or session.first_record_at for first, session in pairs]
+
+    async def _serve(self, coordinator: Coordinator, sessions: Sequence[TuningSession]) -> None:
+        """Run sessions; a single one is suspended if it still waits when its seconds are spent.
+
+        Raises:
+            WorkError: If nothing was measured by then.
+        """
+        # Jobs that share the devices count no time in which others have them.
+        end = self.deadline.end_secs if len(self.jobs) == 1 else None
+        renewals = asyncio.create_task(self.leases.keep(), name="job-leases")
+        try:
+            async with asyncio.timeout(end) as limit:
+                await coordinator.serve(sessions)
+        except TimeoutError as error:
+            if self.deadline.secs is None or not limit.expired():
+                raise
+            if all(session.first_record_at is None for session in sessions):
+                raise out_of_time(self.deadline.secs) from error
+        finally:
+            renewals.cancel()
 
 
 def _busy_secs(executor: Executor) -> dict[str, float]:
@@ -203,29 +240,38 @@ def _result(
 
 
 def _prepare(
-    context: Context, models: Sequence[ModelRequest], describe: DescribeTarget | None
+    context: Context,
+    models: Sequence[ModelRequest],
+    describe: DescribeTarget | None,
+    deadline: RunDeadline,
 ) -> Prepared:
     networks = []
-    for model in _programs(context, models):
+    for model in _programs(context, models, deadline):
         # Each network has a process of its own, so that no worker holds the weights of two.
-        with fresh_worker(context.settings, access=model_access(model.reference)) as worker:
+        with deadline.limiting(_worker_for(context, model)) as worker:
             networks.append(prepare(model, context, worker, must_run=True, describe=describe))
     prepared = combine(context.sessions, networks)
     check_arguments(prepared.tasks, context.settings)
     return prepared
 
 
-def _programs(context: Context, models: Sequence[ModelRequest]) -> Iterator[ModelRequest]:
+def _worker_for(context: Context, model: ModelRequest) -> Pool:
+    return fresh_worker(context.settings, access=model_access(model.reference))
+
+
+def _programs(
+    context: Context, models: Sequence[ModelRequest], deadline: RunDeadline
+) -> Iterator[ModelRequest]:
     """Yield the programs of all models: the model itself, or one for each of its sizes."""
     for model in models:
         if not model.buckets:
             yield model
             continue
-        with fresh_worker(context.settings, access=model_access(model.reference)) as worker:
+        with deadline.limiting(_worker_for(context, model)) as worker:
             dimensions = read_dimensions(model.reference, worker)
         yield from programs_of(model, dimensions)
 
 
 def _options(request: TuneRequest, prepared: Prepared, started: float) -> SessionOptions:
     spec = with_weights(request.spec, prepared).with_default_budget(len(prepared.tasks))
-    return SessionOptions(spec, started=started)
+    return SessionOptions(spec, started=started, command=request.command)

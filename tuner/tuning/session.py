@@ -29,6 +29,7 @@ from tuner.tuning.job_opening import open_job
 from tuner.tuning.job_timer import JobTimer
 from tuner.tuning.pick_chooser import PickChooser
 from tuner.tuning.round_runner import NothingLeft, RoundRunner, SearchFailed
+from tuner.tuning.run_deadline import out_of_time
 from tuner.tuning.session_options import SessionOptions, round_size
 from tuner.tuning.snapshot import JobSnapshot, read_snapshot
 from tuner.tuning.status import StatusCallback, TuningStatus
@@ -159,9 +160,8 @@ class TuningSession:
         """Charge the job for the time from the start of its command to the first pick."""
         if self._started is None:
             return
-        secs = self._context.now() - self._started
-        budget, spent = self._limits.budget, self._timer.secs
-        self._timer.charge(self._final_time.preparation_secs(budget, spent, secs))
+        if self._limits.budget.secs is not None:
+            self._timer.charge(self._context.now() - self._started)
         self._started = None
 
     def on_round_started(self, pick: Pick) -> None:
@@ -255,6 +255,7 @@ class TuningSession:
         """Note the time of the first trial of this run."""
         if self.first_record_at is None:
             self.first_record_at = self._context.now()
+            self._timer.settle()
 
     def report_waiting(self, reason: str | None = WAITING) -> bool:
         """Publish that no device measures for this job now, or another reason to wait.
@@ -278,7 +279,7 @@ class TuningSession:
             False if the limits of the job were raised since :meth:`next_pick` found nothing to do.
 
         Raises:
-            WorkError: If no candidate of any task could be measured.
+            WorkError: If no candidate of any task could be measured, or none in time.
         """
         requested = self._limits.requested
         with self._timer.running():
@@ -407,6 +408,8 @@ class TuningSession:
         snapshot = self.snapshot()
         sessions = self._context.sessions
         finals.check_any_measured(sessions, snapshot.rows)
+        if self._limits.budget.secs is not None and not any(row.n_trials for row in snapshot.rows):
+            raise out_of_time(self._limits.budget.secs)
         races = finals.find_races(sessions, self._round_runner.measure_setup, snapshot.rows)
 
         def on_heat(race: finals.Race) -> None:

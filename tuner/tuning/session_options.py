@@ -26,6 +26,7 @@ class SessionOptions:
         search: Settings of the search of each round.
         started: Time by the monotonic clock at which the command of this run began, whose seconds
             count from then; None if those of its rounds count.
+        command: Command line that started this run, for people; empty if none did.
     """
 
     spec: TuneSpec
@@ -34,6 +35,7 @@ class SessionOptions:
     scheduler: GreedySettings | None = None
     search: SearchSettings = field(default_factory=SearchSettings)
     started: float | None = None
+    command: str = ""
 
     @property
     def budget(self) -> Budget:

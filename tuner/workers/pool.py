@@ -17,24 +17,25 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tuner.engines.environments import Interpreter
 from tuner.engines.result_types import result_type
 from tuner.errors import WorkerLost
 from tuner.process_folder import process_folder
-from tuner.workers import messages, process_trees
+from tuner.workers import fork_server, messages, process_trees
 from tuner.workers.base import CallTimeout
 from tuner.workers.exchange import Exchange
 from tuner.workers.future_call import FutureCall
-from tuner.workers.log_rotation import DEFAULT_MAX_BYTES, rotate
+from tuner.workers.log_rotation import rotate
 from tuner.workers.pause_group import current_group
-from tuner.workers.sandbox import Sandbox
-from tuner.workers.worker_handle import PendingCall, WorkerHandle, make_call, make_start
+from tuner.workers.worker_handle import (
+    PendingCall,
+    WorkerHandle,
+    WorkerSettings,
+    make_call,
+    make_start,
+)
 
 if TYPE_CHECKING:
     import psutil
@@ -49,37 +50,6 @@ _CHECK_INTERVAL_SECS = 1.0
 # Signals that a process brings about by what it executes.
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
 _open_pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()
-
-
-@dataclass(frozen=True)
-class WorkerSettings:
-    """Settings of the processes of one pool.
-
-    Attributes:
-        n_workers: Number of processes.
-        log: File that their output is appended to.
-        environ: Environment variables, set before anything is imported.
-        max_bytes: Memory that each process may use for data; a call that needs more ends as
-            WorkError, or with its process; None for no limit.
-        interpreter: Python that runs the processes; None for that of this process.
-        max_log_bytes: Length from which the log is rotated when the pool starts.
-        sandbox: Limits of the processes on files and network; None for none.
-        exchange: Folders for files of their calls, which are removed with the pool; None for
-            folders in that of this process.
-        cores: Cores that the processes may use; empty for those of this process.
-        packages: Packages that the processes import from where this one does, beside the tuner's.
-    """
-
-    n_workers: int
-    log: Path
-    environ: Mapping[str, str] = field(default_factory=dict)
-    max_bytes: int | None = None
-    interpreter: Interpreter | None = None
-    max_log_bytes: int = DEFAULT_MAX_BYTES
-    sandbox: Sandbox | None = None
-    exchange: Exchange | None = None
-    cores: frozenset[int] = frozenset()
-    packages: tuple[str, ...] = ()
 
 
 class Pool:
@@ -112,7 +82,7 @@ class Pool:
     def process_ids(self) -> list[int]:
         """Ids of the workers."""
         with self._lock:
-            return [worker.process.pid for worker in self._workers]
+            return [pid for worker in self._workers if (pid := worker.process.pid)]
 
     @property
     def exchange(self) -> Exchange:
@@ -275,19 +245,13 @@ class Pool:
     def _start_worker(self) -> None:
         settings = self._settings
         try:
-            worker = WorkerHandle(
-                settings.interpreter, settings.log, settings.sandbox, settings.packages
-            )
+            worker = WorkerHandle(settings, self._waiting[0].module)
         except OSError as error:
             self._fail_next(WorkerLost(f"no worker can be started: {error}", crashed=False))
             return
         with self._lock:
             self._workers.append(worker)
-        if settings.cores:
-            # From here, because the sandbox of a worker forbids it. It has no other thread yet.
-            with suppress(OSError):
-                os.sched_setaffinity(worker.process.pid, settings.cores)
-        worker.take(make_start(settings.environ, os.getpid(), settings.max_bytes))
+        worker.take(make_start(settings.max_bytes))
 
     def _wait(self) -> None:
         """Wait for a submitted call, an answer, or the next check, and serve what is there."""
@@ -413,6 +377,8 @@ os.register_at_fork(after_in_child=_open_pools.clear)
 
 
 def _describe_exit(status: int) -> str:
+    if status == fork_server.CANNOT_FORK:
+        return "no worker can be started: the system refuses another process"
     if status >= 0:
         return f"the worker exited with status {status}"
     try:

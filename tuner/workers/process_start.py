@@ -3,7 +3,7 @@
 import os
 import socket
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ def start(
     stream: socket.socket,
     module: str,
     *arguments: Any,
-    folder: Path | None = None,
+    environ: Mapping[str, str] | None = None,
     packages: Iterable[str] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a process that calls ``serve(descriptor, *arguments)`` of a module.
@@ -37,14 +37,13 @@ def start(
         stream: The connection.
         module: Module of the function.
         *arguments: Texts and numbers.
-        folder: Folder for its temporary files; None for that of this process.
+        environ: Variables beside those of this process.
         packages: Packages that it imports as this process does, see
             :func:`python_command.run_code`.
 
     Raises:
         OSError: If the process cannot be started.
     """
-    environ = scrubbed(os.environ) | ({} if folder is None else {"TMPDIR": str(folder)})
     call = _CALL.format(module=module, descriptor=stream.fileno(), arguments=arguments)
     with ExitStack() as stack:
         output = None if log is None else stack.enter_context(log.open("ab"))
@@ -54,8 +53,13 @@ def start(
             stdout=output,
             stderr=output,
             pass_fds=[stream.fileno()],
-            env=environ,
+            env=variables(environ or {}),
         )
+
+
+def variables(more: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a process: what it may have of this one's, and more variables."""
+    return {**scrubbed(os.environ), **more}
 
 
 def _command(interpreter: Interpreter | None, call: str, packages: Iterable[str]) -> list[str]:

@@ -1,12 +1,13 @@
 """A worker process as its pool sees it: the call that it serves, and its end of the connection."""
 
 import logging
+import os
 import pickle
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +16,9 @@ from typing import Any
 
 from tuner.engines.environments import Interpreter
 from tuner.process_folder import worker_folder
-from tuner.workers import messages, process_start, worker_process
+from tuner.workers import fork_server, messages, process_start, worker_process
+from tuner.workers.exchange import Exchange
+from tuner.workers.log_rotation import DEFAULT_MAX_BYTES
 from tuner.workers.sandbox import Sandbox
 
 _CHUNK_BYTES = 1 << 20
@@ -32,16 +35,49 @@ class PendingCall:
     """A call that waits for a worker or is served by one.
 
     Attributes:
+        module: Module of the function.
         request: The call as the worker reads it.
         returns: Type of its value.
         timeout_secs: Time limit from when a worker takes it.
         future: Its result.
     """
 
+    module: str
     request: bytes
     returns: Any
     timeout_secs: float
     future: Future[Any] = field(default_factory=Future)
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """Settings of the processes of one pool.
+
+    Attributes:
+        n_workers: Number of processes.
+        log: File that their output is appended to.
+        environ: Environment variables, set before anything is imported.
+        max_bytes: Memory that each process may use for data; a call that needs more ends as
+            WorkError, or with its process; None for no limit.
+        interpreter: Python that runs the processes; None for that of this process.
+        max_log_bytes: Length from which the log is rotated when the pool starts.
+        sandbox: Limits of the processes on files and network; None for none.
+        exchange: Folders for files of their calls, which are removed with the pool; None for
+            folders in that of this process.
+        cores: Cores that the processes may use; empty for those of this process.
+        packages: Packages that the processes import from where this one does, beside the tuner's.
+    """
+
+    n_workers: int
+    log: Path
+    environ: Mapping[str, str] = field(default_factory=dict)
+    max_bytes: int | None = None
+    interpreter: Interpreter | None = None
+    max_log_bytes: int = DEFAULT_MAX_BYTES
+    sandbox: Sandbox | None = None
+    exchange: Exchange | None = None
+    cores: frozenset[int] = frozenset()
+    packages: tuple[str, ...] = ()
 
 
 def make_call(
@@ -54,11 +90,15 @@ def make_call(
     """
     limit = messages.max_bytes(returns)
     request = pickle.dumps((module, function, args, limit))
-    return PendingCall(messages.framed(request), returns, timeout_secs)
+    return PendingCall(module, messages.framed(request), returns, timeout_secs)
 
 
 class WorkerHandle:
     """A process that serves one call at a time; used in the thread of its pool.
+
+    Args:
+        settings: Settings of its pool.
+        module: Module of its first call.
 
     Attributes:
         process: The process.
@@ -70,24 +110,14 @@ class WorkerHandle:
 
     def __init__(
         self,
-        interpreter: Interpreter | None,
-        log: Path,
-        sandbox: Sandbox | None = None,
-        packages: Iterable[str] = (),
+        settings: WorkerSettings,
+        module: str,
     ) -> None:
         self._folder = worker_folder()
         self.stream, theirs = socket.socketpair()
         with theirs:
             try:
-                self.process: subprocess.Popen[bytes] = process_start.start(
-                    interpreter,
-                    log,
-                    theirs,
-                    worker_process.__name__,
-                    "" if sandbox is None else sandbox.as_text(),
-                    folder=self._folder,
-                    packages=packages,
-                )
+                self.process = _start(settings, module, theirs, self._folder)
             except BaseException:
                 self.stream.close()
                 raise
@@ -171,10 +201,38 @@ class WorkerHandle:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def make_start(environ: Mapping[str, str], parent: int, n_bytes: int | None) -> PendingCall:
+def _start(
+    settings: WorkerSettings, module: str, stream: socket.socket, folder: Path
+) -> "subprocess.Popen[bytes] | fork_server.ForkedProcess":
+    """Start a process; a template has no modules of another environment."""
+    sandbox = "" if settings.sandbox is None else settings.sandbox.as_text()
+    arguments = (sandbox, sorted(settings.cores))
+    environ, packages = settings.environ, settings.packages
+    if settings.interpreter is None and fork_server.is_available():
+        return fork_server.fork(
+            settings.log,
+            stream,
+            *arguments,
+            module=module,
+            folder=folder,
+            environ=environ,
+            packages=packages,
+        )
+    return process_start.start(
+        settings.interpreter,
+        settings.log,
+        stream,
+        worker_process.__name__,
+        *arguments,
+        os.getpid(),
+        environ={**environ, "TMPDIR": str(folder)},
+        packages=packages,
+    )
+
+
+def make_start(n_bytes: int | None) -> PendingCall:
     """Return the call that sets a new worker up; see :func:`worker_process.set_up`."""
-    arguments = (dict(environ), parent, n_bytes)
-    return make_call(worker_process.__name__, "set_up", arguments, None, _START_TIMEOUT_SECS)
+    return make_call(worker_process.__name__, "set_up", (n_bytes,), None, _START_TIMEOUT_SECS)
 
 
 # On a machine that is busy, Python itself takes seconds.

@@ -10,6 +10,7 @@ import socket
 import sys
 import tempfile
 import traceback
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +20,10 @@ from tuner.workers.sandbox import Sandbox, enter_or_report
 
 # Exit status of a worker that may serve no further call: EX_TEMPFAIL of sysexits.h.
 RETIRED = 75
+#: What a worker is called in lists of processes.
+NAME = "tuner-worker"
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 # The kernel kills workers before all other processes, and so before the coordinator.
 _OOM_SCORE_ADJ = 1000
 # Variables that name folders of the user.
@@ -28,26 +32,28 @@ _USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STAT
 _retired = False
 
 
-def set_up(
-    environ: dict[str, str],
-    parent: int,
-    max_bytes: int | None = None,
-) -> None:
-    """Prepare a new process before it imports anything of an engine.
+def set_up(max_bytes: int | None = None) -> None:
+    """Prepare a new process before it serves calls.
 
     Args:
-        environ: Environment variables to set.
-        parent: Id of the process whose death ends this one.
         max_bytes: Limit of its memory for data; None for no limit.
     """
     if max_bytes is not None:
         _limit_data(max_bytes)
     _die_first()
-    os.environ.update(environ)
-    # Both go to all processes, by a terminal or a manager of services.
+    ignore_signals()
+
+
+def ignore_signals() -> None:
+    """Ignore SIGINT and SIGTERM, which a terminal or a manager sends to all processes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    die_with_parent(parent)
+
+
+def name_process(name: str) -> None:
+    """Set what this process is called in lists of processes, at most 15 characters."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 def _limit_data(n_bytes: int) -> None:
@@ -83,17 +89,24 @@ def retire() -> None:
     _retired = True
 
 
-def serve(descriptor: int, sandbox: str = "") -> None:
+def serve(descriptor: int, sandbox: str, cores: Iterable[int], parent: int) -> None:
     """Serve the calls that arrive on a connection, until its other end is closed.
 
     Args:
         descriptor: File descriptor of the connection.
         sandbox: Limits on files and network, as :meth:`Sandbox.as_text`; empty for none.
+        cores: Cores that it may use; empty for those of its parent.
+        parent: Id of the process whose death ends this one.
 
     Raises:
         OSError, RuntimeError: If the sandbox is required and cannot be entered.
     """
+    name_process(NAME)
+    die_with_parent(parent)
     os.set_inheritable(descriptor, False)
+    if cores:
+        with suppress(OSError):
+            os.sched_setaffinity(0, cores)
     if sandbox:
         _enter(Sandbox.from_text(sandbox))
     with socket.socket(fileno=descriptor) as stream, suppress(OSError):

@@ -8,6 +8,7 @@ const CHARTS_MS = 5000; // between two updates of the charts as well
 const POLL_MS = 3000;
 const MAX_RETRY_MS = 30000; // between two attempts to connect
 const ANNOUNCE_MS = 30000; // between two announcements to screen readers
+const SILENCE_MS = 15000; // without an event, after which a job may not run any more
 
 const main = document.getElementById("main");
 const badge = document.getElementById("live");
@@ -110,6 +111,11 @@ function noticed(event) {
   later(event.type === "state" || event.type === "build" ? 100 : MIN_UPDATE_MS);
   tail ||= setTimeout(catchUp, CHARTS_MS);
 }
+
+// A process that is killed sends no event.
+setInterval(() => {
+  if (source && text("state") === "running" && performance.now() - noticedAt > SILENCE_MS) later();
+}, SILENCE_MS);
 
 // The last events of a burst fall between two updates of the charts.
 function catchUp() {

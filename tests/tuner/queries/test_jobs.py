@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from records import jobs, submissions
+from records import submissions
 from records.errors import NoSuchRow
 from tests.engines.toy_network import Workshop
 from tests.records.test_submissions import submission_of
@@ -117,8 +117,8 @@ def test_a_job_that_was_never_loaded_can_be_shown(workshop: Workshop) -> None:
 def test_a_deleted_job_is_not_shown(workshop: Workshop, session: TuningSession) -> None:
     """A deleted job is found neither by number nor in lists."""
     with workshop.sessions.begin() as database:
-        assert [job.id for job in job_queries.summaries(database, jobs.list_jobs(database))]
+        assert [job.id for job in job_queries.list_jobs(database)]
         submissions.hide(database, session.job_id)
         with pytest.raises(NoSuchRow):
             job_queries.read_job(database, session.job_id)
-        assert job_queries.summaries(database, jobs.list_jobs(database)) == []
+        assert job_queries.list_jobs(database) == []

@@ -31,7 +31,7 @@ def test_processes_with_the_same_host_and_process_id_are_different(context: Cont
 def expiry(context: Context) -> float:
     """Return the age of the lease, seconds."""
     with context.readers() as session:
-        age = leases.age_secs(session, leases.COORDINATOR, leases.COORDINATOR_LEASE_SECS)
+        age = leases.age_secs(session, leases.COORDINATOR, leases.LEASE_SECS)
     assert age is not None
     return age
 

@@ -2,9 +2,7 @@
 
 import asyncio
 import signal
-import subprocess
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +22,7 @@ from tuner.service.job_loader import JobLoader
 from tuner.service.job_poller import JobPoller
 from tuner.service.limited_loading import ProcessLimits
 from tuner.tuning.coordinator import Coordinator
-from tuner.workers import process_start, worker_handle
+from tuner.workers import fork_server
 
 
 def submit(context: Context, owner: str | None, n_jobs: int) -> None:
@@ -93,10 +91,10 @@ def test_a_cancelled_job_gives_its_place_back(
     request = TuneRequest((ModelRequest(f"zoo:mlp?batch={SLOW_BATCH}"),), TuneSpec(trials=0))
     with context.sessions.begin() as session:
         job_id = submit_request(session, request, "")[0].id
-    started: list[subprocess.Popen[bytes]] = []
+    started: list[fork_server.ForkedProcess] = []
 
-    def start(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
-        started.append(process_start.start(*args, **options))
+    def fork(*args: Any, **options: Any) -> fork_server.ForkedProcess:
+        started.append(forks(*args, **options))
         return started[-1]
 
     async def run() -> None:
@@ -114,8 +112,8 @@ def test_a_cancelled_job_gives_its_place_back(
         polling.cancel()
         await asyncio.gather(polling, return_exceptions=True)
 
-    starter = SimpleNamespace(start=start)
-    monkeypatch.setattr(worker_handle, "process_start", starter)
+    forks = fork_server.fork
+    monkeypatch.setattr(fork_server, "fork", fork)
     asyncio.run(run())
 
     assert [process.poll() for process in started] == [-signal.SIGKILL]

@@ -27,6 +27,7 @@ from tuner.jobs import model_cache
 from tuner.jobs.model_loading import ModelQuery
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
+from tuner.queries.jobs import list_jobs
 from tuner.service import job_files, retention
 from tuner.service.archives import pack
 from tuner.service.retention import (
@@ -277,7 +278,7 @@ def test_nothing_of_a_deleted_job_is_left_and_what_others_share_stays(context: C
     assert len(gone) == 7  # an upload, a model, an archive, a reference and three entries
     assert not [path for path in gone if b"public" in all_files[path]]
     with context.readers() as session:
-        assert [job.id for job in jobs.list_jobs(session)] == [kept]
+        assert [job.id for job in list_jobs(session)] == [kept]
 
 
 def test_rows_of_a_job_that_was_deleted_a_month_ago_are_purged(context: Context) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -13,6 +12,7 @@ from scheduler.budget import Budget
 from tests.engines.toy_network import Workshop, bests_of, picks_of
 from tuner.devices.device import Device
 from tuner.engines.base import Candidate, RunResult
+from tuner.errors import WorkError
 from tuner.jobs.spec import TuneSpec
 from tuner.measure.interleaved_timing import InterleavedTiming
 from tuner.tuning import finals, round_runner
@@ -286,20 +286,36 @@ def test_a_final_ends_with_the_seconds_of_its_job(
     assert bests_of(workshop.sessions) == before
 
 
-def test_the_seconds_of_a_command_count_from_its_start(workshop: Workshop) -> None:
-    """Preparation takes four fifths of what is left at most, so that some trials run."""
-    prepared = workshop.prepare()
-    spec = SessionOptions(TuneSpec(seconds=50.0, trials=4, trials_per_round=2))
-    session = TuningSession(
-        workshop.context,
-        prepared,
-        replace(spec, started=workshop.context.now() - 1e6),
-        lambda _: None,
+def start_before(workshop: Workshop, secs: float) -> TuningSession:
+    """Open a job of 50 s whose command began some seconds ago."""
+    options = SessionOptions(
+        TuneSpec(seconds=50.0, trials=4, trials_per_round=2),
+        started=workshop.context.now() - secs,
     )
+    return TuningSession(workshop.context, workshop.prepare(), options, lambda _: None)
+
+
+def test_the_seconds_of_a_command_count_from_its_start(workshop: Workshop) -> None:
+    """The seconds that the preparation leaves are spent on trials."""
+    session = start_before(workshop, 20.0)
 
     workshop.run_alone(session)
 
-    assert 40.0 < workshop.job(session.job_id).spent_secs < 60.0
+    assert 20.0 < workshop.job(session.job_id).spent_secs < 50.0
+    assert len(workshop.trials()) == 4
+
+
+def test_seconds_without_a_trial_are_not_counted(workshop: Workshop) -> None:
+    """A command whose preparation took all of them says so, and the next one has them again."""
+    session = start_before(workshop, 50.0)
+
+    with pytest.raises(WorkError, match="the 50 s of the budget ended before the first trial"):
+        workshop.run_alone(session)
+
+    job = workshop.job(session.job_id)
+    assert (job.state, workshop.trials()) == ("failed", [])
+    assert job.spent_secs < 10.0
+    workshop.run_alone(start_before(workshop, 0.0))
     assert len(workshop.trials()) == 4
 
 
@@ -313,6 +329,3 @@ def test_the_time_of_a_round_follows_from_the_budget(workshop: Workshop) -> None
     assert final_time.round_secs_left(Budget(trials=4), 9.0, measured) == inf
     assert final_time.round_secs_left(Budget(secs=100.0), 10.0, nothing) == pytest.approx(90.0)
     assert final_time.round_secs_left(Budget(secs=100.0), 10.0, measured) == pytest.approx(75.0)
-    assert final_time.preparation_secs(Budget(trials=4), 0.0, 9.0) == 0.0
-    assert final_time.preparation_secs(Budget(secs=100.0), 60.0, 20.0) == 20.0
-    assert final_time.preparation_secs(Budget(secs=100.0), 60.0, 90.0) == pytest.approx(32.0)

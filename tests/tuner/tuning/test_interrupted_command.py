@@ -2,18 +2,22 @@
 
 import os
 import random
+import shlex
 import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from sqlalchemy import update
 
-from records.models import Job
+from records.models import Job, now
+from records.service_models import Lease
 from tests.cli import Cli, finish
 from tests.engines import toy
 from tests.engines.toy_network import bests_of, open_sessions, picks_of, trials_of
@@ -223,3 +227,29 @@ def _wait(condition: Callable[[], bool], limit_secs: float = 60.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "the condition never held"
         event.wait(0.01)
+
+
+@pytest.mark.guards_data
+@pytest.mark.slow("15 s: two commands, one is killed")
+def test_a_killed_command_is_paused_after_its_lease(cli: Cli) -> None:
+    """It is shown as running for its lease at most; the next command takes its job up at once."""
+    process = cli.start(*tune("4000"), TOY_RUN_SECS="0.05")
+    _wait(lambda: cli.count_records() > 3)
+    assert cli("jobs", "ls", "--json").json["jobs"][0]["state"] == "running"
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+    expire_leases(cli.url)
+    (job,) = cli("jobs", "ls", "--json").json["jobs"]
+    assert job["state"] == "paused"
+    assert job["message"] == f"`tuner {shlex.join(tune('4000'))}` resumes it"
+
+    n_before = cli.count_records()
+    assert cli(*tune(str(n_before + 8)), "--json").json["measured_now"] == 8
+    assert cli("table", "1", "--json").json["state"] == "done"
+
+
+def expire_leases(url: str) -> None:
+    """Let the seconds of all leases pass."""
+    with open_sessions(url).begin() as session:
+        session.execute(update(Lease).values(expires=now() - timedelta(seconds=1)))

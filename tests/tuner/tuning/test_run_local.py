@@ -1,20 +1,26 @@
 """Tuning from request to result."""
 
+import asyncio
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from records.models import Pick
+from records.models import Job, Pick
 from records.picks import NewPick
 from tests.engines import toy
 from tuner.context import open_context
+from tuner.devices.device import Device
+from tuner.engines.base import TargetInfo
 from tuner.errors import WorkError
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
+from tuner.tuning.run_deadline import RunDeadline
 from tuner.tuning.run_local import run_separately, run_tuning
 from tuner.tuning.session import TuningSession
 from tuner.tuning.status import TuningCallbacks
+from tuner.workers.pool import Pool, WorkerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,3 +67,34 @@ def test_a_run_reports_status_and_busy_shares_to_its_callbacks(
     assert phases[0] == "choosing"
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "")
+
+
+def test_a_run_that_still_waits_when_its_seconds_are_spent_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is paused, and the error says that nothing was measured."""
+
+    async def wait(_device: Device, _target: TargetInfo) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setenv("TUNER_ENGINE", toy.NAME)
+    monkeypatch.setattr(Device, "query", wait)
+    monkeypatch.setattr(RunDeadline, "end_secs", 0.1)
+    with open_context(None, tmp_path) as context:
+        request = TuneRequest((ModelRequest("zoo:mlp"),), TuneSpec(seconds=1000.0))
+        with pytest.raises(WorkError, match="before the first trial"):
+            run_tuning(context, request)
+        with context.readers() as session:
+            assert session.get_one(Job, 1).state == "paused"
+
+
+def test_the_deadline_of_a_run_ends_the_calls_of_its_workers(tmp_path: Path) -> None:
+    """A model that is still being loaded then is not waited for."""
+    deadline = RunDeadline(0.2, time.monotonic())
+    pool = Pool(WorkerSettings(1, tmp_path / "log"))
+
+    with (
+        pytest.raises(WorkError, match=r"the 0.2 s of the budget ended before the first trial"),
+        deadline.limiting(pool) as worker,
+    ):
+        worker.call("time", "sleep", 60.0)

@@ -96,8 +96,9 @@ def test_raised_budget_buys_the_difference(workshop: Workshop) -> None:
 
 
 def test_seconds_stop_a_job(workshop: Workshop) -> None:
-    """A limit in seconds ends a job that has no limit in trials, and its seconds are stored."""
-    workshop.tune(workshop.prepare(), seconds=1e-6)
+    """A limit in seconds ends a job that has no limit in trials; without a trial it fails."""
+    with pytest.raises(WorkError, match="ended before the first trial"):
+        workshop.tune(workshop.prepare(), seconds=1e-6)
 
     assert workshop.trials() == []
     assert workshop.job().spent_secs > 0

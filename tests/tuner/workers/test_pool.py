@@ -35,7 +35,7 @@ from tuner.errors import (
     WorkError,
 )
 from tuner.settings import Settings
-from tuner.workers import messages, worker_handle
+from tuner.workers import fork_server, messages, worker_handle
 from tuner.workers.environment import MACHINE_CORES
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import CallTimeout, Pool, WorkerSettings
@@ -104,6 +104,7 @@ def test_every_call_fails_while_no_worker_can_be_started(
 
     with monkeypatch.context() as patch:
         patch.setattr(subprocess, "Popen", refuse)
+        patch.setattr(fork_server, "_templates", {})
         calls = [pool.submit(HELPERS, "add", 2, 3) for _ in range(3)]
         for call in calls:
             with pytest.raises(WorkerLost, match="no worker can be started: too many processes"):
@@ -117,23 +118,19 @@ def test_a_worker_that_the_kernel_does_not_end_holds_up_no_call(
 ) -> None:
     """Its call times out, as that of a GPU that hangs may, and another worker takes the next."""
     stuck = pool.call(HELPERS, "whoami")
-    wait, left = subprocess.Popen.wait, []
+    wait = fork_server.ForkedProcess.wait
 
-    def never(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
-        if process.pid == stuck:
-            assert timeout is not None
-            left.append(process)
-            raise subprocess.TimeoutExpired(process.args, timeout)
-        return wait(process, timeout)
+    def never(process: fork_server.ForkedProcess, timeout_secs: float) -> int:
+        if timeout_secs and process.pid == stuck:
+            raise subprocess.TimeoutExpired("a worker", timeout_secs)
+        return wait(process, timeout_secs)
 
-    monkeypatch.setattr(subprocess.Popen, "wait", never)
+    monkeypatch.setattr(fork_server.ForkedProcess, "wait", never)
     with pytest.raises(CallTimeout):
         pool.call(HELPERS, "hang", timeout_secs=0.2)
 
     assert pool.call(HELPERS, "whoami") != stuck
     assert f"worker {stuck} does not end" in caplog.text
-    for process in left:
-        wait(process)
 
 
 def test_the_kernel_would_kill_a_worker_before_its_coordinator(pool: Pool) -> None:

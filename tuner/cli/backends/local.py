@@ -6,7 +6,7 @@ from typing import IO, TYPE_CHECKING
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from records import attempts, jobs, log, submissions, tasks
+from records import attempts, job_states, jobs, log, submissions, tasks
 from records.errors import BadLog
 from records.models import Job, JobState, Target, Task, Workload
 from tuner.cli.backends.base import no_such_job
@@ -82,8 +82,9 @@ class LocalBackend:
         with self._context.sessions.begin() as session:
             row = _find(session, job)
             if not submissions.hide(session, row.id):
+                state = job_states.state_of(session, row.id)
                 raise RequestError(
-                    f"job {job} is {row.state}; stop it first with `tuner jobs cancel {job}`"
+                    f"job {job} is {state}; stop it first with `tuner jobs cancel {job}`"
                 )
 
     def recording(self, job: int) -> "Recording":
@@ -165,7 +166,7 @@ def _resume(session: Session, job: int) -> None:
     if row.quarantined:
         raise RequestError(f"job {job} is quarantined; release it with `tuner jobs release {job}`")
     if not submissions.resume(session, job, by_operator=True):
-        raise RequestError(f"job {job} is {row.state}")
+        raise RequestError(f"job {job} is {job_states.state_of(session, job)}")
 
 
 def _release(session: Session, job: int) -> None:

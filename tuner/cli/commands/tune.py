@@ -67,7 +67,10 @@ def tune(
 
     shapes, padded = parse_input_sets(inputs), parse_padded(buckets, masks)
     request = TuneRequest(
-        model_requests(models, target, shapes, random_weights, padded), make_spec(fields), STARTED
+        model_requests(models, target, shapes, random_weights, padded),
+        make_spec(fields),
+        STARTED,
+        _command_line(),
     )
     overrides: SettingOverrides = {
         "database": database,
@@ -91,6 +94,18 @@ def tune(
     _show(reports, separate=separate, json_output=json_output)
     if any(report.error for report in reports):
         raise typer.Exit(1)
+
+
+def _command_line() -> str:
+    """Return the command as its user typed it, without the passwords of URLs."""
+    import shlex
+    import sys
+
+    from records.database import redact
+
+    arguments = sys.argv[sys.argv.index("tune") :] if "tune" in sys.argv else ["tune"]
+    shown = (redact(each) if "://" in each else each for each in arguments)
+    return shlex.join(["tuner", *shown])
 
 
 def _show(reports: "list[TuneReport]", *, separate: bool, json_output: bool) -> None:

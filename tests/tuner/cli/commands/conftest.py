@@ -13,7 +13,17 @@ from typing import Any
 
 import pytest
 
-from records import bests, database, jobs, measure_records, networks, picks, targets, tasks
+from records import (
+    bests,
+    database,
+    jobs,
+    leases,
+    measure_records,
+    networks,
+    picks,
+    targets,
+    tasks,
+)
 from tests.cli import ROOT, WORKER_VARIABLES
 from tuner.cli.main import make_program, run_program
 
@@ -186,3 +196,4 @@ def _begin_second(session: Any) -> None:
     terms = {"reason": "gradient", "gain": 1.25e-5, "similarity": None}
     picks.add_picks(session, [picks.NewPick(2, 4, 64, terms)])
     jobs.set_state(session, 2, "running")
+    leases.acquire(session, f"{leases.JOB_PREFIX}2", "a process", 3600)
