@@ -30,7 +30,7 @@ def show_bests(rows: Sequence[BestView]) -> None:
     """Print best records as a table."""
     table = Table(title="Best records", title_justify="left")
     table.add_column("Workload", no_wrap=True)
-    table.add_column("Name")
+    table.add_column("Name", overflow="fold")
     for name in ("Target", "Latency (ms)", "GFLOPS", "Record"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("Confirmed")
@@ -60,7 +60,7 @@ def show_records(rows: Sequence[RecordView], limit: int) -> None:
     for name in ("Record", "Task", "Target"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("Workload", no_wrap=True)
-    table.add_column("Name")
+    table.add_column("Name", overflow="fold")
     table.add_column("Samples (ms), or error", max_width=48)
     table.add_column("Origin")
     table.add_column("When", no_wrap=True)
