@@ -120,7 +120,7 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
             outputs = _cut(described, called, outputs)
             _check_numbers(outputs, peers)
             library_samples, *peer_samples = in_turns([library, *peers], request.n_turns)
-        launch = library.launch_note() if device == "cuda" and not library.has_tail else ""
+            launch = library.launch_note() if device == "cuda" and not library.has_tail else ""
         checks: list[tuple[OutputCheck, ...]] = []
         # Runs in float64 take minutes, and need no device.
         with ExitStack() as checking:

@@ -288,6 +288,12 @@ status cudaDeviceSynchronize(void) {
   return code ? code : synchronize("cudaDeviceSynchronize", 0);
 }
 
+status cudaLaunchHostFunc(stream *given, void (*function)(void *), void *argument) {
+  ENTER("cudaLaunchHostFunc");
+  function(argument);
+  return done("cudaLaunchHostFunc", 0, "%p", given);
+}
+
 status cudaThreadExchangeStreamCaptureMode(int *mode) {
   int before = thread_mode;
   thread_mode = *mode;

@@ -318,6 +318,7 @@ def capture(action: str) -> str:
         "unseen": lambda: calls.function("cudaStreamSynchronize")(stream),
         "copy": lambda: calls.call("cudaMemcpyAsync", *copied, stream),
         "begin": lambda: calls.call("cudaStreamBeginCapture", stream, 1),
+        "thread": lambda: _in_thread(actions["malloc"]),
         "nothing": lambda: None,
     }
     try:
@@ -328,6 +329,12 @@ def capture(action: str) -> str:
         message = ""
     CudaGraph(calls, stream, actions["nothing"], ())
     return message
+
+
+def _in_thread(function: Callable[[], object]) -> None:
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
 
 
 def use_threads(folder: str, temporary: str) -> dict[str, Any]:
@@ -452,15 +459,17 @@ def take_scratch(library: str, temporary: str) -> dict[str, Any]:
 
 
 def time_runs(folder: str, inputs: str, temporary: str) -> dict[str, Any]:
-    """Time a library as a benchmark does."""
+    """Time a library as a profile and as a benchmark do."""
     from tuner.engines.base import NetworkRun
 
+    profiled = network.profile_network(NetworkRun(folder, inputs, "", 2))
     outputs = str(Path(temporary) / "outputs.npz")
     with logged(temporary) as log:
         secs = network.run_network(NetworkRun(folder, inputs, outputs, 4))
     named: Mapping[str, Array] = dict(np.load(outputs))
     return {
         "n": len(secs),
+        "calls": [[call.call for call in run.calls] for run in profiled],
         "log": log,
         "note": network.launch_note(folder, inputs),
         "outputs": {name: list(array.shape) for name, array in named.items()},

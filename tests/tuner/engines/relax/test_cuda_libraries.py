@@ -116,6 +116,15 @@ def test_loading_compiles_nothing_and_calls_run_every_kernel(cli: Cli, driver: P
     assert graphs == [f"graph {len(launches)}"]
 
 
+def test_a_benchmark_shows_the_launch(cli: Cli, driver: Path) -> None:
+    """It times graph launches, in a process that sees the GPU."""
+    answer = cli("bench", "mlp.lib", "--turns", "1", "--json", LD_LIBRARY_PATH=str(driver))
+
+    assert answer.status == 0, answer.err
+    assert answer.json["device"] == "cuda"
+    assert answer.json["launch"].startswith("one graph launch of ")
+
+
 def test_equal_requests_give_equal_libraries(tmp_path: Path) -> None:
     """The bytes are equal, and a reshape inside the network stays a view."""
     target = worker.describe_target("cuda:sm_80")

@@ -233,11 +233,12 @@ def test_kernels_run_one_by_one_where_graphs_fail(
         ("wait", "cudaStreamWaitEvent of CUDA fails with status 905"),
         ("begin", "cudaStreamBeginCapture of CUDA fails with status 401"),
         ("copy", "other work for the GPU than kernels"),
+        ("thread", ""),
         ("nothing", ""),
     ],
 )
 def test_captures_end_where_they_are_not_possible(pool: Pool, action: str, error: str) -> None:
-    """The stream can be captured again."""
+    """The stream can be captured again; what other threads do is no reason."""
     seen = call(pool, "capture", action)
 
     assert error in seen
@@ -333,6 +334,8 @@ def test_benchmarks_time_graph_launches(
     assert seen["n"] == 4
     assert seen["note"] == f"one graph launch of {n_kernels} kernels"
     assert seen["outputs"] == {"output_0": [32, 8, 8], "output_1": [32, 64]}
+    # The program has three calls of objects, which a profile times one by one.
+    assert seen["calls"] == [[0, 1, 2]] * 2
     n_plain, n_runs = 1, 5
     assert count(seen["log"], "cudaGraphLaunch") == n_runs
     assert count(seen["log"], "launch") == n_plain * n_kernels
