@@ -146,7 +146,9 @@ def _fitting(contraction: Contraction, gpu: Gpu) -> Iterator[Configuration]:
     sums = _MAX_SUMS // (2 if contraction.dtype == "float32" else 1)
     rows = [1] if contraction.n_rows == 1 else _sizes(16, 128, contraction.n_rows)
     columns = _sizes(16, 256, contraction.n_columns)
-    steps = _sizes(smallest, 128, contraction.n_steps)
+    # The three parts of a product of float32 are split in registers.
+    largest = 32 if contraction.dtype == "float32" and contraction.n_rows > 1 else 128
+    steps = _sizes(smallest, largest, contraction.n_steps)
     # Without tensor cores, Triton loads nothing ahead.
     stages = (1,) if contraction.n_rows == 1 else (2, 3, 4, 5)
     for sizes in itertools.product(rows, columns, steps, stages, (4, 8)):

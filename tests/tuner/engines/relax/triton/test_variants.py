@@ -115,6 +115,21 @@ def test_first_choices_fill_the_gpu(
     assert n_blocks * first.n_splits >= 48
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_first_choices_keep_their_registers(dtype: str, arch: str) -> None:
+    """A product of the size of a layer spills nothing, and runs on tensor cores."""
+    contraction = Contraction.find(workloads.load(product((1, 196, 256, 1024), dtype))["main"])
+    assert contraction is not None
+
+    first = ranking.ranked(contraction, compiler.number_of(arch))[0]
+    program = variants.GEMM.print(contraction, first)
+    facts = compiler.compile_kernel(program.kernels[0], arch).facts
+
+    assert facts.uses_tensor_cores
+    assert facts.stack_bytes == 0
+
+
 def test_traces_are_replayed() -> None:
     """A trace names the configuration, and gives the same program again."""
     module, target = workloads.load(product((1, 64, 64, 64))), make_target(_SPEC)
