@@ -19,7 +19,7 @@ def test_a_small_probability_that_float64_confirms_is_right(
 ) -> None:
     """ONNX Runtime's sigmoid of -13.5 is off by some hundredths; a single element has no spread.
 
-    Others may measure meanwhile, and an output that the file names twice is one of the library.
+    Others may measure at the same time; an output that the file names twice is one of the library.
     """
     run = Float64Runs._run
 
