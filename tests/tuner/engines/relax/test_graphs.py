@@ -238,7 +238,7 @@ def test_kernels_run_one_by_one_where_graphs_fail(
     ],
 )
 def test_captures_end_where_they_are_not_possible(pool: Pool, action: str, error: str) -> None:
-    """The stream can be captured again; what other threads do is no reason."""
+    """The stream can be captured again; what other threads do does not end it."""
     seen = call(pool, "capture", action)
 
     assert error in seen
