@@ -16,7 +16,8 @@ _LAUNCH_SECS, FILL_SECS = 2e-6, 8e-7
 _LATENCY_SECS, _TURN_SECS = 6e-7, 6e-8
 # Share of the shorter ones of loads and products that the longest does not hide.
 _NOT_HIDDEN = 0.1
-# Sums that a thread keeps in registers; with three products for each of float32, half of them.
+# Sums that a thread keeps in registers. Those of float32 leave room for the parts of its operands,
+# which sm_90 reads from shared memory in part.
 _MAX_SUMS, _MIN_SUMS = 128, 4
 # Rows from which tensor cores of sm_90 are fed from shared memory, and the speed below.
 _WGMMA_ROWS, _WITHOUT_WGMMA = 64, 0.6
@@ -67,7 +68,7 @@ def ranked(contraction: Contraction, architecture: int) -> list[Configuration]:
     gpu = gpu_of(architecture)
     timed = [
         (estimate_secs(contraction, each, architecture), number, each)
-        for number, each in enumerate(_fitting(contraction, gpu))
+        for number, each in enumerate(_fitting(contraction, gpu, architecture))
     ]
     return [each for _, _, each in sorted(timed, key=lambda item: item[:2])]
 
@@ -140,10 +141,12 @@ def _shared_bytes(contraction: Contraction, by: Configuration) -> int:
     return stages * (by.rows + by.columns) * by.steps * BYTES[contraction.dtype]
 
 
-def _fitting(contraction: Contraction, gpu: Gpu) -> Iterator[Configuration]:
+def _fitting(contraction: Contraction, gpu: Gpu, architecture: int) -> Iterator[Configuration]:
     """Yield the configurations that a GPU can run."""
     smallest = 32 if contraction.dtype == "int8" else 16
-    sums = _MAX_SUMS // (2 if contraction.dtype == "float32" else 1)
+    sums = _MAX_SUMS
+    if contraction.dtype == "float32":
+        sums //= 2 if architecture == 90 else 4
     rows = [1] if contraction.n_rows == 1 else _sizes(16, 128, contraction.n_rows)
     columns = _sizes(16, 256, contraction.n_columns)
     # The three parts of a product of float32 are split in registers.
