@@ -264,7 +264,7 @@ def test_a_command_that_was_stopped_for_longer_than_its_lease(
     assert refused.complaint.endswith("is tuning job 1; wait for it to end")
 
     process.send_signal(signal.SIGSTOP)
-    expire_leases(postgres_url)
+    expire_leases(sessions)
     n_before = len(trials_of(sessions))
     answer = second(*tune(str(n_before + 8)), "--json")
     process.send_signal(signal.SIGCONT)
@@ -276,3 +276,4 @@ def test_a_command_that_was_stopped_for_longer_than_its_lease(
     assert len(trials_of(sessions)) == n_before + 8
     with sessions() as session:
         assert session.get_one(Job, 1).state == "done"
+    sessions.kw["bind"].dispose()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 from sqlalchemy import update
+from sqlalchemy.orm import Session, sessionmaker
 
 from records.models import Job, now
 from records.service_models import Lease
@@ -239,7 +240,7 @@ def test_a_killed_command_is_paused_after_its_lease(cli: Cli) -> None:
     process.send_signal(signal.SIGKILL)
     process.communicate()
 
-    expire_leases(cli.url)
+    expire_leases(open_sessions(cli.url))
     (job,) = cli("jobs", "ls", "--json").json["jobs"]
     assert job["state"] == "paused"
     assert job["message"] == f"`tuner {shlex.join(tune('4000'))}` resumes it"
@@ -249,7 +250,7 @@ def test_a_killed_command_is_paused_after_its_lease(cli: Cli) -> None:
     assert cli("table", "1", "--json").json["state"] == "done"
 
 
-def expire_leases(url: str) -> None:
+def expire_leases(sessions: sessionmaker[Session]) -> None:
     """Let the seconds of all leases pass."""
-    with open_sessions(url).begin() as session:
+    with sessions.begin() as session:
         session.execute(update(Lease).values(expires=now() - timedelta(seconds=1)))
