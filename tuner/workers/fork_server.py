@@ -5,6 +5,7 @@ imported. Each set of environment variables has a template of its own. It import
 calls, outside of any sandbox and before any input is read, and runs none of their functions.
 """
 
+import atexit
 import gc
 import importlib
 import json
@@ -34,6 +35,8 @@ CANNOT_FORK = 71
 _MAX_TEMPLATES = 4
 _MAX_REQUEST_BYTES = 1 << 20
 _PID_BYTES = 32
+# A process that was killed ends within this time, unless it is stuck in the kernel.
+_KILL_TIMEOUT_SECS = 5.0
 # Their libraries may start threads as they are imported, which a fork does not have.
 _NOT_IMPORTED = ("tuner.peers.",)
 
@@ -127,38 +130,53 @@ class _Template:
 
     def __init__(self, log: Path, environ: Mapping[str, str], packages: Iterable[str]) -> None:
         self.requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        started: list[subprocess.Popen[bytes] | BaseException] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        errors: list[BaseException] = []
         is_started = threading.Event()
 
         def run() -> None:
             # Linux ends the template when the thread that started it ends.
             try:
-                process = process_start.start(
+                self._process = process_start.start(
                     None, log, theirs, __name__, os.getpid(), environ=environ, packages=packages
                 )
             except BaseException as error:
-                started.append(error)
+                errors.append(error)
                 return
             finally:
                 is_started.set()
-            process.wait()
+            self._process.wait()
 
+        self._thread = threading.Thread(target=run, name="worker-template", daemon=True)
         with theirs:
             try:
-                threading.Thread(target=run, name="worker-template", daemon=True).start()
+                self._thread.start()
             except RuntimeError as error:
                 self.requests.close()
                 raise OSError(str(error)) from error
             is_started.wait()
-        if started and isinstance(started[0], BaseException):
+        if errors:
             self.requests.close()
-            raise started[0]
+            raise errors[0]
+
+    def end(self) -> None:
+        """Kill the template, and with it its processes; wait until it has closed its files."""
+        self.requests.close()
+        if self._process is not None:
+            self._process.kill()
+        self._thread.join(_KILL_TIMEOUT_SECS)
 
 
 _templates: dict[Any, _Template] = {}
 _lock = threading.Lock()
 # A forked process has no thread that its template could end with.
 os.register_at_fork(after_in_child=_templates.clear)
+
+
+@atexit.register
+def _end_all() -> None:
+    for template in _templates.values():
+        template.end()
 
 
 @cache
