@@ -35,8 +35,8 @@ CANNOT_FORK = 71
 _MAX_TEMPLATES = 4
 _MAX_REQUEST_BYTES = 1 << 20
 _PID_BYTES = 32
-# A process that was killed ends within this time, unless it is stuck in the kernel.
-_KILL_TIMEOUT_SECS = 5.0
+#: A process that was killed ends within this time, unless it is stuck in the kernel.
+KILL_TIMEOUT_SECS = 5.0
 # Their libraries may start threads as they are imported, which a fork does not have.
 _NOT_IMPORTED = ("tuner.peers.",)
 
@@ -164,7 +164,7 @@ class _Template:
         self.requests.close()
         if self._process is not None:
             self._process.kill()
-        self._thread.join(_KILL_TIMEOUT_SECS)
+        self._thread.join(KILL_TIMEOUT_SECS)
 
 
 _templates: dict[Any, _Template] = {}

@@ -24,8 +24,6 @@ from tuner.workers.sandbox import Sandbox
 _CHUNK_BYTES = 1 << 20
 # A process that closed its connection ends within this time, or its pool kills it.
 _EXIT_TIMEOUT_SECS = 2.0
-# A process that was killed ends within this time, unless it is stuck in the kernel.
-_KILL_TIMEOUT_SECS = 5.0
 
 _LOG = logging.getLogger(__name__)
 
@@ -195,7 +193,7 @@ class WorkerHandle:
         self.process.kill()
         self.stream.close()
         try:
-            self.process.wait(_KILL_TIMEOUT_SECS)
+            self.process.wait(fork_server.KILL_TIMEOUT_SECS)
         except subprocess.TimeoutExpired:
             _LOG.warning("worker %d does not end, although it was killed", self.process.pid)
         shutil.rmtree(self._folder, ignore_errors=True)
