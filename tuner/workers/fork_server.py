@@ -78,7 +78,7 @@ class ForkedProcess:
         deadline = time.monotonic() + timeout_secs
         while self.returncode is None:
             secs = max(deadline - time.monotonic(), 0.0)
-            if not self._has_report(secs):
+            if not self._has_report(secs) and self.returncode is None:
                 raise subprocess.TimeoutExpired("a worker", timeout_secs)
             with self._lock:
                 if self._has_report(0.0):
@@ -87,8 +87,10 @@ class ForkedProcess:
 
     def _has_report(self, secs: float) -> bool:
         poller = select.poll()
-        if self.returncode is None:
+        try:
             poller.register(self._status, select.POLLIN)
+        except ValueError:  # another thread read the last report, and closed the socket
+            return False
         return bool(poller.poll(1000.0 * secs))
 
     def kill(self) -> None:
