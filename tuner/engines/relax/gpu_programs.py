@@ -41,7 +41,7 @@ class GpuQueue:
         stream: A stream of the library's own.
         device: The GPU.
         cuda: CUDA.
-        workspace: Memory between the kernels of a program.
+        workspace: Blocks of memory between the kernels of a program.
         lock: Held while a run is launched.
     """
 
@@ -268,7 +268,7 @@ class GpuProgram:
     def _call(self, inputs: Sequence[Any], outputs: Sequence[Any], stream: int) -> list[Any]:
         """Call the function of the program; return the outputs as it returns them."""
         written = [outputs[number] for number in self._memory.written]
-        arguments = (*inputs, *self._weights, *written, self._queue.workspace)
+        arguments = (*inputs, *self._weights, *written, *self._queue.workspace)
         handle = tvm_ffi.use_raw_stream(self._queue.device, stream)
         with self._queue.scratch.serving(), handle:
             returned = self._function(*arguments)

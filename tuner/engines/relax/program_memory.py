@@ -2,10 +2,15 @@
 
 A program that is captured as a graph reads and writes the same addresses in every replay, so that
 no pool may give its memory to anybody else. Its function takes, after the weights, memory for the
-outputs that it writes, then one workspace, which all programs of a library share.
+outputs that it writes, then the blocks of the workspace, which all programs of a library share.
+
+Every tensor begins where its block does: TVM keeps the offset of a tensor in a block beside its
+address, and kernels read the address alone.
 """
 
+import itertools
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +18,11 @@ import tvm
 from tvm import relax
 from tvm.relax.op.vm import alloc_storage
 
+from tuner.errors import WorkError
 from tuner.library.manifest import ProgramMemory, TensorSpec
 
 #: Name of the function that allocates the workspace.
 WORKSPACE = "tuner_workspace"
-# Alignment of the tensors in a workspace, bytes, which is that of cudaMalloc.
-_ALIGNMENT = 256
 _ALLOC_STORAGE, _ALLOC_TENSOR = "relax.vm.alloc_storage", "relax.vm.alloc_tensor"
 _KILL, _RESHAPE = "relax.vm.kill_object", "vm.builtin.reshape"
 
@@ -30,23 +34,25 @@ def take_memory(module: tvm.IRModule) -> tuple[tvm.IRModule, dict[str, ProgramMe
         The module, with a function that allocates the workspace, and the memory by program.
     """
     changed = tvm.IRModule(module.functions, attrs=module.attrs)
+    programs = {
+        variable: _Program(function)
+        for variable, function in module.functions_items()
+        if isinstance(function, relax.Function)
+    }
+    sizes = [sorted(program.sizes.values(), reverse=True) for program in programs.values()]
+    largest = [max(column) for column in itertools.zip_longest(*sizes, fillvalue=0)]
     memories: dict[str, ProgramMemory] = {}
-    n_bytes = [_ALIGNMENT]
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            program = _Program(function)
-            changed[variable], memories[str(variable.name_hint)] = program.rewritten()
-            n_bytes.append(program.n_bytes)
-    changed[tvm.ir.GlobalVar(WORKSPACE)] = _allocator(max(n_bytes))
+    for variable, program in programs.items():
+        changed[variable], memories[str(variable.name_hint)] = program.rewritten(len(largest))
+    changed[tvm.ir.GlobalVar(WORKSPACE)] = _allocator(largest)
     return changed, memories
 
 
 @dataclass
 class _Program:
-    """A function whose memory was planned, and the places of its storages in the workspace."""
+    """A function whose memory was planned."""
 
     function: relax.Function
-    n_bytes: int = 0
 
     def __post_init__(self) -> None:
         blocks = self.function.body.blocks
@@ -55,9 +61,21 @@ class _Program:
         self._n_tensors = Counter(
             value.args[0] for value in self._values.values() if _calls(value, _ALLOC_TENSOR)
         )
+        roots = (self._root(leaf) for leaf in self._leaves())
+        own = {self._values[root].args[0] for root in roots if root is not None}
+        #: Bytes of the storages between the kernels.
+        self.sizes = {
+            variable: int(value.args[0].values[0])
+            for variable, value in self._values.items()
+            if _calls(value, _ALLOC_STORAGE) and variable not in own
+        }
 
-    def rewritten(self) -> tuple[relax.Function, ProgramMemory]:
-        """Return the function that takes its memory."""
+    def rewritten(self, n_blocks: int) -> tuple[relax.Function, ProgramMemory]:
+        """Return the function that takes its memory; the workspace has blocks, the largest first.
+
+        Raises:
+            WorkError: If TVM planned tensors that begin inside of a storage.
+        """
         returned = self._leaves()
         specs = [_spec(leaf.ty) for leaf in returned]
         outputs: dict[relax.Var, relax.Var] = {}
@@ -67,9 +85,10 @@ class _Program:
             if root is not None and root not in outputs:
                 written.append(number)
                 outputs[root] = relax.Var(f"output_{number}", leaf.ty)
-        bindings = self._rebound(outputs)
+        blocks = [relax.Var(f"block_{number}", relax.AnyType()) for number in range(n_blocks)]
+        bindings = self._rebound(outputs, blocks)
         body = relax.SeqExpr([relax.BindingBlock(bindings)], self.function.body.body)
-        params = [*self.function.params, *outputs.values(), self._workspace]
+        params = [*self.function.params, *outputs.values(), *blocks]
         attrs = self.function.attrs
         function = relax.Function(params, body, self.function.ret_ty, False, attrs)
         return function, ProgramMemory(tuple(specs), tuple(written))
@@ -88,18 +107,15 @@ class _Program:
         is_own = _calls(value, _ALLOC_TENSOR) and self._n_tensors[value.args[0]] == 1
         return leaf if is_own else None
 
-    def _rebound(self, outputs: dict[relax.Var, relax.Var]) -> list[relax.Binding]:
-        places: dict[relax.Var, int] = {}
-        own = {self._values[root].args[0] for root in outputs}
-        self._workspace = relax.Var("workspace", relax.AnyType())
+    def _rebound(
+        self, outputs: dict[relax.Var, relax.Var], blocks: Sequence[relax.Var]
+    ) -> list[relax.Binding]:
+        order = sorted(self.sizes, key=lambda storage: self.sizes[storage], reverse=True)
+        places = dict(zip(order, blocks, strict=False))
         kept = []
         for binding in self._bindings:
             variable, value = binding.var, binding.value
             if _calls(value, _ALLOC_STORAGE):
-                if variable not in own:
-                    places[variable] = self.n_bytes
-                    size = int(value.args[0].values[0])
-                    self.n_bytes += -(-size // _ALIGNMENT) * _ALIGNMENT
                 continue
             if _calls(value, _KILL) and _calls(self._values.get(value.args[0]), _ALLOC_STORAGE):
                 continue
@@ -107,8 +123,9 @@ class _Program:
                 value = _reshaped(outputs[variable], variable)
             elif _calls(value, _ALLOC_TENSOR):
                 storage, offset, *rest = value.args
-                place = relax.prim_value(places[storage] + int(offset))
-                value = relax.Call(value.op, [self._workspace, place, *rest], value.attrs)
+                if int(offset):
+                    raise WorkError("a tensor begins inside of a block of memory")
+                value = relax.Call(value.op, [places[storage], offset, *rest], value.attrs)
             kept.append(relax.VarBinding(variable, value))
         return kept
 
@@ -131,11 +148,13 @@ def _spec(kind: Any) -> TensorSpec:
     return (tuple(int(size) for size in kind.shape.values), str(kind.dtype))
 
 
-def _allocator(n_bytes: int) -> relax.Function:
-    """Return a function that allocates memory of a size on the device of the machine."""
-    call = alloc_storage(relax.ShapeExpr([n_bytes]), 0, "uint8")
-    workspace = relax.Var("workspace", relax.AnyType())
-    block = relax.BindingBlock([relax.VarBinding(workspace, call)])
-    body = relax.SeqExpr([block], workspace)
+def _allocator(sizes: Sequence[int]) -> relax.Function:
+    """Return a function that allocates blocks of memory on the device of the machine."""
+    blocks = [relax.Var(f"block_{number}", relax.AnyType()) for number in range(len(sizes))]
+    bindings = [
+        relax.VarBinding(block, alloc_storage(relax.ShapeExpr([size]), 0, "uint8"))
+        for block, size in zip(blocks, sizes, strict=True)
+    ]
+    body = relax.SeqExpr([relax.BindingBlock(bindings)], relax.Tuple(blocks))
     function = relax.Function([], body, relax.AnyType(), False)
     return function.with_attr("global_symbol", WORKSPACE)

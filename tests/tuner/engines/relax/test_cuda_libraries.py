@@ -86,9 +86,16 @@ def test_changed_layer_compiles_only_new_objects(cli: Cli) -> None:
     assert (answer.json["hits"], answer.json["misses"]) == (2, 2)
 
 
-def test_loading_compiles_nothing_and_calls_run_every_kernel(cli: Cli, driver: Path) -> None:
+def test_loading_compiles_nothing_and_calls_run_every_kernel(
+    cli: Cli, driver: Path, tmp_path: Path
+) -> None:
     """TVM's CUDA runtime loads the binaries unchanged, and launches them in order, then at once."""
-    environment = os.environ | {"LD_LIBRARY_PATH": str(driver), "PYTHONPATH": str(ROOT)}
+    log = tmp_path / "cuda.log"
+    environment = os.environ | {
+        "LD_LIBRARY_PATH": str(driver),
+        "PYTHONPATH": str(ROOT),
+        "TUNER_TEST_CUDA_LOG": str(log),
+    }
     folder = cli.folder / "mlp.lib"
 
     ran = subprocess.run(
@@ -114,6 +121,10 @@ def test_loading_compiles_nothing_and_calls_run_every_kernel(cli: Cli, driver: P
     assert expected.count("triton_gemm") == (3 if compiler.is_installed() else 0)
     graphs = [line for line in messages if line.startswith("graph")]
     assert graphs == [f"graph {len(launches)}"]
+    for line in log.read_text().splitlines():
+        if line.startswith("launch "):
+            pointers = [word for word in line.split()[6:] if word != "0"]
+            assert len(set(pointers)) == len(pointers), line  # no kernel overwrites what it reads
 
 
 def test_a_benchmark_shows_the_launch(cli: Cli, driver: Path) -> None:
