@@ -136,7 +136,7 @@ def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
     else:
         module = sum_in_float32(module)
         if compiler.supports(str(target.attrs["arch"])):
-            kinds = _Attention(lambda *_: True, triton.fits, is_of_halves=True)
+            kinds = _Attention(lambda *_: True, triton.fits, is_for_gpu=True)
             module = _fuse_attention(module, target, kinds)
         else:
             module = _fuse(module, target)
@@ -183,12 +183,12 @@ class _Attention:
     Attributes:
         fits: Returns whether one kernel is faster; see :func:`outline_attention`.
         has_schedule: Returns whether a kernel has a schedule.
-        is_of_halves: True if operands may be of half precision.
+        is_for_gpu: True for GPUs; see :func:`outline_attention`.
     """
 
     fits: Fits
     has_schedule: Callable[[Any], bool]
-    is_of_halves: bool = False
+    is_for_gpu: bool = False
 
 
 def _fuse_attention(module: tvm.IRModule, target: Target, kinds: _Attention) -> tvm.IRModule:
@@ -196,7 +196,7 @@ def _fuse_attention(module: tvm.IRModule, target: Target, kinds: _Attention) -> 
 
     Without a schedule, one kernel is slower than several.
     """
-    outline = partial(outline_attention, is_of_halves=kinds.is_of_halves)
+    outline = partial(outline_attention, is_for_gpu=kinds.is_for_gpu)
     outlined, results = outline(module, kinds.fits)
     whole = _fuse(outlined, target)
     kernels = normalise_kernels(whole)

@@ -30,6 +30,8 @@ _UNARY = {"abs", "clip", "exp", "isnan", "logical_not", "negative", "tanh", "sig
 _BINARY = {"add", "subtract", "multiply", "divide", "maximum", "minimum", "where"}
 _INSIDE = _UNARY | _BINARY | _RESHAPES | {"nn.softmax"}
 _MATRIX = 2
+# Tensors in which keys or values may lie.
+_MAX_PARTS = 4
 
 Fits = Callable[[Sequence[int], int], bool]
 
@@ -50,7 +52,7 @@ def outline_attention(
     fits: Fits,
     apart: Collection[relax.Call] = (),
     *,
-    is_of_halves: bool = False,
+    is_for_gpu: bool = False,
 ) -> tuple[tvm.IRModule, dict[str, list[relax.Call]]]:
     """Give every attention a function of its own, with attribute :data:`REGION`.
 
@@ -59,12 +61,13 @@ def outline_attention(
         fits: Returns whether one kernel is faster, by the shape of the scores (heads, rows,
             keys) and the terms of each.
         apart: Calls of the module whose attention gets no function.
-        is_of_halves: True if operands may be of half precision, with sums in float32.
+        is_for_gpu: True if operands may be of half precision, with sums in float32, and keys and
+            values may be parts in several tensors, as a cache and what follows it.
 
     Returns:
         The new module, and the calls of the old one that each function computes, by its name.
     """
-    outliner = _Outliner(module, fits, set(apart), is_of_halves=is_of_halves)
+    outliner = _Outliner(module, fits, set(apart), is_for_gpu=is_for_gpu)
     return outliner.run(module), outliner.results
 
 
@@ -88,10 +91,11 @@ class _Outliner(CallVisitor):
     """
 
     def __init__(
-        self, module: tvm.IRModule, fits: Fits, apart: set[relax.Call], *, is_of_halves: bool
+        self, module: tvm.IRModule, fits: Fits, apart: set[relax.Call], *, is_for_gpu: bool
     ) -> None:
         super().__init__(module)
-        self._conversions = {"astype"} if is_of_halves else set()
+        self._conversions = {"astype"} if is_for_gpu else set()
+        self._joins = {"concat"} if is_for_gpu else set()
         self.results: dict[str, list[relax.Call]] = {}
         self._fits = fits
         self._apart = apart
@@ -212,6 +216,12 @@ class _Outliner(CallVisitor):
             if isinstance(bound, relax.TupleGetItem):
                 bound = self._bound.get(bound.tuple_value)
             name = name_of(bound)
+            if self._is_joined(expr):
+                for part in _tensors_of(bound):
+                    yield from self._views(part)
+                chain.append(expr)
+                n_kept = len(chain)
+                break
             if name not in _VIEWS | _RESHAPES and not self._is_scaled(bound):
                 break
             chain.append(expr)
@@ -220,6 +230,20 @@ class _Outliner(CallVisitor):
             expr = bound.args[0]
         yield from chain[:n_kept]
 
+    def _is_joined(self, variable: relax.Var) -> bool:
+        """Return whether a variable is a concatenation that need not be in memory."""
+        bound = self._bound[variable]
+        if name_of(bound) not in self._joins or not self._is_read_once(variable):
+            return False
+        parts = _tensors_of(bound)
+        return len(parts) <= _MAX_PARTS and not any(
+            name_of(self._bound.get(each)) in self._joins for each in parts
+        )
+
+    def _is_read_once(self, variable: relax.Var) -> bool:
+        """Return whether one operator alone reads a variable: it need not be in memory."""
+        return variable not in self._outputs and len(self._users[variable]) == 1
+
     def _is_scaled(self, call: relax.Expr) -> bool:
         return name_of(call) == "multiply" and isinstance(call.args[1], GenericConst)
 
@@ -227,7 +251,7 @@ class _Outliner(CallVisitor):
         """Return the variables that move a result, up to the last one that is not only a view."""
         chain: list[relax.Var] = []
         n_kept = 0
-        while variable not in self._outputs and len(self._users.get(variable, [])) == 1:
+        while variable in self._users and self._is_read_once(variable):
             (variable,) = self._users[variable]
             name = name_of(self._bound[variable])
             if name not in {"permute_dims"} | _RESHAPES | self._conversions:
@@ -259,19 +283,23 @@ class _Outliner(CallVisitor):
         calls = [(each, self._call_of(each)) for each in region.variables]
         inside = set(region.variables)
         for _, call in calls:
-            for arg in call.args:
+            for arg in _tensors_of(call):
                 if arg not in inside:
                     inner(arg, is_literal=_is_literal(call, arg))
         parameters = list(held.values())
         with builder.function(ATTENTION, parameters):
             with builder.dataflow():
                 for variable, call in calls:
-                    args = [inner(arg, is_literal=_is_literal(call, arg)) for arg in call.args]
+                    args = [
+                        inner(arg, is_literal=_is_literal(call, arg)) for arg in _tensors_of(call)
+                    ]
                     filled = self._filled_softmax(call)
                     if filled is not None:
                         source, fill = filled
                         held[variable] = builder.emit(self._softmax_or(held[source], fill))
                         continue
+                    if name_of(call) in self._joins:
+                        args = [relax.Tuple(args)]
                     again = relax.Call(call.op, args, call.attrs, call.ty_args)
                     held[variable] = builder.emit(_without_units(builder, call, again))
                 result = builder.emit_output(held[region.variables[-1]])
@@ -314,6 +342,12 @@ class _Outliner(CallVisitor):
         begin = sum(part[axis] for part in parts[: bound.index])
         end = begin + parts[bound.index][axis]
         return relax.op.strided_slice(split.args[0], axes=[axis], begin=[begin], end=[end])
+
+
+def _tensors_of(call: relax.Call) -> list[relax.Expr]:
+    """Return the operands of a call; those of a concatenation are the fields of a tuple."""
+    first = call.args[0]
+    return list(first.fields) if isinstance(first, relax.Tuple) else list(call.args)
 
 
 def _without_units(

@@ -4,6 +4,7 @@ Floats of 16 bits are computed in float32: conversions between floats do not rou
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ _INFIX = {
     **{tirx.And: "&", tirx.Or: "|"},
 }
 _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.And, tirx.Or)
+_OPPOSITES = {tirx.LT: tirx.GE, tirx.LE: tirx.GT, tirx.GE: tirx.LT, tirx.GT: tirx.LE}
 _EXTREMES = {tirx.Max: "maximum", tirx.Min: "minimum"}
 _FUNCTIONS = {
     **{name: f"tl.{name}" for name in ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "erf")},
@@ -225,7 +227,15 @@ class Printer:
 
     def simplified(self, expr: Any) -> Any:
         """Simplify an index within the ranges of the variables."""
+        bound = self._analyzer.const_int_bound(expr) if _is_index(expr) else None
+        if bound is not None and int(bound.min_value) == int(bound.max_value):
+            return tirx.const(int(bound.min_value), str(expr.ty.dtype))
         return self._analyzer.simplify(expr)
+
+    def given(self, condition: Any) -> AbstractContextManager[Any]:
+        """Simplify indices where a condition on indices holds."""
+        scope: AbstractContextManager[Any] = self._analyzer.constraint_scope(condition)
+        return scope
 
     def mask_of(self, tiles: Iterable[int], masks: Sequence[Text] = ()) -> str:
         """Return the condition under which values of some tiles exist; empty if always."""
@@ -345,20 +355,40 @@ class _Expression:
     def _selected(self, expr: Any) -> Text:
         return self._select(expr.condition, expr.true_value, expr.false_value)
 
-    def _select(self, condition: Any, on_true: Any, on_false: Any) -> Text:
+    def _select(
+        self, condition: Any, on_true: Any, on_false: Any, *, is_lazy: bool = False
+    ) -> Text:
+        """Print a choice; both of its values exist unless it is lazy."""
         chosen = self._condition(condition)
         if chosen.code in ("True", "False"):
             return self.print(on_true if chosen.code == "True" else on_false)
-        inner = _Expression(self.printer, self.values, self.variables, [*self.masks, chosen])
-        value = inner.print(on_true)
+        value = self._under(condition, chosen, on_true)
         # A load outside of its mask gives zero.
         is_load = hasattr(on_true, "indices") and value.code in self.printer.loads
         if is_load and _is_zero(on_false):
             return value
-        other = self._to_wide(self.print(on_false))
-        value = self._to_wide(value)
+        if is_lazy:
+            rest = chosen._replace(code=f"({chosen.code} == 0)")
+            other = self._under(_negated(condition), rest, on_false)
+        else:
+            other = self.print(on_false)
+        value, other = self._to_wide(value), self._to_wide(other)
         tiles = chosen.tiles | value.tiles | other.tiles
         return Text(f"tl.where({chosen.code}, {value.code}, {other.code})", value.dtype, tiles)
+
+    def _under(self, condition: Any, chosen: Text, expr: Any) -> Text:
+        """Print an expression that is needed where a condition holds, and may not exist elsewhere.
+
+        Args:
+            condition: The condition; on indices, it bounds those of the expression.
+            chosen: Its source.
+            expr: Expression.
+        """
+        inner = _Expression(self.printer, self.values, self.variables, [*self.masks, chosen])
+        if _loads(condition):
+            return inner.print(expr)
+        with self.printer.given(substitute(condition, self.values, self.variables)):
+            return inner.print(expr)
 
     def _condition(self, expr: Any) -> Text:
         if not _loads(expr):
@@ -383,7 +413,7 @@ class _Expression:
     def _call(self, expr: Any) -> Text:
         name = str(expr.op.name).rpartition(".")[2]
         if name == "if_then_else":
-            return self._select(*expr.args)
+            return self._select(*expr.args, is_lazy=True)
         arguments = [self._wide(each) for each in expr.args]
         tiles = frozenset[int]().union(*(each.tiles for each in arguments))
         if name == "pow":
@@ -454,8 +484,18 @@ def element_type(dtype: str) -> str:
     return f"tl.{dtype.replace('bool', 'int1')}"
 
 
+def _negated(condition: Any) -> Any:
+    """Return where a condition does not hold; bounds of an index stay bounds."""
+    opposite = _OPPOSITES.get(type(condition))
+    return tirx.Not(condition) if opposite is None else opposite(condition.a, condition.b)
+
+
 def _wide(dtype: str) -> str:
     return "float32" if dtype in HALF else dtype
+
+
+def _is_index(expr: Any) -> bool:
+    return str(expr.ty.dtype) in ("int32", "int64")
 
 
 def _is_zero(expr: Any) -> bool:

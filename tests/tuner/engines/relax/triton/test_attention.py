@@ -2,13 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tvm import tirx
 
-from tests.tuner.engines.relax.triton.conftest import Verify, attention, product
+from tests.tuner.engines.relax.triton.conftest import SPEC, Verify, attention, product
+from tests.tuner.engines.relax.triton.steps import save_step
 from tuner.engines.relax import workloads
+from tuner.engines.relax.extract import extract
 from tuner.engines.relax.triton import compiler
 from tuner.engines.relax.triton.attention import Attention, Configuration, print_program, ranked
 from tuner.engines.relax.triton.programs import Program
@@ -114,3 +117,20 @@ def test_products_run_on_tensor_cores() -> None:
     assert Configuration.named(first.name) == first
     assert facts.uses_tensor_cores
     assert facts.stack_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("heads", "n_new", "tokens_first"),
+    [((4, 4), 1, False), ((4, 2), 1, True), ((4, 2), 3, False)],
+    ids=["heads first", "tokens first", "some tokens"],
+)
+def test_caches_are_read_where_they_are(
+    heads: tuple[int, int], n_new: int, *, tokens_first: bool, tmp_path: Path, verify: Verify
+) -> None:
+    """Neither a cache nor the keys and values that follow it are copied."""
+    file = save_step(tmp_path, heads, (45, n_new), tokens_first=tokens_first)
+    tasks = extract(file, SPEC).tasks
+    (task,) = [each for each in tasks if each.name.startswith("attention")]
+
+    assert not any("concat" in each.name for each in tasks)
+    assert verify(task.ir, program_of(task.ir)) == ""
