@@ -21,6 +21,8 @@ from tuner.errors import RequestError, WorkError, install_command, summary
 
 #: Architectures whose tensor cores the kernels use, as far as Triton knows them.
 ARCHITECTURES = ("sm_80", "sm_86", "sm_87", "sm_89", "sm_90")
+# The first with programmatic dependent launches.
+_WAITING = 90
 # Newer ones, for which Triton's binaries run on no other.
 _EXACT = ("sm_90a", "sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_121a")
 # Memory of the workload is allocated by TVM, which aligns it to more than 16 bytes.
@@ -116,7 +118,7 @@ def _compile(kernel: Kernel, architecture: int) -> dict[str, Any]:
         {"num_warps": kernel.n_warps, "num_stages": kernel.n_stages, "sanitize_overflow": False}
     )
     source = compiler.ASTSource(
-        fn=programs.load(kernel),
+        fn=programs.load(kernel, waits=architecture >= _WAITING),
         signature={name: f"*{ELEMENTS[dtype]}" for name, dtype in kernel.pointers},
         constexprs={},
         attrs={(number,): _ALIGNED for number in range(len(kernel.pointers))},

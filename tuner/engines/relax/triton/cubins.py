@@ -26,6 +26,7 @@ class Facts:
         n_wgmma: Products of tensor cores by groups of four warps (sm_90).
         n_mma: Products of tensor cores by single warps, or of sm_100's.
         n_async_copies: Copies to shared memory that do not wait.
+        waits: True if it waits for the end of the kernel before, and may be launched earlier.
         binary_arch: Architecture that the binary runs on, such as ``sm_90a``.
     """
 
@@ -35,6 +36,7 @@ class Facts:
     n_wgmma: int
     n_mma: int
     n_async_copies: int
+    waits: bool
     binary_arch: str
 
     @property
@@ -70,6 +72,7 @@ def read(code: bytes, ptx: str) -> Facts:
         n_wgmma=len(re.findall(r"\bwgmma\.mma_async", ptx)),
         n_mma=len(re.findall(r"\b(?:mma\.sync|tcgen05\.mma)", ptx)),
         n_async_copies=len(re.findall(r"\bcp\.async\.c[ag]", ptx)),
+        waits="griddepcontrol.wait" in ptx,
         binary_arch=target[1] if target else "",
     )
 

@@ -18,6 +18,8 @@ from tuner.engines.relax.triton.programs import WORKSPACE, Kernel, Program
 # Types of arguments as TVM stores them: code, bits, lanes.
 _POINTER, _NUMBER = struct.pack("<BBH", 3, 64, 1), struct.pack("<BBH", 0, 64, 1)
 _TAGS = (b"blockIdx.x", b"threadIdx.x", b"tirx.use_dyn_shared_memory")
+# Launched before the kernel before it has ended; TVM's spelling.
+_OVERLAPS = b"tirx.use_programtic_dependent_launch"
 
 
 def build(
@@ -70,7 +72,8 @@ def _table(kernel: Kernel, binary: Binary) -> bytes:
     """Return the table by which TVM launches a kernel; see :class:`DeviceModule`."""
     n_pointers = len(kernel.pointers)
     types = _POINTER * n_pointers + _NUMBER * (binary.n_parameters - n_pointers)
-    tags = [_sized(tag) for tag in _TAGS]
+    # TVM wants the shared memory last.
+    tags = [_sized(tag) for tag in ((_OVERLAPS, *_TAGS) if binary.facts.waits else _TAGS)]
     name = _sized(kernel.name.encode())
     return b"".join(
         (

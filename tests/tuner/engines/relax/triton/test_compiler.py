@@ -51,6 +51,7 @@ def test_products_run_on_tensor_cores(arch: str, binary_arch: str) -> None:
     assert facts.uses_tensor_cores
     assert (facts.n_wgmma > 0) == (binary_arch == "sm_90a")
     assert facts.n_async_copies > 0
+    assert facts.waits == (compiler.number_of(arch) >= 90)
     assert facts.stack_bytes == 0
     assert 32 <= facts.n_registers <= 255
 
