@@ -92,6 +92,7 @@ def load(kernel: Kernel, *, waits: bool = False) -> Any:
         source = f"{source[:start]}{_WAIT}{source[start:]}"
     # Triton reads the source of functions where Python finds it.
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    names: dict[str, Any] = {"triton": triton, "tl": triton.language}
+    # It asks for the module of each function that a kernel calls.
+    names: dict[str, Any] = {"__name__": __name__, "triton": triton, "tl": triton.language}
     exec(compile(source, file, "exec"), names)
     return names[kernel.name]

@@ -1,8 +1,10 @@
 """Triton's kernels are compiled without a GPU, and their binaries are read."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from tvm import tirx
 
 from tests.tuner.engines.relax.triton.conftest import convolution, product
 from tuner.engines.relax import workloads
@@ -65,6 +67,21 @@ def test_other_types_run_on_tensor_cores(dtype: str) -> None:
 
     assert facts.n_mma > 0
     assert facts.stack_bytes == 0
+
+
+@pytest.mark.parametrize("name", ["tanh", "sigmoid", "nearbyint", "log1p"])
+def test_functions_of_sources_compile(name: str) -> None:
+    """Sources define functions that Triton does not have, and call them."""
+
+    def after(value: Any) -> Any:
+        value = value.astype("float32")
+        return getattr(tirx, name)(value)
+
+    ir = product((1, 64, 64, 64), after=after, out_dtype="float32")
+    (kernel,) = kernels_of(ir, Configuration(64, 64, 32, 2, 4))
+
+    assert f"_{name}(" in kernel.source
+    assert compile_kernel(kernel, "sm_90").facts.uses_tensor_cores
 
 
 def test_windows_are_copied_ahead() -> None:
