@@ -85,7 +85,7 @@ class Cuda:
         Raises:
             CudaError: If it fails.
         """
-        status = self.function(name)(*arguments)
+        status = (self._functions.get(name) or self.function(name))(*arguments)
         if status:
             # Otherwise another library would find the error at its next check.
             self._runtime.cudaGetLastError()

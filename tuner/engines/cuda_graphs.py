@@ -82,13 +82,13 @@ class CudaGraph:
         self.n_kernels = len(self._nodes)
         # For each tensor the parameters that point into it: node, value, offset in the tensor.
         self._uses: list[list[tuple[_Node, Any, int]]] = [[] for _ in spans]
-        self._bound = tuple(span.address for span in spans)
+        self._bound = [span.address for span in spans]
         for node in self._nodes.values():
             self._find_uses(node, spans)
         self._exec = cuda.made("cudaGraphInstantiate", graph, 0)
         weakref.finalize(self, cuda.function("cudaGraphExecDestroy"), self._exec)
 
-    def replay(self, addresses: tuple[int, ...], stream: int) -> None:
+    def replay(self, addresses: list[int], stream: int) -> None:
         """Launch the program on tensors at these addresses, in the order of the spans.
 
         Raises:
@@ -98,7 +98,7 @@ class CudaGraph:
             self._bind(addresses)
         self._cuda.call("cudaGraphLaunch", self._exec, stream)
 
-    def _bind(self, addresses: tuple[int, ...]) -> None:
+    def _bind(self, addresses: list[int]) -> None:
         changed: dict[int, _Node] = {}
         for uses, address, bound in zip(self._uses, addresses, self._bound, strict=True):
             if address != bound:

@@ -25,26 +25,11 @@ pytestmark = [
 ]
 
 _PROCESS = """
-import ctypes, json, os, sys
-import torch, tuner
-from tests.tuner.engines.relax.gpu_cases import count, logged
+import json, os, sys
+import pytest, torch, tuner
+from tests.tuner.engines.relax.gpu_cases import count, logged, torch_on_gpu
 from tuner.errors import TargetError
 from tuner.jit import torch_signatures
-
-pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
-pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-exported = torch.Tensor.__dlpack__
-
-def export(tensor, *, stream=None):
-    capsule = exported(tensor)
-    # The type of the device follows the address.
-    ctypes.c_int32.from_address(pointer_of(capsule, b"dltensor") + 8).value = 2
-    return capsule
-
-def pretend():
-    torch_signatures.is_on_gpu = lambda tensor: True
-    torch.Tensor.__dlpack__ = export
-    torch.Tensor.__dlpack_device__ = lambda tensor: (2, 0)
 
 def function(numbers, values):
     return {"sum": numbers + 1, "pair": (values.reshape(4, 2), values)}
@@ -52,7 +37,8 @@ def function(numbers, values):
 data_dir, seen = sys.argv[1], {}
 jitted = tuner.jit(function, data_dir=data_dir)
 numbers = torch.arange(6, dtype=torch.int32)
-pretend()
+torch_signatures.is_on_gpu = lambda tensor: True
+torch_on_gpu(pytest.MonkeyPatch())
 results = []
 for seed in range(4):
     values = torch.arange(8.0) + seed

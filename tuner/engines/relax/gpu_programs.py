@@ -40,6 +40,7 @@ class GpuQueue:
     Attributes:
         stream: A stream of the library's own.
         device: The GPU.
+        number: Its number.
         cuda: CUDA.
         workspace: Blocks of memory between the kernels of a program.
         lock: Held while a run is launched.
@@ -47,6 +48,7 @@ class GpuQueue:
 
     def __init__(self, device: Any, workspace: Any) -> None:
         self.device = device
+        self.number = int(device.index)
         self.workspace = workspace
         self.cuda = Cuda(cudart.preload())
         self.lock = threading.Lock()
@@ -56,6 +58,8 @@ class GpuQueue:
         self.stream = self.cuda.made("cudaStreamCreateWithFlags", _NON_BLOCKING)
         self._event = self.cuda.made("cudaEventCreateWithFlags", _NO_TIMING)
         self._last = self.stream
+        self._capturing = ctypes.c_int()
+        self._capturing_place = ctypes.byref(self._capturing)
         weakref.finalize(self, self.cuda.function("cudaStreamDestroy"), self.stream)
         weakref.finalize(self, self.cuda.function("cudaEventDestroy"), self._event)
         # The memory of the library must not be freed under a run.
@@ -75,24 +79,32 @@ class GpuQueue:
 
     @contextmanager
     def turn(self, stream: int) -> Iterator[bool]:
-        """Wait on the GPU, not here, for the runs before; yield True if the stream captures.
+        """Begin a run and end it; yield True if the stream captures."""
+        if self.begin(stream):
+            yield True
+            return
+        try:
+            yield False
+        finally:
+            self.end(stream)
+
+    def begin(self, stream: int) -> bool:
+        """Wait on the GPU, not here, for the runs before; return True if the stream captures.
 
         A stream that is captured by the caller gets no order: an event of other streams would end
         the capture.
         """
         self.check_process()
-        capturing = ctypes.c_int()
-        self.cuda.call("cudaStreamIsCapturing", stream, ctypes.byref(capturing))
-        if capturing.value:
-            yield True
-            return
-        if stream != self._last:
-            self.cuda.call("cudaStreamWaitEvent", stream, self._event, 0)
-        try:
-            yield False
-        finally:
-            self.cuda.call("cudaEventRecord", self._event, stream)
-            self._last = stream
+        self.cuda.call("cudaStreamIsCapturing", stream, self._capturing_place)
+        if self._capturing.value:
+            return True
+        self.wait_on(stream)
+        return False
+
+    def end(self, stream: int) -> None:
+        """Let later runs wait for what was launched since :meth:`begin`."""
+        self.cuda.call("cudaEventRecord", self._event, stream)
+        self._last = stream
 
     def wait_on(self, stream: int) -> None:
         """Make a stream wait for the runs so far."""
@@ -100,11 +112,42 @@ class GpuQueue:
             self.cuda.call("cudaStreamWaitEvent", stream, self._event, 0)
 
 
+class _Lease:
+    """A token that the outputs of a call hold while their memory is in use."""
+
+
+class OutputSet:
+    """Memory for the outputs of a program, lent to one call after the other.
+
+    Attributes:
+        tensors: A tensor for each output.
+        addresses: Their addresses.
+    """
+
+    def __init__(self, tensors: list[Any]) -> None:
+        self.tensors = tensors
+        self.addresses = [int(tensor.data_ptr()) for tensor in tensors]
+        self._lease: weakref.ref[_Lease] | None = None
+
+    def lend(self) -> _Lease | None:
+        """Return what the outputs of a call must hold; None if a caller has outputs here."""
+        if self._lease is not None and self._lease() is not None:
+            return None
+        for tensor in self.tensors:
+            # Arrays of other libraries that were made from an output refer to its tensor.
+            if _use_count(tensor) != 1:
+                return None
+        lease = _Lease()
+        self._lease = weakref.ref(lease)
+        return lease
+
+
 @dataclass(frozen=True)
 class _View:
     """An output without memory of its own: a place in another tensor, or an address."""
 
     number: int
+    n_bytes: int
     of: int | None
     place: int
 
@@ -137,7 +180,7 @@ class GpuProgram:
         self._inputs: list[Any] = []
         self._outputs: list[Any] = []
         self._constants: dict[int, Any] = {}
-        self._given: dict[int, list[list[Any]]] = {}
+        self._given: dict[int, list[OutputSet]] = {}
 
     @property
     def note(self) -> str:
@@ -169,6 +212,27 @@ class GpuProgram:
         with self._queue.lock:
             self._launch(inputs, outputs, stream)
 
+    def replay(self, addresses: list[int], stream: int) -> bool:
+        """Launch the graph on the tensors at these addresses, and do not wait for it.
+
+        Args:
+            addresses: Addresses of the inputs, then those of the outputs; see :meth:`launch`.
+            stream: Handle of a stream of the device.
+
+        Returns:
+            False if nothing was launched: there is no graph yet, or the caller captures the stream.
+
+        Raises:
+            WorkError: If CUDA fails, or the process was forked.
+        """
+        with self._queue.lock:
+            if self._graph is None or self._queue.begin(stream):
+                return False
+            try:
+                return self._replay(addresses, stream)
+            finally:
+                self._queue.end(stream)
+
     def launch_each(self, inputs: Sequence[Any], outputs: Sequence[Any], stream: int) -> None:
         """Launch the kernels one after the other; see :meth:`launch`."""
         with self._queue.lock, self._queue.turn(stream):
@@ -179,21 +243,22 @@ class GpuProgram:
         self.launch(inputs, outputs, self._queue.stream)
         self._queue.cuda.call("cudaStreamSynchronize", self._queue.stream)
 
-    def given_outputs(self, stream: int) -> list[Any]:
-        """Return memory for the outputs of a call, which belongs to the caller.
+    def given_outputs(self, stream: int) -> tuple[OutputSet, _Lease]:
+        """Return memory for the outputs of a call, which is the caller's while the lease is held.
 
         It is memory of an earlier call on the stream whose caller has dropped its outputs, or new.
         """
         with self._queue.lock:
             sets = self._given.setdefault(stream, [])
-            # The views that callers get refer to the tensors.
-            free = (each for each in sets if all(_use_count(output) == 1 for output in each))
-            outputs = next(free, None)
-            if outputs is None:
-                outputs = self.new_outputs()
-                sets.append(outputs)
-            specs = zip(outputs, self._memory.outputs, strict=True)
-            return [output._create_view(*spec) for output, spec in specs]
+            for outputs in sets:
+                lease = outputs.lend()
+                if lease is not None:
+                    return outputs, lease
+            outputs = OutputSet(self.new_outputs())
+            sets.append(outputs)
+            lease = outputs.lend()
+            assert lease is not None
+            return outputs, lease
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """Copy inputs to the device, run, and copy the outputs back.
@@ -235,18 +300,18 @@ class GpuProgram:
         with self._queue.turn(stream) as is_captured:
             if is_captured and not self._is_tried:
                 raise WorkError("call the library once before a stream captures it")
-            if is_captured or not self._replay(inputs, outputs, stream):
+            addresses = [tensor.data_ptr() for tensor in (*inputs, *outputs)]
+            if is_captured or not self._replay(addresses, stream):
                 self._run(inputs, outputs, stream)
         if not self._is_tried and not is_captured:
             # The run has loaded the kernels, which is not possible in a capture.
             self._is_tried = True
             self._capture()
 
-    def _replay(self, inputs: Sequence[Any], outputs: Sequence[Any], stream: int) -> bool:
+    def _replay(self, addresses: list[int], stream: int) -> bool:
         """Launch the graph, if there is one that CUDA accepts."""
         if self._graph is None:
             return False
-        addresses = tuple(tensor.data_ptr() for tensor in (*inputs, *outputs))
         try:
             self._graph.replay(addresses, stream)
         except CudaError as error:
@@ -255,7 +320,8 @@ class GpuProgram:
             return False
         for view in self._views:
             source = view.place + (0 if view.of is None else addresses[view.of])
-            self._copy(source, outputs[view.number], stream)
+            target = addresses[len(self._input_specs) + view.number]
+            self._copy(source, target, view.n_bytes, stream)
         return True
 
     def _run(self, inputs: Sequence[Any], outputs: Sequence[Any], stream: int) -> None:
@@ -263,7 +329,8 @@ class GpuProgram:
         returned = self._call(inputs, outputs, stream)
         for number, value in enumerate(returned):
             if number not in self._memory.written:
-                self._copy(value.data_ptr(), outputs[number], stream)
+                output = outputs[number]
+                self._copy(value.data_ptr(), output.data_ptr(), _n_bytes(output), stream)
 
     def _call(self, inputs: Sequence[Any], outputs: Sequence[Any], stream: int) -> list[Any]:
         """Call the function of the program; return the outputs as it returns them."""
@@ -285,10 +352,8 @@ class GpuProgram:
             self._constants[number] = tvm.runtime.tensor(array, self._queue.device)
         return self._constants[number]
 
-    def _copy(self, source: int, output: Any, stream: int) -> None:
-        n_bytes = _n_bytes(output)
-        arguments = (output.data_ptr(), source, n_bytes, ON_DEVICE, stream)
-        self._queue.cuda.call("cudaMemcpyAsync", *arguments)
+    def _copy(self, source: int, target: int, n_bytes: int, stream: int) -> None:
+        self._queue.cuda.call("cudaMemcpyAsync", target, source, n_bytes, ON_DEVICE, stream)
 
     def _capture(self) -> None:
         returned: list[Any] = []
@@ -305,7 +370,7 @@ class GpuProgram:
             self._give_up(error)
             return
         self._views = [
-            _view(number, value.data_ptr(), spans)
+            _view(number, value.data_ptr(), _n_bytes(self._outputs[number]), spans)
             for number, value in enumerate(returned)
             if number not in self._memory.written
         ]
@@ -349,11 +414,11 @@ class _Staging:
         self._cuda.call("cudaMemcpyAsync", *ends, self._n_bytes, kind, stream)
 
 
-def _view(number: int, address: int, spans: Sequence[Span]) -> _View:
+def _view(number: int, address: int, n_bytes: int, spans: Sequence[Span]) -> _View:
     for of, span in enumerate(spans):
         if address in span:
-            return _View(number, of, address - span.address)
-    return _View(number, None, address)
+            return _View(number, n_bytes, of, address - span.address)
+    return _View(number, n_bytes, None, address)
 
 
 def _n_bytes(tensor: Any) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tuner.engines import call_observer, cuda_events, onednn
 from tuner.engines.base import NetworkRun, ObservedCall, ProfiledRun, TimedCall
 from tuner.engines.call_timers import CallTimers
 from tuner.engines.relax import cudart, devices, scratch
-from tuner.engines.relax.device_arrays import DeviceArray, read_tensors, stream_of
+from tuner.engines.relax.device_arrays import ArrayReader, DeviceArray, Place, stream_of
 from tuner.engines.relax.gpu_programs import GpuProgram, GpuQueue
 from tuner.engines.relax.program_memory import WORKSPACE
 from tuner.engines.relax.weights import WEIGHTS, load_weights
@@ -87,6 +88,7 @@ class Library:
         check_library(described, folder)
         manifest.verify(folder, described)
         self.outputs = described.returned
+        self._output_names = frozenset(self.outputs)
         self.n_outputs = [call.n_outputs for call in described.kernel_calls]
         device = devices.find_device(described.target)
         if any(onednn.is_call(subgraph.variant) for subgraph in described.subgraphs):
@@ -143,28 +145,50 @@ class Library:
         given = outputs or {}
         if self._queue is None:
             raise RequestError("the library runs on a CPU: call it with arrays of NumPy")
-        unknown = sorted(set(given) - set(self.outputs))
-        if unknown:
-            names = ", ".join(self.outputs)
-            raise ValueError(f"unknown output {unknown[0]!r}; outputs are {names}")
+        for name in given:
+            if name not in self._output_names:
+                names = ", ".join(self.outputs)
+                raise ValueError(f"unknown output {name!r}; outputs are {names}")
         handle = stream_of(stream, inputs.values())
-        device = self.programs[0].device
-        tensors = read_tensors("input", inputs, device, handle)
-        program = self.program_for(tensors)
-        assert program.gpu is not None
-        written = read_tensors("output", given, device, handle)
-        for name, spec in zip(self.outputs, program.gpu.output_specs, strict=True):
-            if name in written:
-                _check_output(name, written[name], spec)
-        is_whole = len(written) == len(self.outputs)
-        own = () if is_whole else program.gpu.given_outputs(handle)
-        memory = {**dict(zip(self.outputs, own, strict=False)), **written}
-        ordered = [tensors[name] for name in program.inputs]
-        program.gpu.launch(ordered, [memory[name] for name in self.outputs], handle)
-        return {
-            name: given[name] if name in given else DeviceArray(memory[name], self._queue)
-            for name in self.outputs
+        reader = ArrayReader(self._queue.number, handle)
+        read = reader.read("input", inputs)
+        program = self._program_at(read)
+        gpu = program.gpu
+        assert gpu is not None
+        written = reader.read("output", given)
+        if len(written) < len(self.outputs):
+            own, lease = gpu.given_outputs(handle)
+        places = [read[name] for name in program.inputs]
+        returned = {}
+        for number, (name, spec) in enumerate(zip(self.outputs, gpu.output_specs, strict=True)):
+            place = written.get(name)
+            if place is None:
+                tensor = own.tensors[number]
+                place = own.addresses[number], spec, tensor
+                returned[name] = DeviceArray(tensor, spec, self._queue, lease)
+            elif place[1] != spec:
+                raise ValueError(_misfit(name, place[1], spec))
+            else:
+                returned[name] = given[name]
+            places.append(place)
+        if not gpu.replay([place[0] for place in places], handle):
+            tensors = [reader.tensor(place[2]) for place in places]
+            gpu.launch(tensors[: len(inputs)], tensors[len(inputs) :], handle)
+        return returned
+
+    def _program_at(self, places: Mapping[str, Place]) -> Program:
+        """Return the program for arrays at these places; see :meth:`program_for`."""
+        try:
+            program = self._by_specs.get(tuple([places[name][1] for name in self.inputs]))
+        except KeyError:
+            program = None
+        if program is not None and len(places) == len(self.inputs):
+            return program
+        described = {
+            name: SimpleNamespace(shape=shape, dtype=dtype)
+            for name, (_, (shape, dtype), _) in places.items()
         }
+        return self.program_for(described)
 
     def _program(self, program: manifest.Program, weights: list[Any], device: Any) -> Program:
         function, gpu = self._vm[program.entry], None
@@ -173,7 +197,7 @@ class Library:
             gpu = GpuProgram(self._queue, function, weights, specs, program.memory)
         return Program(program.inputs, function, tuple(weights), device, gpu)
 
-    def program_for(self, inputs: Mapping[str, Array]) -> Program:
+    def program_for(self, inputs: Mapping[str, Any]) -> Program:
         """Return the program for arrays of these shapes.
 
         Raises:
@@ -215,14 +239,12 @@ class Library:
         return f"no program has these shapes together; the library has {shapes}"
 
 
-def _check_output(name: str, tensor: Any, spec: manifest.TensorSpec) -> None:
-    given = _spec(tensor)
-    if given != spec:
-        (shape, dtype), (other_shape, other_dtype) = spec, given
-        raise ValueError(
-            f"output {name!r} must have shape {shape} and dtype {dtype}, got {other_shape} and "
-            f"{other_dtype}"
-        )
+def _misfit(name: str, given: manifest.TensorSpec, spec: manifest.TensorSpec) -> str:
+    (shape, dtype), (other_shape, other_dtype) = spec, given
+    return (
+        f"output {name!r} must have shape {shape} and dtype {dtype}, got {tuple(other_shape)} and "
+        f"{other_dtype}"
+    )
 
 
 def copy_inputs(program: Program, inputs: Mapping[str, Array]) -> list[Any]:

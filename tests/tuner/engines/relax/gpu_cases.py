@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import tvm
 import tvm_ffi
 
@@ -203,6 +204,85 @@ def exchange(folder: str, temporary: str) -> dict[str, Any]:
         "shape": list(output.shape),
         "dtype": output.dtype,
     }
+
+
+def torch_on_gpu(patch: pytest.MonkeyPatch, stream: int = 0) -> list[int]:
+    """Let tensors of torch, which has no CUDA here, claim to be on the GPU.
+
+    Args:
+        patch: Holds the changes of torch.
+        stream: Its current stream.
+
+    Returns:
+        A list that gets the stream of each export.
+    """
+    import torch
+
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    export, streams = torch.Tensor.__dlpack__, []
+
+    def export_on_gpu(tensor: Any, *, stream: int) -> Any:
+        streams.append(stream)
+        capsule = export(tensor)
+        # The type of the device follows the address.
+        ctypes.c_int32.from_address(pointer_of(capsule, b"dltensor") + 8).value = 2
+        return capsule
+
+    patch.setattr(torch.Tensor, "__dlpack__", export_on_gpu)
+    patch.setattr(torch.Tensor, "__dlpack_device__", lambda _: (2, 0))
+    patch.setattr(torch.Tensor, "is_cuda", True)
+    patch.setattr(torch.Tensor, "get_device", lambda _: 0)
+    patch.setattr(torch.cuda, "current_device", lambda: 0)
+    patch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: stream, raising=False)
+    return streams
+
+
+def call_with_torch(folder: str, temporary: str) -> dict[str, Any]:
+    """Call a library on tensors of torch."""
+    with pytest.MonkeyPatch.context() as patch:
+        stream = new_stream()
+        return _call_with_torch(load(folder), temporary, stream, torch_on_gpu(patch, stream))
+
+
+def _call_with_torch(
+    library: network.Library, temporary: str, stream: int, streams: list[int]
+) -> dict[str, Any]:
+    import torch
+
+    other = new_stream()
+    inputs = {name: torch.zeros(32, 64) for name in "ab"}
+    outputs = {"output_1": torch.zeros(32, 64)}
+    library.run_on_device(inputs, outputs)
+    exports = []
+    for given in (None, stream, other):
+        streams.clear()
+        library.run_on_device(inputs, outputs, given)
+        exports.append([*streams])
+    # The same object may show other memory at each call.
+    inputs["a"].set_(torch.ones(32, 64))
+    with logged(temporary) as log:
+        library.run_on_device(inputs, outputs)
+    used = {word for words in kernels(log, "replay") for word in words[4:]}
+    seen: dict[str, Any] = {
+        "exports": [list(map([stream, other].index, each)) for each in exports],
+        "used": all(hex(each.data_ptr()) in used for each in (*inputs.values(), *outputs.values())),
+        "launches": count(log, "cudaGraphLaunch"),
+        "refusals": [],
+    }
+    wide = torch.zeros(64, 64)
+    for bad in (
+        wide.t()[:32],
+        wide.flatten()[1 : 1 + 32 * 64].view(32, 64),
+        torch.zeros(32, 64, requires_grad=True),
+        torch.zeros(32, 64, dtype=torch.int32),
+        torch.zeros(32, 63),
+    ):
+        try:
+            library.run_on_device({**inputs, "b": bad}, outputs)
+        except (ValueError, BufferError) as error:
+            seen["refusals"].append(str(error))
+    return seen
 
 
 def refusals(folder: str) -> list[str]:

@@ -171,6 +171,26 @@ def test_arrays_are_exchanged_on_streams(
     assert (seen["shape"], seen["dtype"]) == ([32, 8, 8], "float32")
 
 
+def test_tensors_of_torch_are_read_at_each_call(
+    pool: Pool, folders: dict[str, str], tmp_path: Path
+) -> None:
+    """They are exported for another stream alone, once; what cannot be used is refused."""
+    seen = call(pool, "call_with_torch", folders["plain"], str(tmp_path))
+
+    assert seen["exports"] == [[], [], [1]]
+    assert seen["used"]
+    assert seen["launches"] == 1
+    expected = [
+        r"input 'b' must be contiguous and start at a multiple of 64 bytes",
+        r"input 'b' must be contiguous and start at a multiple of 64 bytes",
+        r"require gradient",
+        r"input 'b' must have shape \(32, 64\) and dtype float32 .*, got \(32, 64\) and int32",
+        r"input 'b' must have shape \(32, 64\) and dtype float32 .*, got \(32, 63\) and float32",
+    ]
+    for message, pattern in zip(seen["refusals"], expected, strict=True):
+        assert re.search(pattern, message), message
+
+
 def test_unusable_arrays_are_named(pool: Pool, folders: dict[str, str]) -> None:
     """The message says what is wrong with which array."""
     messages = call(pool, "refusals", folders["plain"])
