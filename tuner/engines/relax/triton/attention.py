@@ -3,12 +3,13 @@
 A block computes some rows of one head. It goes through the keys once: the largest score and the
 sum of the exponentials of each row are those of the keys so far, and what was added before is
 scaled when the largest score changes (Milakov and Gimelshein, "Online normalizer calculation for
-softmax", 2018).
+softmax", 2018). Where there are fewer blocks than multiprocessors, as for the one row of a step of
+a decoder, several blocks share the keys of a row, and a second kernel combines their parts.
 """
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -33,16 +34,22 @@ from tuner.engines.relax.triton.printer import (
     element_type,
     print_kernel,
 )
-from tuner.engines.relax.triton.programs import Program
+from tuner.engines.relax.triton.programs import WORKSPACE, Kernel, Program
 
 #: Name of the variant that the configurations are decisions of.
 FAMILY = "triton-attention"
-_NAME = re.compile(FAMILY + r"-(\d{1,3})-(\d{1,3})-(\d)-(\d\d?)")
+_NAME = re.compile(FAMILY + r"-(\d{1,3})-(\d{1,3})-(\d)-(\d\d?)(?:-sk(\d\d?))?")
 _INDEX = "int64"
 # Numbers of a query or a value that a block keeps.
 _MAX_WIDTH = 256
 # Reductions of an attention: scores, their maxima and sums, and the product with the values.
 _N_REDUCTIONS = 4
+# Parts of the keys, numbers that a block of the second kernel combines, and its warps.
+_MAX_SPLITS, _COMBINED, _COMBINING_WARPS = 64, 64, 2
+# Blocks of a multiprocessor that the parts of the keys may make, and the time that each takes more.
+_BLOCKS_OF_SPLITS, _BLOCK_SECS = 4, 1e-7
+# Time to combine parts, and that of each of them.
+_COMBINE_SECS, _PART_SECS = 1.2e-6, 1e-8
 
 
 @dataclass(frozen=True)
@@ -50,27 +57,30 @@ class Configuration:
     """Decisions of an attention.
 
     Attributes:
-        rows: Rows of a block, a power of two.
+        rows: Rows of a block, a power of two; one row is not worth tensor cores.
         keys: Keys of one turn of the loop, a power of two.
         n_stages: Turns whose keys and values are loaded ahead.
         n_warps: Warps of a block.
+        n_splits: Parts of the keys that blocks of their own go through.
     """
 
     rows: int
     keys: int
     n_stages: int
     n_warps: int
+    n_splits: int = 1
 
     @classmethod
     def named(cls, name: str) -> Self | None:
         """Return the configuration of a name; None for another kind of variant."""
         match = _NAME.fullmatch(name)
-        return None if match is None else cls(*map(int, match.groups()))
+        return None if match is None else cls(*(int(each or 1) for each in match.groups()))
 
     @property
     def name(self) -> str:
         """Name with every decision."""
-        return f"{FAMILY}-{self.rows}-{self.keys}-{self.n_stages}-{self.n_warps}"
+        splits = f"-sk{self.n_splits}" if self.n_splits > 1 else ""
+        return f"{FAMILY}-{self.rows}-{self.keys}-{self.n_stages}-{self.n_warps}{splits}"
 
 
 @dataclass(frozen=True)
@@ -272,7 +282,7 @@ def _are_equal(first: Sequence[Any], second: Sequence[Any]) -> bool:
 
 
 def print_program(attention: Attention, configuration: Configuration) -> Program:
-    """Print the kernel of an attention.
+    """Print the kernel of an attention, and one that combines parts of the keys if there are any.
 
     Raises:
         PrintError: If a part of the workload has no form in Triton.
@@ -294,6 +304,11 @@ class _Source:
         context = self.of.context
         self._n_keys = context.n_steps
         self._row_tiles = -(-context.n_rows // self.by.rows)
+        self._turns_of_part = -(-self._n_keys // (self.by.keys * self.by.n_splits))
+        self._total = element_type(context.total)
+        # Sums of a part, then the largest scores and the sums of the exponentials of its rows.
+        self._n_outer = context.n_batches * context.n_rows
+        self._n_sums = self._n_outer * context.n_columns
         self._terms, self._values = (_padded(n) for n in (self.of.n_terms, self.of.n_values))
         if max(self._terms, self._values) > _MAX_WIDTH:
             raise PrintError("a query or a value does not fit a block")
@@ -303,39 +318,64 @@ class _Source:
         resolved = context.resolved(values)
         self._weights = [substitute(i, resolved, context.variables) for i in self.of.weights]
 
+    @property
+    def _is_sum(self) -> bool:
+        return self.by.rows == 1
+
     def program(self) -> Program:
-        """Return the kernel."""
-        context, by = self.of.context, self.by
-        total = element_type(context.total)
-        n_turns = -(-self._n_keys // by.keys)
+        """Return the kernels."""
+        by, total, n_blocks = self.by, self._total, self._row_tiles * self.by.n_splits
         lines = [
             "pid = tl.program_id(0)",
-            f"b = pid // {self._row_tiles}",
+            f"b = pid // {n_blocks}",
+            f"part = pid // {self._row_tiles} % {by.n_splits}",
             f"m = (pid % {self._row_tiles} * {by.rows} + tl.arange(0, {by.rows}))[:, None]",
             f"d = tl.arange(0, {self._terms})",
             f"c = tl.arange(0, {self._values})[None, :]",
             *self._operand(self.of.scores, 0, "queries"),
             f'top = tl.full(({by.rows},), float("-inf"), {total})',
             f"total = tl.zeros(({by.rows},), {total})",
-            f"acc = tl.zeros(({by.rows}, {self._values}), {total})",
-            f"for turn in range({n_turns}):",
+            f"acc = tl.zeros(({by.keys if self._is_sum else by.rows}, {self._values}), {total})",
+            f"for turn in range({self._turns_of_part}):",
             *(f"    {line}" for line in self._turn()),
-            *self._scaled(),
-            *self._outputs(),
         ]
-        grid = self._row_tiles * context.n_batches
-        options = (grid, by.n_warps, by.n_stages)
-        kernel = print_kernel("triton_attention", lines, self._arguments, self.helpers, options)
-        return Program((kernel,))
+        if self._is_sum:
+            lines.append("acc = tl.sum(acc, 0)[None, :]")
+        options = (n_blocks * self.of.context.n_batches, by.n_warps, by.n_stages)
+        if by.n_splits == 1:
+            lines += [*self._ratio("[:, None]"), *self._outputs()]
+            return Program((self._kernel("attention", lines, options),))
+        first = self._kernel("attention", [*lines, *self._stored()], options)
+        self._arguments = Arguments(self.of.context.blocks.function)
+        options = (-(-self._n_sums // _COMBINED), _COMBINING_WARPS, 1)
+        second = self._kernel("combine", self._combined(), options)
+        workspace = (by.n_splits, self._n_sums + 2 * self._n_outer)
+        return Program((first, second), workspace, self.of.context.total)
+
+    def _kernel(self, kind: str, lines: Sequence[str], options: tuple[int, int, int]) -> Kernel:
+        workspace = self.of.context.total if self.by.n_splits > 1 else ""
+        return print_kernel(
+            f"triton_{kind}", lines, self._arguments, self.helpers, options, workspace
+        )
 
     def _turn(self) -> list[str]:
         """Return the lines that add the keys of a turn."""
         dtype = element_type(self.of.context.dtype)
         precision = ', input_precision="tf32x3"' if self.of.context.dtype == "float32" else ""
+        scores = f"tl.dot(queries, keys{precision})"
+        values = self._operand(self.of.context, 1, "values")
+        added = f"tl.dot(weights.to({dtype}), values, acc * scale[:, None]{precision})"
+        if self._is_sum:
+            scores = f"tl.sum(queries.to({self._total}) * keys.to({self._total}), 0)[None, :]"
+            added = f"acc * scale[:, None] + tl.trans(weights) * values.to({self._total})"
+        first = [f"turn += part * {self._turns_of_part}"] if self.by.n_splits > 1 else []
         return [
+            *first,
             f"n = turn * {self.by.keys} + tl.arange(0, {self.by.keys})",
             *self._operand(self.of.scores, 1, "keys"),
-            f"scores = tl.dot(queries, keys{precision})",
+            # Nothing else has the values loaded before they are needed.
+            *(values if self._is_sum else ()),
+            f"scores = {scores}",
             *self._logits(),
             "high = tl.maximum(top, tl.max(logits, 1))",
             # Rows of which nothing is left so far have no maximum.
@@ -343,16 +383,17 @@ class _Source:
             "weights = tl.exp(logits - base[:, None])",
             "scale = tl.exp(top - base)",
             "total = total * scale + tl.sum(weights, 1)",
-            *self._operand(self.of.context, 1, "values"),
-            f"acc = tl.dot(weights.to({dtype}), values, acc * scale[:, None]{precision})",
+            *(() if self._is_sum else values),
+            f"acc = {added}",
             "top = high",
         ]
 
     def _operand(self, of: Contraction, number: int, name: str) -> list[str]:
         """Return the lines that load the queries, the keys or the values."""
         if name == "queries":
-            shape = (self.by.rows, self._terms)
-            needed = [self._row_tile(), self._term_tile("d[None, :]")]
+            term = "d[:, None]" if self._is_sum else "d[None, :]"
+            shape = (self._terms, 1) if self._is_sum else (self.by.rows, self._terms)
+            needed = [self._row_tile(), self._term_tile(term)]
             others = [self._key_tile("n")]
         elif name == "keys":
             shape = (self._terms, self.by.keys)
@@ -422,18 +463,64 @@ class _Source:
             code = f'tl.where({mask}, {code}, float("-inf"))'
         return [*printer.lines, f"logits = {code}"]
 
-    def _scaled(self) -> list[str]:
-        """Return the lines that divide the sums."""
-        lines = ["acc = acc / total[:, None]"]
+    def _ratio(self, of_row: str) -> list[str]:
+        """Return the lines that divide the sums of rows by those of their weights."""
+        lines = [f"acc = acc / total{of_row}"]
         if self.of.fills:
-            lines.append("acc = tl.where((total > 0.0)[:, None], acc, 0.0)")
+            lines.append(f"acc = tl.where((total > 0.0){of_row}, acc, 0.0)")
         return lines
 
+    def _stored(self) -> list[str]:
+        """Return the lines that store the sums of a part."""
+        row, column = self._row_tile(), self._column_tile()
+        masks = [each.mask for each in (row, column) if each.mask]
+        guard = f", mask={' & '.join(masks)}" if masks else ""
+        of_row = f", mask={row.mask}" if row.mask else ""
+        context = self.of.context
+        return [
+            f"at = {WORKSPACE} + part * {self._n_sums + 2 * self._n_outer}",
+            f"row = b * {context.n_rows} + m",
+            f"tl.store(at + row * {context.n_columns} + c, acc{guard})",
+            f"tl.store(at + {self._n_sums} + row, top[:, None]{of_row})",
+            f"tl.store(at + {self._n_sums + self._n_outer} + row, total[:, None]{of_row})",
+        ]
+
+    def _combined(self) -> list[str]:
+        """Return the lines that add the parts of some sums, and compute the outputs from them."""
+        context, n_splits = self.of.context, self.by.n_splits
+        mask = f"(i < {self._n_sums})" if self._n_sums % _COMBINED else ""
+        guard = f", mask={mask}, other=0" if mask else ""
+        stride = self._n_sums + 2 * self._n_outer
+        lines = [
+            f"i = tl.program_id(0) * {_COMBINED} + tl.arange(0, {_COMBINED})",
+            f"row = {WORKSPACE} + {self._n_sums} + i // {context.n_columns}",
+            f"high = tl.load(row{guard})",
+            f"for part in tl.static_range(1, {n_splits}):",
+            f"    high = tl.maximum(high, tl.load(row + part * {stride}{guard}))",
+            'base = tl.where(high == float("-inf"), 0.0, high)',
+            f"total = tl.zeros(({_COMBINED},), {self._total})",
+            f"acc = tl.zeros(({_COMBINED},), {self._total})",
+            f"for part in tl.static_range({n_splits}):",
+            f"    scale = tl.exp(tl.load(row + part * {stride}{guard}) - base)",
+            f"    total += scale * tl.load(row + part * {stride} + {self._n_outer}{guard})",
+            f"    acc += scale * tl.load({WORKSPACE} + part * {stride} + i{guard})",
+            *self._ratio(""),
+        ]
+        flat = Var("i", _INDEX)
+        n_rows, n_columns = (tirx.const(n, _INDEX) for n in (context.n_rows, context.n_columns))
+        row = flat // n_columns
+        coordinates = (row // n_rows, row % n_rows, flat % n_columns)
+        return [*lines, *self._finished([Tile(flat, self._n_sums, "i", mask)], coordinates)]
+
     def _outputs(self) -> list[str]:
-        of = self.of.context
         tiles = [self._batch_tile(), self._row_tile(), self._column_tile()]
+        return self._finished(tiles, (self._batch, self._row, self._column))
+
+    def _finished(self, tiles: Sequence[Tile], coordinates: tuple[Any, Any, Any]) -> list[str]:
+        """Return the lines that compute the outputs of the workload from ``acc``."""
+        of = self.of.context
         printer = Printer(of.blocks, tiles, self._arguments, helpers=self.helpers, prefix="y")
-        return print_outputs(of, printer, tiles, (self._batch, self._row, self._column))
+        return print_outputs(of, printer, tiles, coordinates)
 
     def _batch_tile(self) -> Tile:
         return Tile(self._batch, self.of.context.n_batches, "b")
@@ -443,7 +530,8 @@ class _Source:
         return Tile(self._row, n_rows, "m", f"(m < {n_rows})" if n_rows % self.by.rows else "")
 
     def _key_tile(self, code: str) -> Tile:
-        mask = f"({code} < {self._n_keys})" if self._n_keys % self.by.keys else ""
+        is_whole = self._n_keys == self._turns_of_part * self.by.n_splits * self.by.keys
+        mask = "" if is_whole else f"({code} < {self._n_keys})"
         return Tile(self._key, self._n_keys, code, mask)
 
     def _term_tile(self, code: str) -> Tile:
@@ -464,21 +552,52 @@ def ranked(attention: Attention, architecture: int) -> list[Configuration]:
     context, n_bytes = attention.context, ranking.BYTES[attention.context.dtype]
     width = _padded(attention.n_terms) + _padded(attention.n_values)
     timed = []
-    sizes = itertools.product((16, 32, 64, 128), (32, 64, 128), (1, 2, 3), (4, 8))
-    for number, by in enumerate(itertools.starmap(Configuration, sizes)):
-        n_turns = -(-context.n_steps // by.keys)
+    for number, by in enumerate(_configurations(context, gpu.n_multiprocessors)):
+        n_turns = -(-context.n_steps // (by.keys * by.n_splits))
+        is_sum = by.rows == 1
         shared = n_bytes * width * (by.rows + by.keys * min(by.n_stages, n_turns))
-        n_sums = by.rows * (by.keys + _padded(attention.n_values)) / (32 * by.n_warps)
-        is_small = by.rows < 2 * context.n_rows or by.rows == 16
-        if shared > gpu.shared_bytes or n_sums > 160 or by.n_stages > n_turns or not is_small:
+        n_sums = (by.keys if is_sum else by.rows) * _padded(attention.n_values)
+        n_sums += by.keys * (2 * width if is_sum else by.rows)
+        if shared > gpu.shared_bytes or n_sums > 160 * 32 * by.n_warps or by.n_stages > n_turns:
             continue
-        n_blocks = context.n_batches * -(-context.n_rows // by.rows)
-        flop = 2.0 * by.rows * by.keys * width
-        loaded = n_bytes * by.keys * width
+        n_blocks = context.n_batches * -(-context.n_rows // by.rows) * by.n_splits
+        n_waves = -(-n_blocks // gpu.n_multiprocessors)
+        # Blocks without shared memory are resident together.
+        n_resident, n_waves = (n_waves, 1) if is_sum else (1, n_waves)
+        flop = 2.0 * n_resident * max(by.rows, 16) * by.keys * width
+        loaded = n_resident * n_bytes * by.keys * width
         turn = ranking.turn_secs(gpu, context.dtype, loaded, flop, by.n_stages)
-        secs = -(-n_blocks // gpu.n_multiprocessors) * (ranking.FILL_SECS + n_turns * turn)
+        secs = n_waves * (ranking.FILL_SECS + n_turns * turn) + n_resident * _BLOCK_SECS
+        if by.n_splits > 1:
+            secs += _combine_secs(context, by.n_splits, gpu)
         timed.append((secs, number, by))
     return [by for _, _, by in sorted(timed, key=lambda item: item[:2])]
+
+
+def _combine_secs(context: Contraction, n_splits: int, gpu: ranking.Gpu) -> float:
+    """Estimate the time of the kernel that combines parts of the keys, in seconds."""
+    n_sums = context.n_batches * context.n_rows * context.n_columns
+    n_blocks = -(-n_sums // _COMBINED)
+    n_waves = -(-n_blocks // (_BLOCKS_OF_SPLITS * gpu.n_multiprocessors))
+    part_secs = _PART_SECS * n_waves + 2 * 4 * n_sums / gpu.l2_bytes_per_sec
+    return _COMBINE_SECS + (n_waves - 1) * ranking.FILL_SECS + n_splits * part_secs
+
+
+def _configurations(context: Contraction, n_multiprocessors: int) -> Iterator[Configuration]:
+    """Yield configurations; keys have parts where the rows do not fill a GPU."""
+    # Without tensor cores, Triton loads nothing ahead.
+    sums = itertools.product((1,), (16, 32, 64, 128), (1,), (2, 4, 8))
+    products = itertools.product((16, 32, 64, 128), (32, 64, 128), (1, 2, 3), (4, 8))
+    for rows, keys, n_stages, n_warps in (*(sums if context.n_rows == 1 else ()), *products):
+        if rows > 16 and rows >= 2 * context.n_rows:
+            continue
+        n_blocks = context.n_batches * -(-context.n_rows // rows)
+        n_turns = -(-context.n_steps // keys)
+        largest = min(_BLOCKS_OF_SPLITS * n_multiprocessors // n_blocks, _MAX_SPLITS)
+        splits = {-(-n_turns // turns) for turns in (1, 2, 3, 4, 6, 8, 12, 16)}
+        few = {each for each in splits if each <= largest and n_blocks < n_multiprocessors}
+        for n_splits in sorted({1} | few):
+            yield Configuration(rows, keys, n_stages, n_warps, n_splits)
 
 
 def _padded(n: int) -> int:

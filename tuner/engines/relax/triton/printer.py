@@ -229,7 +229,7 @@ class Printer:
         """Simplify an index within the ranges of the variables."""
         bound = self._analyzer.const_int_bound(expr) if _is_index(expr) else None
         if bound is not None and int(bound.min_value) == int(bound.max_value):
-            return tirx.const(int(bound.min_value), str(expr.ty.dtype))
+            return tirx.const(int(bound.min_value), "int64")
         return self._analyzer.simplify(expr)
 
     def given(self, condition: Any) -> AbstractContextManager[Any]:

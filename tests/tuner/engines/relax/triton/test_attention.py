@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tvm import tirx
 
@@ -23,6 +24,8 @@ pytestmark = [
 ]
 
 _SMALL = Configuration(16, 32, 2, 4)
+# Without tensor cores, and with keys that three blocks share.
+_ONE_ROW, _SHARED = Configuration(1, 16, 1, 2, 3), Configuration(16, 16, 1, 4, 3)
 
 
 def program_of(ir: bytes, configuration: Configuration = _SMALL) -> Program:
@@ -70,6 +73,69 @@ def test_scores_are_those_of_the_workload(
     ir = attention(heads, sizes, changed=changed)
 
     assert verify(ir, program_of(ir)) == ""
+
+
+def _hidden(score: Any, row: Any, key: Any) -> Any:
+    """Hide most keys, and all from the first row."""
+    return tirx.Select(tirx.And(key < 4, row > 0), score, tirx.const(-np.inf, "float32"))
+
+
+@pytest.mark.parametrize(
+    ("configuration", "heads", "sizes", "changed"),
+    [
+        (_ONE_ROW, (2, 2), (1, 43, 24), None),
+        (_ONE_ROW, (5, 5), (1, 48, 64), _biased),
+        (replace(_ONE_ROW, n_splits=1), (2, 2), (1, 43, 16), None),
+        (_SHARED, (4, 2), (1, 43, 24), None),
+        (_SHARED, (2, 2), (3, 43, 16), _hidden),
+        (_SHARED, (1, 1), (21, 96, 16), _biased),
+    ],
+    ids=["one row", "biased row", "whole row", "heads", "parts without keys", "rows"],
+)
+def test_blocks_may_share_keys(
+    configuration: Configuration,
+    heads: tuple[int, int],
+    sizes: tuple[int, int, int],
+    changed: Callable[[Any, Any, Any], Any] | None,
+    verify: Verify,
+) -> None:
+    """Parts of the keys are combined, whether or not they divide over the parts."""
+    ir = attention(heads, sizes, changed=changed)
+
+    assert Configuration.named(configuration.name) == configuration
+    assert verify(ir, program_of(ir, configuration)) == ""
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_one_row_of_any_type(dtype: str, verify: Verify) -> None:
+    """A row without tensor cores is summed in float32."""
+    ir = attention((2, 2), (1, 43, 16), dtype)
+
+    assert verify(ir, program_of(ir, _ONE_ROW)) == ""
+
+
+@pytest.mark.parametrize(
+    ("number", "old", "new"),
+    [
+        (0, "turn += part * 1", "turn += 0"),
+        (0, "tl.store(at + 66", "tl.store(at + 67"),
+        (1, "scale * tl.load(row", "tl.load(row"),
+        (1, "static_range(3)", "static_range(2)"),
+        (1, "acc / total", "acc / scale"),
+    ],
+)
+def test_broken_parts_are_found(number: int, old: str, new: str, verify: Verify) -> None:
+    """A part that is lost or scaled wrongly fails the verification."""
+    ir = attention((2, 2), (1, 43, 32))
+    program = program_of(ir, _ONE_ROW)
+    kernels = list(program.kernels)
+    kernel = kernels[number]
+    assert old in kernel.source
+    name = f"broken_{abs(hash(old))}"
+    source = kernel.source.replace(old, new).replace(kernel.name, name)
+    kernels[number] = replace(kernel, name=name, source=source)
+
+    assert verify(ir, replace(program, kernels=tuple(kernels))) != ""
 
 
 def test_heads_that_share_keys_are_rows() -> None:
@@ -120,12 +186,18 @@ def test_products_run_on_tensor_cores() -> None:
 
 
 @pytest.mark.parametrize(
-    ("heads", "n_new", "tokens_first"),
-    [((4, 4), 1, False), ((4, 2), 1, True), ((4, 2), 3, False)],
+    ("heads", "n_new", "tokens_first", "configuration"),
+    [((4, 4), 1, False, _ONE_ROW), ((4, 2), 1, True, _SMALL), ((4, 2), 3, False, _SHARED)],
     ids=["heads first", "tokens first", "some tokens"],
 )
 def test_caches_are_read_where_they_are(
-    heads: tuple[int, int], n_new: int, *, tokens_first: bool, tmp_path: Path, verify: Verify
+    heads: tuple[int, int],
+    n_new: int,
+    configuration: Configuration,
+    *,
+    tokens_first: bool,
+    tmp_path: Path,
+    verify: Verify,
 ) -> None:
     """Neither a cache nor the keys and values that follow it are copied."""
     file = save_step(tmp_path, heads, (45, n_new), tokens_first=tokens_first)
@@ -133,4 +205,18 @@ def test_caches_are_read_where_they_are(
     (task,) = [each for each in tasks if each.name.startswith("attention")]
 
     assert not any("concat" in each.name for each in tasks)
-    assert verify(task.ir, program_of(task.ir)) == ""
+    assert verify(task.ir, program_of(task.ir, configuration)) == ""
+
+
+@pytest.mark.parametrize("heads", [(12, 12), (32, 8)])
+def test_the_keys_of_a_step_fill_a_gpu(heads: tuple[int, int]) -> None:
+    """Blocks share the keys of a step, and the kernels spill no register."""
+    matched = Attention.find(workloads.load(attention(heads, (1, 1024, 64)))["main"])
+    assert matched is not None
+
+    program = print_program(matched, ranked(matched, 90)[0])
+
+    first, second = program.kernels
+    assert 64 < first.n_blocks <= 4 * 132
+    for kernel in (first, second):
+        assert compiler.compile_kernel(kernel, "sm_90").facts.stack_bytes == 0
