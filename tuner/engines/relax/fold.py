@@ -9,6 +9,7 @@ compiler sees only what is left.
 from collections.abc import Callable
 from typing import Any, Literal
 
+import ml_dtypes  # noqa: F401  NumPy knows bfloat16 after it
 import numpy as np
 import tvm
 from tvm import relax
@@ -19,6 +20,10 @@ from tuner.engines.relax.tensor_types import is_fixed, is_number
 
 Array = np.ndarray[Any, Any]
 Folder = Callable[[relax.Call, list[Array]], Array]
+
+_FLOATS = {"bfloat16", "float16", "float32", "float64"}
+# The 8-bit floats are left to TVM.
+FOLDABLE_DTYPES = {*_FLOATS, "int8", "uint8", "int32", "int64", "bool"}
 
 
 def _shape(call: relax.Call) -> tuple[int, ...]:
@@ -48,11 +53,8 @@ def _extended(array: Array) -> Array:
 
     In narrower ones it uses the vectors of the CPU, and results differ from one to the next.
     """
-    return array.astype(np.longdouble) if array.dtype.kind == "f" else array
+    return array.astype(np.longdouble) if array.dtype.name in _FLOATS else array
 
-
-# bfloat16 and the 8-bit floats have no numpy dtype of their own.
-FOLDABLE_DTYPES = {"float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"}
 
 FOLDERS: dict[str, Folder] = {
     "relax.permute_dims": lambda call, args: np.transpose(args[0], _axes(call)),

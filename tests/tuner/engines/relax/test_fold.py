@@ -9,19 +9,20 @@ from tuner.engines.relax.fold import fold_constants
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 
-def expanded(size: int | tirx.Var) -> tvm.IRModule:
+def expanded(size: int | tirx.Var, dtype: str = "float32") -> tvm.IRModule:
     """Return a module that expands a constant to the shape of its input."""
-    x = relax.Var("x", relax.TensorType((size,), "float32"))
+    x = relax.Var("x", relax.TensorType((size,), dtype))
     builder = relax.BlockBuilder()
     with builder.function("main", [x]):
-        ones = relax.op.broadcast_to(relax.const([1.0], "float32"), (size,))
+        ones = relax.op.broadcast_to(relax.const([1.0], dtype), (size,))
         builder.emit_func_output(builder.emit(relax.op.add(x, builder.emit(ones))))
     return builder.get()
 
 
-def test_a_constant_is_expanded() -> None:
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_a_constant_is_expanded(dtype: str) -> None:
     """The kernel has nothing left to do."""
-    assert "broadcast_to" not in fold_constants(expanded(4)).script()
+    assert "broadcast_to" not in fold_constants(expanded(4, dtype)).script()
 
 
 def test_a_constant_of_a_size_that_data_decides_remains_as_it_is() -> None:

@@ -2,7 +2,8 @@
 
 Attention computes queries, keys and values from the same rows. One product with the three matrices
 side by side starts one kernel instead of three and reads the rows once; its parts are sliced where
-they are reshaped into heads, which copies them anyway.
+they are reshaped into heads, which copies them anyway. Biases and factors are vectors of the
+columns, with zeros and ones where a part has none.
 """
 
 from dataclasses import dataclass
@@ -17,30 +18,37 @@ from tuner.engines.relax.rewrites.visitor import (
     CallVisitor,
     const,
     dtype_of,
+    is_of_columns,
     name_of,
 )
 from tuner.engines.relax.tensor_types import shape_of
 
 # Operators that move data: they copy the slice of a product at no further cost.
 _MOVEMENTS = {"reshape", "permute_dims", "strided_slice", "split", "squeeze", "expand_dims"}
+# Operators between a product and the movement, in their order, and the constants without effect.
+_ON_COLUMNS = {
+    "add": (relax.op.add, 0.0),
+    "multiply": (relax.op.multiply, 1.0),
+    "divide": (relax.op.divide, 1.0),
+}
 _MATRIX = 2
 
 
 @dataclass(frozen=True, eq=False)
 class _Branch:
-    """One product with constant weights, and its bias.
+    """One product with constant weights, and the constants of its columns.
 
     Attributes:
         product: Variable of the product.
-        result: Variable of the product with its bias, if it has one.
+        result: Variable of the product after its constants.
         weight: Matrix, shape (inputs, outputs).
-        bias: Constant over the outputs; None without one.
+        constants: Numbers of the columns, shape (outputs,), by the operator that takes them.
     """
 
     product: relax.Var
     result: relax.Var
     weight: relax.Expr
-    bias: relax.Expr | None
+    constants: dict[str, Array]
 
 
 def merge_products(module: tvm.IRModule) -> tvm.IRModule:
@@ -64,11 +72,12 @@ class _Merger(CallVisitor):
         """Group the products of a function by their rows."""
         super().prepare(function)
         self._bound, self._users = _uses_of(function)
-        groups: dict[relax.Var, list[_Branch]] = {}
+        groups: dict[tuple[relax.Var, int], list[_Branch]] = {}
         for variable, bound in self._bound.items():
             branch = self._branch(variable, bound)
             if branch is not None:
-                groups.setdefault(bound.args[0], []).append(branch)
+                rows = self._source(bound.args[0])
+                groups.setdefault((rows, shape_of(bound)[0]), []).append(branch)
         for group in map(tuple, groups.values()):
             dtypes = {dtype_of(branch.result) for branch in group}
             if len(group) > 1 and len(dtypes) == 1:
@@ -81,66 +90,69 @@ class _Merger(CallVisitor):
             return call
         group, place = self._places[original]
         if group not in self._merged:
-            products = [self.producer(arg, "relax.matmul") for arg in call.args]
-            product = next((each for each in products if each is not None), call)
-            is_bare = group[place].bias is None
-            self._merged[group] = self._merge((call if is_bare else product).args[0], group)
+            self._merged[group] = self._merge(group)
         widths = [shape_of(branch.result)[1] for branch in group]
         begin = sum(widths[:place])
         return relax.op.strided_slice(
             self._merged[group], axes=[1], begin=[begin], end=[begin + widths[place]]
         )
 
-    def _merge(self, rows: relax.Expr, group: tuple[_Branch, ...]) -> relax.Var:
+    def _merge(self, group: tuple[_Branch, ...]) -> relax.Var:
         dtype = dtype_of(group[0].result)
+        rows = self.visit_expr(self._bound[group[0].product].args[0])
         weights = [self._known(branch.weight) for branch in group]
         merged = self.emit(relax.op.matmul(rows, const(np.concatenate(weights, 1), dtype)))
-        if all(branch.bias is None for branch in group):
-            return merged
-        biases = [
-            np.zeros(weight.shape[1])
-            if branch.bias is None
-            else np.broadcast_to(self._known(branch.bias).reshape(-1), weight.shape[1])
-            for branch, weight in zip(group, weights, strict=True)
-        ]
-        return self.emit(relax.op.add(merged, const(np.concatenate(biases), dtype)))
+        for name, (operator, neutral) in _ON_COLUMNS.items():
+            if any(name in branch.constants for branch in group):
+                values = [
+                    branch.constants.get(name, np.full(weight.shape[1], neutral))
+                    for branch, weight in zip(group, weights, strict=True)
+                ]
+                merged = self.emit(operator(merged, const(np.concatenate(values), dtype)))
+        return merged
 
     def _branch(self, variable: relax.Var, bound: relax.Expr) -> _Branch | None:
         """Return the product that a variable holds, if its result is only moved."""
         if not isinstance(bound, relax.Call) or name_of(bound) != "matmul":
             return None
         rows, weight = bound.args
-        shape = shape_of(weight)
-        if not isinstance(rows, relax.Var) or len(shape) != _MATRIX:
+        if not isinstance(rows, relax.Var) or len(shape_of(weight)) != _MATRIX:
             return None
         if len(shape_of(rows)) != _MATRIX or dtype_of(rows) != dtype_of(bound):
             return None
         if self._value(weight) is None:
             return None
-        users = self._users.get(variable, [])
-        result, bias = variable, None
-        if len(users) == 1:
-            added = self._bound[users[0]]
-            bias = self._bias(added, variable, shape[1])
-            result = users[0] if bias is not None else variable
+        result, constants = variable, {}
+        for name in _ON_COLUMNS:
+            users = self._users.get(result, [])
+            value = self._constant(users[0], result, name) if len(users) == 1 else None
+            if value is not None:
+                result, constants[name] = users[0], value
         moved = [name_of(self._bound[user]) for user in self._users.get(result, [])]
         if not moved or not set(moved) <= _MOVEMENTS:
             return None
-        return _Branch(variable, result, weight, bias)
+        return _Branch(variable, result, weight, constants)
 
-    def _bias(self, call: relax.Expr, product: relax.Var, width: int) -> relax.Expr | None:
-        """Return the constant over the outputs that a call adds to a product."""
-        if not isinstance(call, relax.Call) or name_of(call) != "add":
+    def _source(self, rows: relax.Var) -> relax.Var:
+        """Return the variable that rows are a reshape of; themselves if they are none."""
+        bound = self._bound.get(rows)
+        while isinstance(bound, relax.Call) and name_of(bound) == "reshape":
+            if not isinstance(bound.args[0], relax.Var):
+                break
+            rows = bound.args[0]
+            bound = self._bound.get(rows)
+        return rows
+
+    def _constant(self, user: relax.Var, operand: relax.Var, name: str) -> Array | None:
+        """Return the constant of each column that a variable adds to an operand, for instance."""
+        call = self._bound[user]
+        if name_of(call) != name or shape_of(call) != shape_of(operand):
             return None
-        if shape_of(call) != shape_of(product):
-            return None
-        for operand, other in (call.args, call.args[::-1]):
+        width = shape_of(operand)[1]
+        for own, other in (call.args, call.args[::-1])[: 1 if name == "divide" else 2]:
             value = self._value(other)
-            is_bias = (
-                value is not None and value.size in (1, width) and value.shape[-1:] == (width,)
-            )
-            if operand.same_as(product) and is_bias:
-                return other
+            if own.same_as(operand) and value is not None and is_of_columns(value, width):
+                return np.broadcast_to(value.reshape(-1), (width,))
         return None
 
     def _known(self, expr: relax.Expr) -> Array:

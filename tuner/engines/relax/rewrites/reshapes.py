@@ -52,6 +52,8 @@ class _Sinker(CallVisitor):
         name = name_of(call)
         if name in _RESHAPES:
             return self._merge(call)
+        if name == "broadcast_to":
+            return call.args[0] if shape_of(call.args[0]) == shape_of(call) else call
         if name in _UNARY:
             return self._sink_unary(call)
         if name in _BINARY:

@@ -10,7 +10,14 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
-from tuner.engines.relax.rewrites.visitor import Array, CallVisitor, const, dtype_of, name_of
+from tuner.engines.relax.rewrites.visitor import (
+    Array,
+    CallVisitor,
+    const,
+    dtype_of,
+    is_of_columns,
+    name_of,
+)
 from tuner.engines.relax.tensor_types import shape_of
 
 _MATRIX = 2
@@ -48,7 +55,7 @@ class _Folder(CallVisitor):
     def _fold(self, scaled: relax.Expr, factor: Array) -> relax.Expr | None:
         """Return a product with a factor in its weights; None if it is no such product."""
         shape = shape_of(scaled)
-        if len(shape) != _MATRIX or not _is_of_columns(factor, shape[-1]):
+        if len(shape) != _MATRIX or not is_of_columns(factor, shape[-1]):
             return None
         width = shape[-1]
         product, bias = self._split(scaled, width)
@@ -75,15 +82,10 @@ class _Folder(CallVisitor):
             bias, product = self.constant(other), self.producer(operand, "relax.matmul")
             if bias is None or product is None or not _is_float(product):
                 continue
-            if self.n_uses.get(self.source(operand), 1) == 1 and _is_of_columns(bias, width):
+            if self.n_uses.get(self.source(operand), 1) == 1 and is_of_columns(bias, width):
                 return product, np.broadcast_to(bias.reshape(-1), (width,))
         return None, None
 
 
 def _is_float(product: relax.Call) -> bool:
     return dtype_of(product) == dtype_of(product.args[0]) == "float32"
-
-
-def _is_of_columns(value: Array, width: int) -> bool:
-    """Return whether a constant has a number for each column, or a single one."""
-    return value.size == 1 or (value.size == width and value.shape[-1] == width)

@@ -128,3 +128,8 @@ def dtype_of(expr: relax.Expr) -> str:
 def const(value: Array, dtype: str) -> relax.Expr:
     """Return a constant of a type."""
     return relax.const(np.ascontiguousarray(value).astype(dtype), dtype)
+
+
+def is_of_columns(value: Array, width: int) -> bool:
+    """Return whether a constant has a number for each column, or a single one."""
+    return value.size == 1 or (value.size == width and value.shape[-1] == width)

@@ -1,5 +1,6 @@
 """Products of the same rows are one product where their results are only moved."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import tvm
 from onnx import helper
 from tvm import relax
 
-from tests.tuner.engines.relax.conftest import Save, draw
+from tests.tuner.engines.relax.conftest import Array, Save, draw
+from tests.tuner.engines.relax.networks import UNOPTIMISED
 from tests.tuner.engines.relax.test_lowering import names_of, outputs_of
 from tests.tuner.networks.models import difference
 from tuner.engines.base import TargetInfo
@@ -53,6 +55,54 @@ def test_query_key_and_value_are_one_product(
     assert len(products) == 3  # theirs, and the two of attention
     assert products[0].endswith("[10x72]")
     assert difference(actual, expected) < 1e-5
+
+
+def _parts(tails: list[dict[str, Array]]) -> tvm.IRModule:
+    """Return products of the rows of one input, each with operators on its columns."""
+    builder = relax.BlockBuilder()
+    data = relax.Var("data", relax.TensorType((1, 3, 8), "float32"))
+    with builder.function("main", [data]):
+        with builder.dataflow():
+            parts = []
+            for index, tail in enumerate(tails):
+                rows = builder.emit(relax.op.reshape(data, (3, 8)))
+                weight = relax.const(draw(8, 4 + index, seed=index))
+                part = builder.emit(relax.op.matmul(rows, weight))
+                for name, value in tail.items():
+                    operands = [part, relax.const(value)]
+                    if name == "over":
+                        operands.reverse()
+                    operator = getattr(relax.op, "divide" if name == "over" else name)
+                    part = builder.emit(operator(*operands))
+                parts.append(builder.emit(relax.op.permute_dims(part)))
+            outputs = builder.emit_output(relax.Tuple(parts))
+        builder.emit_func_output(outputs)
+    return builder.get()
+
+
+@pytest.mark.parametrize("name", ["multiply", "divide"])
+def test_factors_of_some_parts_are_factors_of_columns(name: str) -> None:
+    """Exported attention scales queries and keys, each by a number, and values by none."""
+    module = _parts([{name: draw(1)}, {"add": draw(5), name: draw(1, 5)}, {"add": draw(1, 6)}, {}])
+
+    merged = merge_products(module)
+
+    calls = re.findall(r"R\.(\w+)\(", merged.script())
+    assert [calls.count(each) for each in ("matmul", "add", name)] == [1, 1, 1]
+    data = tvm.runtime.tensor(draw(1, 3, 8))
+    actual, expected = (
+        relax.VirtualMachine(tvm.compile(each, UNOPTIMISED), tvm.cpu())["main"](data)
+        for each in (merged, module)
+    )
+    for left, right in zip(actual, expected, strict=True):
+        assert difference(left.numpy(), right.numpy()) < 1e-6
+
+
+def test_numbers_over_products_stay() -> None:
+    """A constant divided by a product is not a product divided by a constant."""
+    module = _parts([{"over": draw(1)}, {"over": draw(1)}])
+
+    assert merge_products(module).script().count("R.matmul(") == 2
 
 
 def test_biases_that_add_an_axis_stay(save: Save, target: TargetInfo, tmp_path: Path) -> None:

@@ -43,8 +43,9 @@ def _dense(save: Save, tail: list[onnx.NodeProto], **more: Array) -> ModelFile:
         ([("Mul", ["d", "scale"], "y")], {"scale": draw(16, seed=3)}),
         ([("Add", ["d", "position"], "y")], {"position": draw(2, 5, 16, seed=3)}),
         ([("Add", ["d", "image"], "y")], {"image": draw(2, 5, 1, seed=3)}),
+        ([("Expand", ["d", "whole"], "e"), ("Relu", ["e"], "y")], {}),
     ],
-    ids=["relu", "residual", "silu", "scale", "position", "image"],
+    ids=["relu", "residual", "silu", "scale", "position", "image", "expand"],
 )
 def test_a_tail_is_fused_into_the_dense_layer(
     save: Save,
