@@ -18,6 +18,8 @@ LIBRARY = "lib.so"
 VERSION = 4
 #: Version of the memory that programs for GPUs take, part of the key of their libraries.
 MEMORY_VERSION = 1
+#: Function of a library for GPUs that allocates the workspace of its programs.
+WORKSPACE = "tuner_workspace"
 
 #: Shape and dtype of a tensor.
 TensorSpec = tuple[tuple[int, ...], str]

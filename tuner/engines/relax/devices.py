@@ -2,10 +2,14 @@
 
 import json
 import re
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tvm
+from tvm.base import _LOADED_LIBS
+from tvm_ffi.libinfo import load_lib_ctypes
 
 from tuner.errors import TargetError
 
@@ -19,6 +23,7 @@ def find_device(spec: str) -> Any:
     Raises:
         TargetError: If this machine has no such device, or the code does not run on it.
     """
+    _load_parts()
     target = json.loads(spec)
     if target["kind"] != "cuda":
         return tvm.cpu()
@@ -32,6 +37,15 @@ def find_device(spec: str) -> Any:
             f"capability {device.compute_version}; build it for this device"
         )
     return device
+
+
+def _load_parts() -> None:
+    """Load the parts of TVM's runtime that TVM loads where its compiler is installed only."""
+    folder = Path(_LOADED_LIBS["tvm_runtime"]._name).parent
+    for part in ("tvm_runtime_cuda", "tvm_runtime_extra"):
+        if part not in _LOADED_LIBS:
+            with suppress(OSError, RuntimeError):  # not installed, or without a driver
+                _LOADED_LIBS[part] = load_lib_ctypes("tvm", part, "RTLD_LOCAL", [folder])
 
 
 def is_broken() -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tvm
 import tvm_ffi
-from tvm import relax
+from tvm.runtime.vm import VirtualMachine
 
 from tuner.engines import call_observer, cuda_events, onednn
 from tuner.engines.base import NetworkRun, ObservedCall, ProfiledRun, TimedCall
@@ -22,7 +22,6 @@ from tuner.engines.call_timers import CallTimers
 from tuner.engines.relax import cudart, devices, scratch
 from tuner.engines.relax.device_arrays import ArrayReader, DeviceArray, Place, stream_of
 from tuner.engines.relax.gpu_programs import GpuProgram, GpuQueue
-from tuner.engines.relax.program_memory import WORKSPACE
 from tuner.engines.relax.weights import WEIGHTS, load_weights
 from tuner.errors import RequestError
 from tuner.library import manifest
@@ -94,7 +93,7 @@ class Library:
         if any(onednn.is_call(subgraph.variant) for subgraph in described.subgraphs):
             onednn.check(str(described.device.get(onednn.NAME, "")))
         file = _own_name(folder / manifest.LIBRARY)
-        self._vm = relax.VirtualMachine(tvm_ffi.load_module(file), device)
+        self._vm = VirtualMachine(tvm_ffi.load_module(file), device)
         weights = load_weights(folder / WEIGHTS, described.weights, device)
         self._queue: GpuQueue | None = None
         if device.dlpack_device_type() != _CPU:
@@ -102,7 +101,7 @@ class Library:
                 raise RequestError(f"{folder} was built by an older tuner; build it again")
             scratch.install(file)
             _on_gpus.add(self)
-            self._queue = GpuQueue(device, self._vm[WORKSPACE]())
+            self._queue = GpuQueue(device, self._vm[manifest.WORKSPACE]())
         self.programs = tuple(
             self._program(program, [weights[index] for index in program.weights], device)
             for program in described.programs

@@ -19,10 +19,8 @@ from tvm import relax
 from tvm.relax.op.vm import alloc_storage
 
 from tuner.errors import WorkError
-from tuner.library.manifest import ProgramMemory, TensorSpec
+from tuner.library.manifest import WORKSPACE, ProgramMemory, TensorSpec
 
-#: Name of the function that allocates the workspace.
-WORKSPACE = "tuner_workspace"
 _ALLOC_STORAGE, _ALLOC_TENSOR = "relax.vm.alloc_storage", "relax.vm.alloc_tensor"
 _KILL, _RESHAPE = "relax.vm.kill_object", "vm.builtin.reshape"
 

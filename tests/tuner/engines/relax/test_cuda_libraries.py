@@ -29,7 +29,7 @@ pytestmark = [
     ),
 ]
 
-# Neither NVRTC nor a toolkit may be used where the library is loaded.
+# No compiler may be used where the library is loaded: neither NVRTC, a toolkit nor TVM's.
 _CALL = """
 import json, sys
 sys.modules["cuda.bindings"] = None
@@ -95,6 +95,7 @@ def test_loading_compiles_nothing_and_calls_run_every_kernel(
         "LD_LIBRARY_PATH": str(driver),
         "PYTHONPATH": str(ROOT),
         "TUNER_TEST_CUDA_LOG": str(log),
+        "TVM_USE_RUNTIME_LIB": "1",
     }
     folder = cli.folder / "mlp.lib"
 

@@ -1,5 +1,9 @@
 """Libraries linked from objects compute the outputs of the model, whatever its calls."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +11,7 @@ import onnx
 import pytest
 from onnx import helper
 
+from tests.cli import ROOT
 from tests.tuner.engines.relax.networks import build_untuned, lower_proto
 from tests.tuner.networks.models import Array, difference, model, run
 from tuner.engines.base import TargetInfo
@@ -15,6 +20,15 @@ from tuner.engines.relax.output_views import return_views
 from tuner.networks.worker import load_model
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+_LOAD = """
+import json, sys
+import numpy, tuner
+library = tuner.load(sys.argv[1])
+outputs = library(data=numpy.arange(16, dtype="float32").reshape(2, 8))
+assert not any("tvm_compiler" in line for line in open("/proc/self/maps"))
+print(json.dumps([output.tolist() for output in outputs.values()]))
+"""
 
 
 def check(made: onnx.ModelProto, target: TargetInfo, folder: Path, **feeds: Array) -> None:
@@ -79,6 +93,25 @@ def test_libraries_in_one_process_are_independent(
         check(made, target, tmp_path / str(number), data=draw(number, 8))
 
     assert "SystemLib" not in capfd.readouterr().err
+
+
+def test_a_library_runs_without_the_compiler(target: TargetInfo, tmp_path: Path) -> None:
+    """It needs the runtime of TVM alone, with the part of it that sorts."""
+    node = helper.make_node("TopK", ["data", "k"], ["values", "places"])
+    made = model(
+        [node], {"data": (2, 8)}, {"values": (2, 3), "places": (2, 3)}, {"k": np.array([3])}
+    )
+    made.graph.output[1].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    check(made, target, tmp_path / "top", data=draw(2, 8))
+    environ = os.environ | {"TVM_USE_RUNTIME_LIB": "1", "PYTHONPATH": str(ROOT)}
+
+    done = subprocess.run(
+        [sys.executable, "-c", _LOAD, str(tmp_path / "top" / "library")],
+        capture_output=True, text=True, env=environ, check=False, timeout=120,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [[[7, 6, 5], [15, 14, 13]], [[7, 6, 5], [7, 6, 5]]]
 
 
 def test_input_without_dimensions(target: TargetInfo, tmp_path: Path) -> None:
