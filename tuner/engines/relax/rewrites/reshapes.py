@@ -2,7 +2,8 @@
 
 A dense layer on a sequence is exported as reshape, product, reshape. A reshape on its own costs
 nothing, but it ends a kernel: what follows is fused only if the reshape moves behind it. So
-reshapes sink through elementwise operators and normalisations, merge, and vanish in the end.
+reshapes sink through elementwise operators and normalisations, merge, and vanish in the end. So do
+expansions to the shape itself; one place of an axis is a slice.
 """
 
 import math
@@ -50,10 +51,11 @@ class _Sinker(CallVisitor):
     def rewrite(self, _original: relax.Call, call: relax.Call) -> relax.Expr:
         """Rewrite one call."""
         name = name_of(call)
-        if name in _RESHAPES:
+        is_same = name == "broadcast_to" and shape_of(call.args[0]) == shape_of(call)
+        if name in _RESHAPES or is_same:
             return self._merge(call)
-        if name == "broadcast_to":
-            return call.args[0] if shape_of(call.args[0]) == shape_of(call) else call
+        if name == "take":
+            return self._slice(call)
         if name in _UNARY:
             return self._sink_unary(call)
         if name in _BINARY:
@@ -68,6 +70,18 @@ class _Sinker(CallVisitor):
         if shape_of(source) == shape:
             return source
         return relax.op.reshape(source, shape)
+
+    def _slice(self, call: relax.Call) -> relax.Expr:
+        """Read one constant place of an axis as a slice, which fuses and is a view of attention."""
+        place, axis = self.scalar(call.args[1]), call.attrs.axis
+        if place is None or axis is None:
+            return call
+        extent = shape_of(call.args[0])[int(axis)]
+        if not -extent <= place < extent:
+            return call
+        begin = int(place) % extent
+        part = relax.op.strided_slice(call.args[0], [int(axis)], [begin], [begin + 1])
+        return relax.op.reshape(self.emit(part), shape_of(call))
 
     def _sink_unary(self, call: relax.Call) -> relax.Expr:
         source = self._unshaped(call.args[0])

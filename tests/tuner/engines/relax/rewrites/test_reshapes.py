@@ -65,6 +65,25 @@ def test_a_tail_is_fused_into_the_dense_layer(
     assert difference(actual, expected) < 1e-5
 
 
+@pytest.mark.parametrize("place", [1, -1, [2]])
+def test_one_place_of_an_axis_is_a_slice(
+    save: Save, target: TargetInfo, tmp_path: Path, place: int | list[int]
+) -> None:
+    """A slice is fused with what follows, as the heads of a packed product are."""
+    nodes = [
+        helper.make_node("Gather", ["data", "place"], ["g"], axis=1),
+        helper.make_node("Relu", ["g"], ["y"]),
+    ]
+    model = save(nodes, (2, 3, 4), {"place": np.array(place)})
+
+    actual, expected = outputs_of(model, target, tmp_path / "out")
+
+    (name,) = names_of(model, target)
+    assert name.startswith("strided_slice_relu")
+    assert actual.shape == expected.shape
+    assert difference(actual, expected) == 0
+
+
 def test_an_operand_that_would_be_repeated_keeps_the_reshape(
     save: Save, target: TargetInfo, tmp_path: Path
 ) -> None:
