@@ -41,10 +41,12 @@ class _Region:
     """Bindings that become one function.
 
     Attributes:
-        variables: Variables that it binds, in their order; the last one is the result.
+        variables: Variables that it binds, in their order.
+        results: Those that are read elsewhere: the result, and parts of keys or values.
     """
 
     variables: tuple[relax.Var, ...]
+    results: tuple[relax.Var, ...]
 
 
 def outline_attention(
@@ -113,7 +115,7 @@ class _Outliner(CallVisitor):
         for variable, bound in self._bound.items():
             region = self._region(variable) if name_of(bound) == "matmul" else None
             if region is not None:
-                self._regions[self._bound[region.variables[-1]]] = region
+                self._regions[self._bound[region.results[0]]] = region
 
     def rewrite(self, original: relax.Call, call: relax.Call) -> relax.Expr:
         """Replace the result of a region by a call of its function."""
@@ -123,7 +125,13 @@ class _Outliner(CallVisitor):
         function, arguments = self._outlined(region)
         name = self.builder_.add_func(function, ATTENTION)
         self.results.setdefault(name.name_hint, []).append(original)
-        return relax.Call(name, [self.visit_expr(each) for each in arguments])
+        made = relax.Call(name, [self.visit_expr(each) for each in arguments])
+        if len(region.results) == 1:
+            return made
+        fields = self.emit(made)
+        for number, part in enumerate(region.results[1:], 1):
+            self.set_var_remap(part, self.emit(relax.TupleGetItem(fields, number)))
+        return relax.TupleGetItem(fields, 0)
 
     def _read(self, function: relax.Function) -> None:
         self._bound, self._users, self._order = {}, {}, {}
@@ -150,8 +158,22 @@ class _Outliner(CallVisitor):
             return None
         for operand in (*self._bound[scores].args, values):
             inside.update(self._views(operand))
-        results = self._behind(product)
-        return _Region((*sorted(inside | set(results), key=self._order.__getitem__),))
+        behind = self._behind(product)
+        inside.update(behind)
+        variables = sorted(inside, key=self._order.__getitem__)
+        result = behind[-1] if behind else product
+        return _Region((*variables,), (result, *self._parts_after(result, variables)))
+
+    def _parts_after(
+        self, result: relax.Var, variables: Sequence[relax.Var]
+    ) -> Iterator[relax.Var]:
+        """Yield the parts of concatenations that only what is behind a result reads besides it."""
+        for joined in variables:
+            bound = self._bound[joined]
+            for part in _tensors_of(bound) if name_of(bound) in self._joins else ():
+                others = set(self._users[part]) - set(variables) if part in variables else ()
+                if others and min(map(self._order.__getitem__, others)) > self._order[result]:
+                    yield part
 
     def _is_plain(self, product: relax.Var, scores: relax.Var, inside: set[relax.Var]) -> bool:
         (queries, keys), values = self._bound[scores].args, self._bound[product].args[1]
@@ -302,8 +324,8 @@ class _Outliner(CallVisitor):
                         args = [relax.Tuple(args)]
                     again = relax.Call(call.op, args, call.attrs, call.ty_args)
                     held[variable] = builder.emit(_without_units(builder, call, again))
-                result = builder.emit_output(held[region.variables[-1]])
-            builder.emit_func_output(result)
+                results = [builder.emit_output(held[each]) for each in region.results]
+            builder.emit_func_output(results[0] if len(results) == 1 else relax.Tuple(results))
         function = builder.get()[ATTENTION].without_attr("global_symbol")
         return function.with_attr(REGION, True), arguments
 

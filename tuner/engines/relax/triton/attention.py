@@ -17,8 +17,8 @@ from tvm import tirx
 from tvm.tirx import PrimFunc, Var
 
 from tuner.engines.relax.triton import ranking
-from tuner.engines.relax.triton.contractions import Contraction
-from tuner.engines.relax.triton.epilogues import print_outputs
+from tuner.engines.relax.triton.contractions import Contraction, extent_of
+from tuner.engines.relax.triton.epilogues import print_copy, print_outputs
 from tuner.engines.relax.triton.kernel_blocks import (
     Block,
     KernelBlocks,
@@ -44,6 +44,8 @@ _INDEX = "int64"
 _MAX_WIDTH = 256
 # Reductions of an attention: scores, their maxima and sums, and the product with the values.
 _N_REDUCTIONS = 4
+# Elements of a copy that a block stores at least.
+_MIN_SHARE = 128
 # Parts of the keys, numbers that a block of the second kernel combines, and its warps.
 _MAX_SPLITS, _COMBINED, _COMBINING_WARPS = 64, 64, 2
 # Blocks of a multiprocessor that the parts of the keys may make, and the time that each takes more.
@@ -93,6 +95,7 @@ class Attention:
         logits: Block of the exponentials' operand before their maximum is subtracted.
         weights: Indices at which the second product reads the weights.
         fills: True if rows without a sum are zero, not NaN.
+        copies: Outputs that follow from arguments alone, as new keys that are parts of a tensor.
     """
 
     scores: Contraction
@@ -100,6 +103,7 @@ class Attention:
     logits: Any
     weights: tuple[Any, ...]
     fills: bool
+    copies: tuple[Block, ...]
 
     @classmethod
     def find(cls, function: PrimFunc) -> Self | None:
@@ -115,7 +119,15 @@ class Attention:
             softmax = _Softmax.find(blocks, context.operands[0])
             is_whole = len(context.steps) == len(scores.steps) == 1
             if softmax is not None and is_whole and context.dtype == scores.dtype:
-                return cls(scores, context, softmax.logits, softmax.indices, softmax.fills)
+                copies = [
+                    each
+                    for each in blocks.outputs
+                    if each is not context.block
+                    and blocks.reads(context.block.buffer, each.value, {}, []) is None
+                ]
+                return cls(
+                    scores, context, softmax.logits, softmax.indices, softmax.fills, (*copies,)
+                )
         return None
 
     @property
@@ -325,8 +337,12 @@ class _Source:
     def program(self) -> Program:
         """Return the kernels."""
         by, total, n_blocks = self.by, self._total, self._row_tiles * self.by.n_splits
+        options = (n_blocks * self.of.context.n_batches, by.n_warps, by.n_stages)
+        # They arrive while the block computes.
+        copied, copies = self._copies(options[0])
         lines = [
             "pid = tl.program_id(0)",
+            *copied,
             f"b = pid // {n_blocks}",
             f"part = pid // {self._row_tiles} % {by.n_splits}",
             f"m = (pid % {self._row_tiles} * {by.rows} + tl.arange(0, {by.rows}))[:, None]",
@@ -341,7 +357,7 @@ class _Source:
         ]
         if self._is_sum:
             lines.append("acc = tl.sum(acc, 0)[None, :]")
-        options = (n_blocks * self.of.context.n_batches, by.n_warps, by.n_stages)
+        lines += copies
         if by.n_splits == 1:
             lines += [*self._ratio("[:, None]"), *self._outputs()]
             return Program((self._kernel("attention", lines, options),))
@@ -520,7 +536,28 @@ class _Source:
         """Return the lines that compute the outputs of the workload from ``acc``."""
         of = self.of.context
         printer = Printer(of.blocks, tiles, self._arguments, helpers=self.helpers, prefix="y")
-        return print_outputs(of, printer, tiles, coordinates)
+        return print_outputs(of, printer, tiles, coordinates, self.of.copies)
+
+    def _copies(self, n_blocks: int) -> tuple[list[str], list[str]]:
+        """Return the lines that compute a block's share of the copies, and those that store it."""
+        loads, stores = [], []
+        for number, output in enumerate(self.of.copies):
+            n_elements = extent_of(output.axes)
+            share = max(_MIN_SHARE, 1 << (-(-n_elements // n_blocks) - 1).bit_length())
+            code = f"copied{number}"
+            mask = f"({code} < {n_elements})" if n_elements != share * n_blocks else ""
+            tile = Tile(Var(code, _INDEX), n_elements, code, mask)
+            printer = Printer(
+                self.of.context.blocks,
+                [tile],
+                self._arguments,
+                helpers=self.helpers,
+                prefix=f"o{number}_",
+            )
+            lines, store = print_copy(output, printer, tile)
+            loads += [f"{code} = pid * {share} + tl.arange(0, {share})", *lines]
+            stores.append(store)
+        return loads, stores
 
     def _batch_tile(self) -> Tile:
         return Tile(self._batch, self.of.context.n_batches, "b")

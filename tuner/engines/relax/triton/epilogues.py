@@ -5,13 +5,17 @@ from typing import Any
 
 from tvm.tirx import IndexMap
 
-from tuner.engines.relax.triton.contractions import Contraction, extent_of
+from tuner.engines.relax.triton.contractions import Contraction, extent_of, split
 from tuner.engines.relax.triton.kernel_blocks import Block, key, substitute
 from tuner.engines.relax.triton.printer import Printer, PrintError, Text, Tile, element_type
 
 
 def print_outputs(
-    of: Contraction, printer: Printer, tiles: Sequence[Tile], coordinates: tuple[Any, Any, Any]
+    of: Contraction,
+    printer: Printer,
+    tiles: Sequence[Tile],
+    coordinates: tuple[Any, Any, Any],
+    apart: Sequence[Block] = (),
 ) -> list[str]:
     """Return the lines that compute and store the outputs of a workload from ``acc``.
 
@@ -20,6 +24,7 @@ def print_outputs(
         printer: Printer of the place where the sums are known.
         tiles: Variables of the indices.
         coordinates: Batch, row and column of the sums, by these variables.
+        apart: Outputs that do not follow from the sums.
 
     Raises:
         PrintError: If an output is not computed from the sums one by one.
@@ -30,7 +35,7 @@ def print_outputs(
     sums = Text("acc", of.total, everywhere)
     printer.known = {key(of.block.buffer): (sums, at)}
     lines = []
-    for output in of.blocks.outputs:
+    for output in (each for each in of.blocks.outputs if each not in apart):
         values = _origin(of, output, at)
         variables = [axis.variable for axis in output.axes]
         text, written = sums, at
@@ -49,6 +54,30 @@ def print_outputs(
         lines += [*printer.lines, f"tl.store({pointer} + {at_tile}, ({value}).to({dtype}){guard})"]
         printer.lines.clear()
     return lines
+
+
+def print_copy(output: Block, printer: Printer, tile: Tile) -> tuple[list[str], str]:
+    """Return the lines that compute elements of an output, and the line that stores them.
+
+    Args:
+        output: Output that follows from arguments alone.
+        printer: Printer.
+        tile: Numbers of the elements.
+
+    Raises:
+        PrintError: If it has no form in Triton.
+    """
+    values = split(output.axes, tile.variable)
+    variables = [axis.variable for axis in output.axes]
+    text = printer.value(output.value, values, variables, ())
+    at = [substitute(each, values, variables) for each in output.indices]
+    pointer = printer.arguments.name(output.buffer)
+    where = printer.offset(output.buffer, at)
+    dtype = element_type(str(output.buffer.dtype))
+    if not text.tiles or not where.tiles:
+        raise PrintError("an output is one number")
+    guard = f", mask={tile.mask}" if tile.mask else ""
+    return printer.lines, f"tl.store({pointer} + {where.code}, ({text.code}).to({dtype}){guard})"
 
 
 def _origin(of: Contraction, output: Block, at: Sequence[Any]) -> dict[int, Any]:

@@ -39,15 +39,15 @@ def save_step(
     nodes = [helper.make_node("Split", ["data", "widths"], [f"p{name}" for name in parts], axis=2)]
     for name, n_of in parts.items():
         weights[f"{name}_heads"] = np.array([1, n_new, n_of, _WIDTH])
-        tail = "h" if tokens_first and name != "q" else "new_"
-        nodes.append(helper.make_node("Reshape", [f"p{name}", f"{name}_heads"], [f"h{name}"]))
-        nodes.append(
-            helper.make_node("Transpose", [f"h{name}"], [f"new_{name}"], perm=[0, 2, 1, 3])
-        )
+        is_stored_so = tokens_first and name != "q"
+        first = f"new_{name}" if is_stored_so else f"h{name}"
+        nodes.append(helper.make_node("Reshape", [f"p{name}", f"{name}_heads"], [first]))
+        if not is_stored_so:
+            nodes.append(helper.make_node("Transpose", [first], [f"new_{name}"], perm=[0, 2, 1, 3]))
         if name == "q":
             continue
         axis = 1 if tokens_first else 2
-        source = [f"cache_{name}", f"{tail}{name}"]
+        source = [f"cache_{name}", f"new_{name}"]
         nodes.append(helper.make_node("Concat", source, [f"joined_{name}"], axis=axis))
         joined = f"joined_{name}"
         if tokens_first:
