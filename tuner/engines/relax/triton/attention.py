@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import numpy as np
 from tvm import tirx
 from tvm.tirx import PrimFunc, Var
 
-from tuner.engines.relax.triton import ranking
+from tuner.engines.relax.triton import gpus
 from tuner.engines.relax.triton.contractions import Contraction, extent_of
 from tuner.engines.relax.triton.epilogues import print_copy, print_outputs
 from tuner.engines.relax.triton.kernel_blocks import (
@@ -42,16 +43,20 @@ _NAME = re.compile(FAMILY + r"-(\d{1,3})-(\d{1,3})-(\d)-(\d\d?)(?:-sk(\d\d?))?")
 _INDEX = "int64"
 # Numbers of a query or a value that a block keeps.
 _MAX_WIDTH = 256
+# Sums, scores and operands of a thread.
+_MAX_KEPT = 160
+# Constants of times, see gpus: a kernel, four warps of a block, the latency of keys, a turn, a
+# weight of a thread, and rows that warps share.
+_START_SECS, _GROUP_SECS, _LATENCY_SECS = 0.63e-6, 0.48e-6, 0.29e-6
+_TURN_SECS, _WEIGHT_SECS, _SHARED_ROW_SECS = 44e-9, 17.5e-9, 0.35e-6
 # Reductions of an attention: scores, their maxima and sums, and the product with the values.
 _N_REDUCTIONS = 4
 # Elements of a copy that a block stores at least.
 _MIN_SHARE = 128
 # Parts of the keys, numbers that a block of the second kernel combines, and its warps.
 _MAX_SPLITS, _COMBINED, _COMBINING_WARPS = 64, 64, 2
-# Blocks of a multiprocessor that the parts of the keys may make, and the time that each takes more.
-_BLOCKS_OF_SPLITS, _BLOCK_SECS = 4, 1e-7
-# Time to combine parts, and that of each of them.
-_COMBINE_SECS, _PART_SECS = 1.2e-6, 1e-8
+# Blocks of a multiprocessor that the parts of the keys may make.
+_BLOCKS_OF_SPLITS = 4
 
 
 @dataclass(frozen=True)
@@ -585,39 +590,68 @@ class _Source:
 
 def ranked(attention: Attention, architecture: int) -> list[Configuration]:
     """Return the configurations of an attention that a GPU can run, the fastest first."""
-    gpu = ranking.gpu_of(architecture)
-    context, n_bytes = attention.context, ranking.BYTES[attention.context.dtype]
-    width = _padded(attention.n_terms) + _padded(attention.n_values)
-    timed = []
-    for number, by in enumerate(_configurations(context, gpu.n_multiprocessors)):
-        n_turns = -(-context.n_steps // (by.keys * by.n_splits))
-        is_sum = by.rows == 1
-        shared = n_bytes * width * (by.rows + by.keys * min(by.n_stages, n_turns))
-        n_sums = (by.keys if is_sum else by.rows) * _padded(attention.n_values)
-        n_sums += by.keys * (2 * width if is_sum else by.rows)
-        if shared > gpu.shared_bytes or n_sums > 160 * 32 * by.n_warps or by.n_stages > n_turns:
-            continue
-        n_blocks = context.n_batches * -(-context.n_rows // by.rows) * by.n_splits
-        n_waves = -(-n_blocks // gpu.n_multiprocessors)
-        # Blocks without shared memory are resident together.
-        n_resident, n_waves = (n_waves, 1) if is_sum else (1, n_waves)
-        flop = 2.0 * n_resident * max(by.rows, 16) * by.keys * width
-        loaded = n_resident * n_bytes * by.keys * width
-        turn = ranking.turn_secs(gpu, context.dtype, loaded, flop, by.n_stages)
-        secs = n_waves * (ranking.FILL_SECS + n_turns * turn) + n_resident * _BLOCK_SECS
-        if by.n_splits > 1:
-            secs += _combine_secs(context, by.n_splits, gpu)
-        timed.append((secs, number, by))
-    return [by for _, _, by in sorted(timed, key=lambda item: item[:2])]
+    gpu = gpus.gpu_of(architecture)
+    context, values = attention.context, _padded(attention.n_values)
+    width = _padded(attention.n_terms) + values
+    space = _configurations(context, gpu.n_multiprocessors)
+    decisions = np.array([list(vars(each).values()) for each in space])
+    rows, keys, stages, warps, splits = decisions.T
+    n_turns = -(-context.n_steps // (keys * splits))
+    kept = np.where(rows == 1, keys * (values + 2 * width), rows * (values + keys))
+    fits = (
+        (_shared_bytes(attention, decisions) <= gpu.shared_bytes)
+        & (kept <= _MAX_KEPT * gpus.WARP * warps)
+        & (stages <= n_turns)
+    )
+    order = np.argsort(estimate_secs(attention, decisions[fits], gpu), kind="stable")
+    return [Configuration(*each) for each in decisions[fits][order].tolist()]
 
 
-def _combine_secs(context: Contraction, n_splits: int, gpu: ranking.Gpu) -> float:
-    """Estimate the time of the kernel that combines parts of the keys, in seconds."""
+def estimate_secs(attention: Attention, decisions: np.ndarray, gpu: gpus.Gpu) -> np.ndarray:
+    """Estimate the time of configurations inside of a graph, in seconds.
+
+    Args:
+        attention: Attention.
+        decisions: Numbers of each :class:`Configuration`, shape (n, 5).
+        gpu: GPU.
+
+    Returns:
+        Times, shape (n,).
+    """
+    rows, keys, stages, warps, splits = decisions.T.astype(float)
+    context, terms = attention.context, _padded(attention.n_terms)
+    values, dtype = _padded(attention.n_values), attention.context.dtype
+    threads, is_sum = gpus.WARP * warps, rows == 1
+    n_blocks = context.n_batches * np.ceil(context.n_rows / rows) * splits
+    kept = rows * (keys + values) / threads
+    n_resident = gpu.n_resident(_shared_bytes(attention, decisions), kept, warps)
+    product = gpu.product_secs(dtype, (rows, keys, terms), warps)
+    product = product + gpu.product_secs(dtype, (rows, values, keys), warps)
+    ahead = _LATENCY_SECS / np.maximum(stages - 1, 1)
+    # Extremes and sums of rows that several warps share go through shared memory.
+    weights = _TURN_SECS + _WEIGHT_SECS * rows * keys / threads
+    weights += _SHARED_ROW_SECS * (gpu.n_beside(rows, warps) > 1)
+    secs = np.full(len(decisions), _START_SECS)
+    for n_waves, n_beside in gpu.waves(n_blocks, n_resident):
+        fill = gpu.fill_secs(n_beside * keys * (terms + values) * gpus.BYTES[dtype])
+        waited = _LATENCY_SECS + fill + n_beside * product
+        overlapped = np.sqrt(ahead**2 + fill**2 + (n_beside * product) ** 2)
+        turn = np.where(stages == 1, waited, overlapped)
+        summed = gpus.sum_secs(keys * (terms + values) / threads, fill)
+        turn = weights + np.where(is_sum, summed, turn)
+        n_turns = np.ceil(context.n_steps / (keys * splits))
+        secs += n_waves * (_GROUP_SECS * warps / gpus.GROUP_WARPS + n_turns * turn)
     n_sums = context.n_batches * context.n_rows * context.n_columns
-    n_blocks = -(-n_sums // _COMBINED)
-    n_waves = -(-n_blocks // (_BLOCKS_OF_SPLITS * gpu.n_multiprocessors))
-    part_secs = _PART_SECS * n_waves + 2 * 4 * n_sums / gpu.l2_bytes_per_sec
-    return _COMBINE_SECS + (n_waves - 1) * ranking.FILL_SECS + n_splits * part_secs
+    return np.where(splits > 1, secs + gpus.add_secs(splits, n_sums), secs)
+
+
+def _shared_bytes(attention: Attention, decisions: np.ndarray) -> np.ndarray:
+    rows, keys, stages, _, splits = decisions.T
+    n_turns = -(-attention.context.n_steps // (keys * splits))
+    width = _padded(attention.n_terms) + _padded(attention.n_values)
+    n_bytes = gpus.BYTES[attention.context.dtype] * width
+    staged: np.ndarray = n_bytes * (rows + keys * np.minimum(stages, n_turns)) * (rows > 1)
+    return staged
 
 
 def _configurations(context: Contraction, n_multiprocessors: int) -> Iterator[Configuration]:

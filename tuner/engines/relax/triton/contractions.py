@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+import tvm
 from tvm import tirx
 from tvm.ir import Range
 from tvm.sym import Analyzer
@@ -152,6 +153,12 @@ class Contraction:
         return 2.0 * self.n_batches * self.n_rows * self.n_columns * self.n_steps
 
     @property
+    def n_functions(self) -> int:
+        """Calls of functions such as ``erf`` after the products, for each element."""
+        blocks = [each for each in self.blocks.blocks.values() if not each.reduced]
+        return sum(_n_calls(each.value) for each in blocks)
+
+    @property
     def stores_batches(self) -> bool:
         """True if neighbours in the output are of different products: of no use to tensor cores."""
         extents = {key(axis.variable): axis.extent for axis in self.block.axes}
@@ -209,6 +216,11 @@ def _factors(block: Block) -> tuple[Any, Any] | None:
         if is_sum and isinstance(product, tirx.Mul):
             return product.a, product.b
     return None
+
+
+def _n_calls(expr: Any) -> int:
+    is_call = isinstance(expr, tvm.ir.Call) and not str(expr.op.name).endswith("if_then_else")
+    return is_call + sum(map(_n_calls, children(expr)))
 
 
 def without_widening(expr: Any) -> Any:

@@ -2,169 +2,152 @@
 
 import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+
+import numpy as np
 
 from tuner.engines.relax.triton.configurations import Configuration
-from tuner.engines.relax.triton.contractions import Contraction
+from tuner.engines.relax.triton.contractions import Contraction, extent_of
+from tuner.engines.relax.triton.gpus import (
+    BYTES,
+    GROUP_WARPS,
+    LATENCY_SECS,
+    LAUNCH_SECS,
+    MEMORY_SHARE,
+    WARP,
+    WARPS_SECS,
+    Gpu,
+    add_secs,
+    gpu_of,
+    sum_secs,
+)
 
-#: Bytes of an element of an operand.
-BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1}
-# Launch of a kernel in a graph, and filling the stages of a block, seconds.
-_LAUNCH_SECS, FILL_SECS = 2e-6, 8e-7
-# Time from the request of operands to their arrival, and that of the barriers of a turn.
-_LATENCY_SECS, _TURN_SECS = 6e-7, 6e-8
-# Share of the shorter ones of loads and products that the longest does not hide.
-_NOT_HIDDEN = 0.1
+# Constants of times, see gpus. What follows the products, for each sum of a thread: a function such
+# as erf, and the rest for each four warps of a multiprocessor.
+_FUNCTION_SECS, _STORE_SECS = 33e-9, 3.8e-9
+# Bytes that a thread loads at once, and the fewest that are loaded asynchronously.
+_LOAD_BYTES, _MIN_ASYNC_BYTES = 16, 4
 # Sums that a thread keeps in registers. Those of float32 leave room for the parts of its operands,
 # which sm_90 reads from shared memory in part.
 _MAX_SUMS, _MIN_SUMS = 128, 4
-# Rows from which tensor cores of sm_90 are fed from shared memory, and the speed below.
-_WGMMA_ROWS, _WITHOUT_WGMMA = 64, 0.6
-# Share of the peak that loops of products reach.
-_EFFICIENCY = 0.7
-# Loads whose addresses need divisions, in the time of others.
-_SCATTERED = 2.0
-_MAX_WARPS_OF_MULTIPROCESSOR, _MAX_BLOCKS_OF_MULTIPROCESSOR = 48, 8
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """Numbers of a GPU, of data sheets.
-
-    Attributes:
-        n_multiprocessors: Multiprocessors.
-        flops: Products and sums of float16 on tensor cores, per second.
-        l2_bytes_per_sec: Bandwidth of the second-level cache.
-        bytes_per_sec: Bandwidth of the memory.
-        shared_bytes: Shared memory of a block.
-    """
-
-    n_multiprocessors: int
-    flops: float
-    l2_bytes_per_sec: float
-    bytes_per_sec: float
-    shared_bytes: int
-
-
-# A100, A10, L4, H100 and B200 stand for their architectures.
-_GPUS = {
-    80: Gpu(108, 312e12, 4e12, 1.5e12, 163 << 10),
-    86: Gpu(72, 125e12, 2e12, 0.6e12, 99 << 10),
-    89: Gpu(58, 121e12, 2e12, 0.3e12, 99 << 10),
-    90: Gpu(132, 990e12, 5.5e12, 3.3e12, 227 << 10),
-    100: Gpu(148, 2250e12, 8e12, 8e12, 227 << 10),
-}
-
-
-def gpu_of(architecture: int) -> Gpu:
-    """Return the GPU that stands for an architecture, or for the nearest one below."""
-    known = [number for number in _GPUS if number <= architecture]
-    return _GPUS[max(known, default=min(_GPUS))]
+# More turns ahead were not measured, nor fewer warps: they count as these. Fewer warps are for
+# tiles of few sums.
+_MAX_MEASURED_STAGES, _MIN_MEASURED_WARPS, _MAX_FEW_SUMS = 5, 4, 1024
+# Bytes of the steps of a turn (with half of them, nothing came within 14 % of the best), and the
+# fewest steps of a product on tensor cores.
+_MIN_STEP_BYTES, _MIN_STEPS = 64, 16
+# Blocks of a multiprocessor that share sums, at most.
+_MAX_SHARING = 8
 
 
 def ranked(contraction: Contraction, architecture: int) -> list[Configuration]:
     """Return the configurations of a contraction, the fastest by estimate first."""
     gpu = gpu_of(architecture)
-    timed = [
-        (estimate_secs(contraction, each, architecture), number, each)
-        for number, each in enumerate(_fitting(contraction, gpu, architecture))
-    ]
-    return [each for _, _, each in sorted(timed, key=lambda item: item[:2])]
+    decisions = _fitting(contraction, gpu)
+    order = np.argsort(estimate_secs(contraction, decisions, gpu), kind="stable")
+    return [Configuration(*each) for each in decisions[order].tolist()]
 
 
-def estimate_secs(contraction: Contraction, by: Configuration, architecture: int) -> float:
-    """Estimate the time of a contraction inside of a graph, in seconds."""
-    gpu, n_bytes = gpu_of(architecture), BYTES[contraction.dtype]
-    n_turns, is_scattered = _turns(contraction, by)
-    n_tiles = -(-contraction.n_rows // by.rows) * -(-contraction.n_columns // by.columns)
-    n_blocks = n_tiles * contraction.n_batches * by.n_splits
-    shared = max(_shared_bytes(contraction, by), 1)
-    n_resident = max(
-        min(
-            gpu.shared_bytes // shared,
-            _MAX_WARPS_OF_MULTIPROCESSOR // by.n_warps,
-            _MAX_BLOCKS_OF_MULTIPROCESSOR,
-            -(-n_blocks // gpu.n_multiprocessors),
-        ),
-        1,
-    )
-    # Times of all blocks of a multiprocessor.
-    loaded: float = n_resident * (by.rows + by.columns) * by.steps * n_bytes
-    flop = 2.0 * n_resident * max(by.rows, 16) * by.columns * by.steps
-    if by.rows < _WGMMA_ROWS and architecture == 90:
-        flop /= _WITHOUT_WGMMA
-    loaded *= _SCATTERED if is_scattered else 1.0
-    secs = turn_secs(gpu, contraction.dtype, loaded, flop, by.n_stages)
-    n_waves = -(-n_blocks // (gpu.n_multiprocessors * n_resident))
-    sums_bytes = 4 * contraction.n_batches * contraction.n_rows * contraction.n_columns
-    total = _LAUNCH_SECS + n_waves * (FILL_SECS + -(-n_turns // by.n_splits) * secs)
-    moved = n_bytes * contraction.n_batches * contraction.n_steps
-    moved *= contraction.n_rows + contraction.n_columns
-    total = max(total, _LAUNCH_SECS + moved / gpu.bytes_per_sec)
-    if by.n_splits > 1:
-        total += _LAUNCH_SECS + 2 * by.n_splits * sums_bytes / gpu.l2_bytes_per_sec
-    return total
-
-
-def turn_secs(gpu: Gpu, dtype: str, n_bytes: float, flop: float, n_stages: int) -> float:
-    """Estimate the time of one turn of a loop of products.
+def estimate_secs(contraction: Contraction, decisions: np.ndarray, gpu: Gpu) -> np.ndarray:
+    """Estimate the time of configurations inside of a graph, in seconds.
 
     Args:
+        contraction: Contraction.
+        decisions: Numbers of each :class:`Configuration`, shape (n, 6).
         gpu: GPU.
-        dtype: Type of the operands.
-        n_bytes: Bytes that all blocks of a multiprocessor load.
-        flop: Operations of all blocks of a multiprocessor.
-        n_stages: Turns whose operands are loaded ahead, and the present one.
+
+    Returns:
+        Times, shape (n,).
     """
-    flops = gpu.flops / gpu.n_multiprocessors * _EFFICIENCY * 2 / BYTES[dtype]
-    flop_secs = flop * (3.0 if dtype == "float32" else 1.0) / flops
-    load_secs = n_bytes * gpu.n_multiprocessors / gpu.l2_bytes_per_sec
-    longest = max(_LATENCY_SECS / max(n_stages - 1, 1), load_secs, flop_secs)
-    return longest + _TURN_SECS + _NOT_HIDDEN * (load_secs + flop_secs)
+    rows, columns, steps, stages, warps, splits = decisions.T.astype(float)
+    warps = np.maximum(warps, _MIN_MEASURED_WARPS)
+    n_bytes, threads = BYTES[contraction.dtype], WARP * warps
+    n_turns, load_bytes = _turns(contraction, steps)
+    n_turns = np.ceil(n_turns / splits)
+    is_sum = rows == 1
+    kept = np.where(is_sum, 2 * steps, rows) * columns / threads
+    n_resident = gpu.n_resident(_shared_bytes(contraction, decisions), kept, warps)
+    tiles = np.ceil(contraction.n_rows / rows) * np.ceil(contraction.n_columns / columns)
+    loaded = (rows * ~is_sum + columns) * steps * n_bytes
+    product = gpu.product_secs(contraction.dtype, (rows, columns, steps), warps)
+    stages = np.where(load_bytes < _MIN_ASYNC_BYTES, 2, np.minimum(stages, _MAX_MEASURED_STAGES))
+    ahead = np.maximum(stages - 1, 1)
+    sums = rows * columns / threads
+    start = WARPS_SECS * warps / GROUP_WARPS
+    secs = np.zeros(len(decisions))
+    for n_waves, n_beside in gpu.waves(tiles * splits * contraction.n_batches, n_resident):
+        fill = gpu.fill_secs(n_beside * loaded)
+        summed = n_turns * sum_secs(steps * columns / threads, fill)
+        alone = gpu.fill_secs(loaded) * _LOAD_BYTES / load_bytes
+        fill = fill * _LOAD_BYTES / load_bytes
+        turn = np.sqrt((LATENCY_SECS / ahead) ** 2 + (n_beside * product) ** 2 + fill**2)
+        multiplied = ahead * alone + n_turns * turn
+        multiplied += _FUNCTION_SECS * contraction.n_functions * sums
+        multiplied += _STORE_SECS * sums * warps / GROUP_WARPS * n_beside
+        secs += n_waves * (start + np.where(is_sum, summed, multiplied))
+    weights = n_bytes * contraction.n_batches * contraction.n_steps * contraction.n_columns
+    secs = LAUNCH_SECS + np.hypot(secs, LATENCY_SECS + weights / (gpu.bytes_per_sec * MEMORY_SHARE))
+    n_sums = contraction.n_batches * contraction.n_rows * contraction.n_columns
+    return np.where(splits > 1, secs + add_secs(splits, n_sums), secs)
 
 
-def _turns(contraction: Contraction, by: Configuration) -> tuple[int, bool]:
-    """Return the turns of the loop, and whether the addresses of a turn are scattered."""
-    inner = max(axis.extent for axis in contraction.steps)
-    if len(contraction.steps) == 1:
-        return -(-inner // by.steps), False
-    if inner % by.steps == 0:
-        return contraction.n_steps // by.steps, False
-    return -(-contraction.n_steps // by.steps), True
+def _turns(contraction: Contraction, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the turns of the loop, and the bytes that a load of a thread has at most."""
+    extents = [axis.extent for axis in contraction.steps]
+    inner = max(extents)
+    is_whole = (inner % steps == 0) & (len(extents) > 1)
+    # Steps that follow each other in memory.
+    run = extents[-1] if extents[-1] == inner else 1
+    flat = extent_of(contraction.steps[1:]) if len(extents) > 1 else inner
+    n_bytes = np.where(is_whole, run, flat) * BYTES[contraction.dtype]
+    return np.ceil(contraction.n_steps / steps), np.gcd(n_bytes, _LOAD_BYTES)
 
 
-def _shared_bytes(contraction: Contraction, by: Configuration) -> int:
-    if by.rows == 1:
-        return 0
-    stages = min(by.n_stages, _turns(contraction, by)[0])
-    return stages * (by.rows + by.columns) * by.steps * BYTES[contraction.dtype]
+def _shared_bytes(contraction: Contraction, decisions: np.ndarray) -> np.ndarray:
+    rows, columns, steps, stages, _, _ = decisions.T
+    n_turns, _ = _turns(contraction, steps)
+    operands = (rows + columns) * steps * BYTES[contraction.dtype]
+    staged: np.ndarray = np.minimum(stages, n_turns) * operands * (rows > 1)
+    return staged
 
 
-def _fitting(contraction: Contraction, gpu: Gpu, architecture: int) -> Iterator[Configuration]:
-    """Yield the configurations that a GPU can run."""
-    smallest = 32 if contraction.dtype == "int8" else 16
-    sums = _MAX_SUMS
+def _fitting(contraction: Contraction, gpu: Gpu) -> np.ndarray:
+    """Return the configurations that a GPU can run, shape (n, 6)."""
+    n_rows, n_columns, is_sum = contraction.n_rows, contraction.n_columns, contraction.n_rows == 1
+    smallest = _MIN_STEP_BYTES // BYTES[contraction.dtype]
+    if contraction.n_steps <= smallest // 2:
+        smallest = max(smallest // 2, _MIN_STEPS)
+    most = _MAX_SUMS
     if contraction.dtype == "float32":
-        sums //= 2 if architecture == 90 else 4
-    rows = [1] if contraction.n_rows == 1 else _sizes(16, 128, contraction.n_rows)
-    columns = _sizes(16, 256, contraction.n_columns)
+        most //= 2 if gpu.has_groups else 4
     # The three parts of a product of float32 are split in registers.
-    largest = 32 if contraction.dtype == "float32" and contraction.n_rows > 1 else 128
-    steps = _sizes(smallest, largest, contraction.n_steps)
-    # Without tensor cores, Triton loads nothing ahead.
-    stages = (1,) if contraction.n_rows == 1 else (2, 3, 4, 5)
-    for sizes in itertools.product(rows, columns, steps, stages, (4, 8)):
-        for n_splits in (1, 2, 4, 8, 16):
-            by = Configuration(*sizes, n_splits)
-            n_turns, _ = _turns(contraction, by)
-            n_sums = by.columns * (2 * by.steps if by.rows == 1 else by.rows) / (32 * by.n_warps)
-            is_divided = n_turns >= 2 * n_splits or n_splits == 1
-            is_even = len(contraction.steps) == 1 or n_turns % n_splits == 0
-            is_staged = by.n_stages <= max(n_turns, 2)
-            fits = _shared_bytes(contraction, by) <= gpu.shared_bytes
-            if _MIN_SUMS <= n_sums <= sums and is_divided and is_even and is_staged and fits:
-                yield by
+    largest = 32 if contraction.dtype == "float32" and not is_sum else 128
+    choices = (
+        [1] if is_sum else _sizes(16, 128, n_rows),
+        _sizes(16, 256, n_columns),
+        _sizes(smallest, largest, contraction.n_steps),
+        # Without tensor cores, Triton loads nothing ahead.
+        (1,) if is_sum else (2, 3, 4, 5, 6, 8),
+        (4, 8) if is_sum else (4, 8, 2),
+        (1, 2, 4, 8, 16),
+    )
+    decisions = np.array(list(itertools.product(*choices)))
+    rows, columns, steps, stages, warps, splits = decisions.T
+    n_turns, _ = _turns(contraction, steps)
+    n_sums = np.where(rows == 1, 2 * steps, rows) * columns / (WARP * warps)
+    n_blocks = np.ceil(n_rows / rows) * np.ceil(n_columns / columns) * contraction.n_batches
+    is_parted = n_blocks * splits <= _MAX_SHARING * gpu.n_multiprocessors
+    fits = (
+        (n_sums >= _MIN_SUMS)
+        & (n_sums <= most)
+        & ((warps >= _MIN_MEASURED_WARPS) | (rows * columns <= _MAX_FEW_SUMS))
+        & ((splits == 1) | ((n_turns >= 2 * splits) & is_parted))
+        & (stages <= np.maximum(np.ceil(n_turns / splits) + 1, 2))
+        & (_shared_bytes(contraction, decisions) <= gpu.shared_bytes)
+    )
+    if len(contraction.steps) > 1:
+        fits &= (n_turns % splits == 0) | (splits == 1)
+    fitting: np.ndarray = decisions[fits]
+    return fitting
 
 
 def _sizes(smallest: int, largest: int, extent: int) -> list[int]:

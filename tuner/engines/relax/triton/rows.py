@@ -10,10 +10,11 @@ import re
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
 from tvm import tirx
 from tvm.tirx import PrimFunc, Var
 
-from tuner.engines.relax.triton import ranking
+from tuner.engines.relax.triton import gpus
 from tuner.engines.relax.triton.contractions import extent_of, split, variables_of
 from tuner.engines.relax.triton.kernel_blocks import Block, KernelBlocks, key, substitute
 from tuner.engines.relax.triton.printer import (
@@ -33,6 +34,10 @@ _NAME = re.compile(FAMILY + r"-(\d{1,4})-(\d\d?)")
 _INDEX = "int64"
 # Elements of a row, and those that a thread keeps. Windows are shorter.
 _MIN_ROW, _MAX_ROW, _MAX_KEPT = 32, 16384, 64
+# Constants of times, see gpus: a kernel, each block of a multiprocessor but the first, an element
+# of a thread, rows that warps share, and a warp.
+_START_SECS, _BLOCK_SECS, _KEPT_SECS = 0.88e-6, 77e-9, 13e-9
+_SHARED_ROW_SECS, _WARP_SECS = 0.4e-6, 24e-9
 _REDUCTIONS = {
     tirx.Add: ("sum", 0.0),
     tirx.Max: ("max", -math.inf),
@@ -200,19 +205,35 @@ def _others(block: Block) -> Any:
 
 
 def ranked(rows: Rows, architecture: int) -> list[Configuration]:
-    """Return the configurations of some rows, the fastest first: enough blocks, small blocks."""
-    n_multiprocessors = ranking.gpu_of(architecture).n_multiprocessors
+    """Return the configurations of some rows, the fastest by estimate first."""
     size = 1 << (rows.width - 1).bit_length()
-    timed: list[tuple[float, int, Configuration]] = []
-    for n_rows, n_warps in itertools.product((1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8, 16)):
-        kept = n_rows * size / (32 * n_warps)
-        if kept > _MAX_KEPT or (n_rows > 1 and n_rows >= 2 * rows.n_rows):
-            continue
-        n_blocks = -(-rows.n_rows // n_rows)
-        n_resident = max(min(32 // n_warps, -(-n_blocks // n_multiprocessors)), 1)
-        n_waves = -(-n_blocks // (n_multiprocessors * n_resident))
-        # Numbers of a thread are loaded one after the other; warps wait for each other.
-        secs = n_waves * (1e-6 + kept * 2e-8 + n_warps * 2e-8 + n_resident * n_rows * size * 1e-11)
-        idle = 1e-6 * max(1.0 - kept / 4, 0.0)
-        timed.append((secs + idle, len(timed), Configuration(n_rows, n_warps)))
-    return [by for _, _, by in sorted(timed, key=lambda item: item[:2])]
+    decisions = np.array(list(itertools.product((1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8, 16))))
+    n_rows, warps = decisions.T
+    is_small = (n_rows == 1) | (n_rows < 2 * rows.n_rows)
+    decisions = decisions[is_small & (n_rows * size <= _MAX_KEPT * gpus.WARP * warps)]
+    secs = estimate_secs(rows, decisions, gpus.gpu_of(architecture))
+    order = np.argsort(secs, kind="stable")
+    return [Configuration(*each) for each in decisions[order].tolist()]
+
+
+def estimate_secs(rows: Rows, decisions: np.ndarray, gpu: gpus.Gpu) -> np.ndarray:
+    """Estimate the time of configurations inside of a graph, in seconds.
+
+    Args:
+        rows: Rows.
+        decisions: Numbers of each :class:`Configuration`, shape (n, 2).
+        gpu: GPU.
+
+    Returns:
+        Times, shape (n,).
+    """
+    n_rows, warps = decisions.T.astype(float)
+    kept = n_rows * (1 << (rows.width - 1).bit_length()) / (gpus.WARP * warps)
+    n_blocks = np.ceil(rows.n_rows / n_rows)
+    n_resident = gpu.n_resident(0, 2 * kept, warps)
+    # Warps that share a row wait for each other.
+    block = _KEPT_SECS * kept + _SHARED_ROW_SECS * (warps > 1) + _WARP_SECS * warps
+    n_waves = np.ceil(n_blocks / (gpu.n_multiprocessors * n_resident))
+    n_later = np.ceil(n_blocks / gpu.n_multiprocessors) - 1
+    secs: np.ndarray = _START_SECS + _BLOCK_SECS * n_later + n_waves * block
+    return secs

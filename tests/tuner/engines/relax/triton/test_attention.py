@@ -239,6 +239,6 @@ def test_the_keys_of_a_step_fill_a_gpu(heads: tuple[int, int]) -> None:
     program = print_program(matched, ranked(matched, 90)[0])
 
     first, second = program.kernels
-    assert 64 < first.n_blocks <= 4 * 132
+    assert 64 <= first.n_blocks <= 4 * 132
     for kernel in (first, second):
         assert compiler.compile_kernel(kernel, "sm_90").facts.stack_bytes == 0

@@ -1,0 +1,110 @@
+"""Order of configurations: near to what an H200 measured, of what a GPU can run."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.tuner.engines.relax.triton.conftest import convolution, product
+from tuner.engines.relax import workloads
+from tuner.engines.relax.triton import gpus, ranking
+from tuner.engines.relax.triton.configurations import FAMILY, Configuration
+from tuner.engines.relax.triton.contractions import Contraction
+
+pytestmark = pytest.mark.tvm
+
+# Shapes (batches, rows, columns, steps), and microseconds of configurations on an H200.
+_MEASURED = [
+    (
+        (1, 128, 2304, 768),
+        {
+            "64-64-128-4-4-sk1": 4.16, "64-64-128-5-4-sk1": 4.18, "64-64-64-5-4-sk1": 4.31,
+            "64-64-128-4-8-sk1": 4.54, "64-64-64-3-4-sk1": 6.06, "64-128-128-2-8-sk2": 7.10,
+            "64-64-128-2-4-sk1": 7.15, "16-128-32-3-8-sk4": 9.26, "64-32-16-2-4-sk2": 16.78,
+        },
+    ),
+    (
+        (1, 128, 768, 768),
+        {
+            "64-16-128-5-4-sk1": 3.40, "64-16-128-4-4-sk1": 3.60, "64-16-128-5-8-sk1": 3.86,
+            "32-32-128-5-8-sk1": 4.18, "16-64-128-3-8-sk1": 4.51, "32-32-32-4-4-sk2": 5.31,
+        },
+    ),
+    (
+        (1, 128, 768, 3072),
+        {
+            "64-128-64-4-4-sk8": 5.97, "64-128-128-4-4-sk8": 6.38, "128-64-128-4-8-sk4": 7.16,
+            "128-128-64-3-8-sk16": 7.72, "32-256-16-4-8-sk16": 9.29, "128-128-16-4-8-sk2": 25.53,
+        },
+    ),
+    (
+        (1, 8, 4096, 4096),
+        {
+            "16-64-128-3-4-sk4": 10.94, "16-128-64-5-4-sk4": 11.07, "16-64-128-5-4-sk4": 11.11,
+            "16-256-64-4-8-sk16": 12.23, "16-256-32-3-4-sk8": 14.89, "16-128-32-5-4-sk8": 13.56,
+        },
+    ),
+    (
+        (1, 2048, 2048, 2048),
+        {
+            "128-256-64-3-8-sk1": 25.30, "128-128-64-3-4-sk1": 25.58, "128-256-64-2-8-sk1": 34.55,
+            "64-128-64-5-4-sk2": 53.93, "64-256-128-2-8-sk8": 123.09, "16-64-16-3-4-sk1": 283.36,
+        },
+    ),
+    (
+        (1, 1, 768, 768),
+        {
+            "1-16-128-1-8-sk1": 2.44, "1-16-64-1-4-sk2": 2.72, "1-32-64-1-8-sk4": 3.15,
+            "1-64-64-1-4-sk4": 3.35, "1-256-32-1-8-sk8": 3.86, "1-256-32-1-4-sk4": 6.44,
+        },
+    ),
+]  # fmt: skip
+
+
+def _contraction(ir: bytes) -> Contraction:
+    contraction = Contraction.find(workloads.load(ir)["main"])
+    assert contraction is not None
+    return contraction
+
+
+@pytest.mark.parametrize(("shape", "measured"), _MEASURED, ids=lambda each: str(each)[:20])
+def test_estimates_are_near_to_measurements(shape: Any, measured: dict[str, float]) -> None:
+    """The fastest by estimate is within 10 % of the best, and times are within 25 % on average."""
+    names = [Configuration.named(f"{FAMILY}-{name}-rows") for name in measured]
+    decisions = np.array([list(vars(each).values())[:-1] for each in names], dtype=int)
+    times = np.array(list(measured.values())) * 1e-6
+
+    contraction = _contraction(product(shape, transposed=True))
+    secs = ranking.estimate_secs(contraction, decisions, gpus.gpu_of(90))
+
+    assert times[secs.argmin()] < 1.1 * times.min()
+    assert np.abs(np.log(secs / times)).mean() < np.log(1.25)
+
+
+@pytest.mark.parametrize("architecture", [80, 86, 89, 90, 100, 120])
+@pytest.mark.parametrize(
+    "ir",
+    [product((1, 4096, 4096, 4096)), product((1, 1, 4096, 4096)), convolution(56, (64, 64), 3)],
+    ids=["large", "row", "window"],
+)
+def test_spaces_fit_the_gpu(ir: bytes, architecture: int) -> None:
+    """Configurations differ, are few enough to be estimated at once, and fit shared memory."""
+    contraction, gpu = _contraction(ir), gpus.gpu_of(architecture)
+
+    configurations = ranking.ranked(contraction, architecture)
+
+    assert 20 < len(configurations) == len(set(configurations)) < 3000
+    for by in configurations if contraction.n_rows > 1 else ():
+        n_turns = -(-contraction.n_steps // by.steps)
+        n_bytes = 2 * (by.rows + by.columns) * by.steps * min(by.n_stages, n_turns)
+        assert n_bytes <= gpu.shared_bytes
+
+
+def test_loads_that_are_not_asynchronous_gain_nothing_from_stages() -> None:
+    """Stages beyond two take no less time where each element is loaded alone."""
+    contraction = _contraction(convolution(224, (3, 64), 7, stride=2))
+    decisions = np.array([[128, 64, 64, stages, 4, 1] for stages in (2, 5)])
+
+    two, five = ranking.estimate_secs(contraction, decisions, gpus.gpu_of(90))
+
+    assert two <= five

@@ -1,0 +1,162 @@
+"""Model of a GPU: what loads, products and blocks of Triton's kernels cost.
+
+Numbers of a GPU are of its data sheet. The other constants hold for all: they were fitted to 3,455
+kernels that ran in graphs on an H200 (decision 0124), with weights that were not in a cache.
+Functions take numbers or arrays, one element for each configuration.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+#: Bytes of an element of an operand.
+BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1}
+#: Launch of a kernel in a graph.
+LAUNCH_SECS = 1.05e-6
+#: Time from the request of operands to their arrival.
+LATENCY_SECS = 0.62e-6
+#: Start and end of four more warps of a block.
+WARPS_SECS = 0.082e-6
+#: Share of the bandwidth of a data sheet that loads of weights reach.
+MEMORY_SHARE = 0.96
+#: Threads of a warp, and the warps that products of groups of warps need.
+WARP, GROUP_WARPS = 32, 4
+# Bytes per cycle that tensor cores of a multiprocessor read from shared memory.
+_OPERAND_BYTES = 128
+# Shares of bandwidths that are reached. What overlaps is added as squares, which is too much for
+# equal times, so that a share may be above 1.
+_FILL_SHARE, _OPERAND_SHARE = 1.43, 0.79
+# Share of the peak that products of single warps reach, and the same on GPUs with group products.
+_WARP_SHARE, _WARP_SHARE_BESIDE_GROUPS = 0.8, 0.27
+# Rows of the products of a group, and those and the columns of a warp.
+_GROUP_ROWS, _WARP_ROWS, _WARP_COLUMNS = 64, 16, 8
+# Products of tf32 for one of float32.
+_FLOAT32_PRODUCTS = 3
+# Registers of a multiprocessor, those of a thread beside its sums, and the most of a thread.
+_REGISTERS, _BASE_REGISTERS, _MAX_REGISTERS = 65536, 40, 255
+_RESERVED_SHARED_BYTES = 1024
+
+
+# Without tensor cores: a turn, and an element of a thread.
+_SUM_TURN_SECS, _SUM_ELEMENT_SECS = 77e-9, 14e-9
+# The second kernel of shared sums: itself, each part, and bytes per second through the cache.
+_ADD_SECS, _ADD_PART_SECS, _ADD_BYTES_PER_SEC = 0.9e-6, 0.06e-6, 7.3e12
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """Numbers of a GPU, of data sheets.
+
+    Attributes:
+        n_multiprocessors: Multiprocessors.
+        hertz: Clock.
+        flops: Products and sums of float16 on tensor cores, per second.
+        bytes_per_sec: Bandwidth of the memory.
+        fill_bytes: Bytes per cycle that a multiprocessor loads from the second-level cache.
+        shared_bytes: Shared memory of a block.
+        n_warps: Warps of a multiprocessor.
+        has_groups: True if groups of four warps multiply 64 rows from shared memory.
+    """
+
+    n_multiprocessors: int
+    hertz: float
+    flops: float
+    bytes_per_sec: float
+    fill_bytes: int
+    shared_bytes: int
+    n_warps: int
+    has_groups: bool = False
+
+    def n_resident(self, shared_bytes: Any, kept: Any, n_warps: Any) -> Any:
+        """Return the blocks that fit a multiprocessor.
+
+        Args:
+            shared_bytes: Shared memory of a block.
+            kept: Numbers that a thread keeps.
+            n_warps: Warps of a block.
+        """
+        registers = np.minimum(kept + _BASE_REGISTERS, _MAX_REGISTERS) * WARP * n_warps
+        shared = (self.shared_bytes + _RESERVED_SHARED_BYTES) / (
+            shared_bytes + _RESERVED_SHARED_BYTES
+        )
+        fitting = np.minimum(np.minimum(shared, _REGISTERS / registers), self.n_warps / n_warps)
+        return np.maximum(np.floor(fitting), 1)
+
+    def waves(self, n_blocks: Any, n_resident: Any) -> list[tuple[Any, Any]]:
+        """Return how many waves a grid has, and the blocks of a multiprocessor in each.
+
+        Returns:
+            That of the full waves, and that of the last one.
+        """
+        n_full = np.floor(n_blocks / (self.n_multiprocessors * n_resident))
+        rest = np.ceil(n_blocks / self.n_multiprocessors - n_full * n_resident)
+        return [(n_full, n_resident), (np.minimum(rest, 1), rest)]
+
+    def fill_secs(self, n_bytes: Any) -> Any:
+        """Estimate the time in which a multiprocessor loads bytes from the cache."""
+        return n_bytes / (self.fill_bytes * _FILL_SHARE * self.hertz)
+
+    def product_secs(self, dtype: str, sizes: tuple[Any, Any, Any], n_warps: Any) -> Any:
+        """Estimate the time of a product of tiles on a multiprocessor.
+
+        Args:
+            dtype: Type of the operands.
+            sizes: Rows, columns and steps.
+            n_warps: Warps of the block.
+        """
+        rows, columns, steps = sizes
+        is_grouped = self.has_groups & (rows >= _GROUP_ROWS)
+        share = _WARP_SHARE_BESIDE_GROUPS if self.has_groups else _WARP_SHARE
+        flops = self.flops / self.n_multiprocessors * 2 / BYTES[dtype]
+        flops /= _FLOAT32_PRODUCTS if dtype == "float32" else 1
+        # Units beside each other read the same rows, units below each other the same columns.
+        n_units = np.where(is_grouped, np.maximum(n_warps / GROUP_WARPS, 1), n_warps)
+        n_tall = np.maximum(rows / np.where(is_grouped, _GROUP_ROWS, _WARP_ROWS), 1)
+        below = np.minimum(n_units, n_tall)
+        n_read = rows * n_units / below + columns * np.where(is_grouped, n_tall, below)
+        read = n_read * steps * BYTES[dtype] / (_OPERAND_BYTES * _OPERAND_SHARE * self.hertz)
+        flop = 2.0 * np.maximum(rows, _WARP_ROWS) * columns * steps
+        return np.hypot(read, flop / (flops * np.where(is_grouped, 1.0, share)))
+
+    def n_beside(self, rows: Any, n_warps: Any) -> Any:
+        """Return the warps that share the rows of a product."""
+        n_tall = np.where(
+            self.has_groups & (rows >= _GROUP_ROWS),
+            np.maximum(rows // _GROUP_ROWS, 1) * GROUP_WARPS,
+            np.maximum(rows // _WARP_ROWS, 1),
+        )
+        return np.maximum(n_warps / n_tall, 1)
+
+
+def sum_secs(n_elements: Any, fill_secs: Any) -> Any:
+    """Estimate the time of a turn of products without tensor cores.
+
+    Args:
+        n_elements: Elements that a thread multiplies.
+        fill_secs: Time in which a multiprocessor loads the operands.
+    """
+    return np.hypot(_SUM_TURN_SECS + _SUM_ELEMENT_SECS * n_elements, fill_secs)
+
+
+def add_secs(n_parts: Any, n_sums: Any) -> Any:
+    """Estimate the time of a second kernel that adds parts of float32 sums."""
+    moved = 2 * 4 * n_parts * n_sums / _ADD_BYTES_PER_SEC
+    return _ADD_SECS + _ADD_PART_SECS * n_parts + moved
+
+
+# A100, A10, L4, H200, B200 and RTX 5090 stand for their architectures.
+_GPUS = {
+    80: Gpu(108, 1.41e9, 312e12, 1.6e12, 64, 163 << 10, 64),
+    86: Gpu(72, 1.70e9, 125e12, 0.6e12, 32, 99 << 10, 48),
+    89: Gpu(58, 2.04e9, 121e12, 0.3e12, 32, 99 << 10, 48),
+    90: Gpu(132, 1.83e9, 989e12, 4.8e12, 64, 227 << 10, 64, has_groups=True),
+    100: Gpu(148, 1.85e9, 2250e12, 8e12, 64, 227 << 10, 64, has_groups=True),
+    120: Gpu(170, 2.41e9, 210e12, 1.8e12, 32, 99 << 10, 48),
+}
+
+
+def gpu_of(architecture: int) -> Gpu:
+    """Return the GPU that stands for an architecture, or for the nearest one below."""
+    known = [number for number in _GPUS if number <= architecture]
+    return _GPUS[max(known, default=min(_GPUS))]
