@@ -372,7 +372,8 @@ class _Expression:
             other = self._under(_negated(condition), rest, on_false)
         else:
             other = self.print(on_false)
-        value, other = self._to_wide(value), self._to_wide(other)
+        if value.dtype != other.dtype:
+            value, other = self._to_wide(value), self._to_wide(other)
         tiles = chosen.tiles | value.tiles | other.tiles
         return Text(f"tl.where({chosen.code}, {value.code}, {other.code})", value.dtype, tiles)
 
