@@ -17,7 +17,7 @@ MANIFEST = "manifest.json"
 LIBRARY = "lib.so"
 VERSION = 4
 #: Version of the memory that programs for GPUs take, part of the key of their libraries.
-MEMORY_VERSION = 1
+MEMORY_VERSION = 2
 #: Function of a library for GPUs that allocates the workspace of its programs.
 WORKSPACE = "tuner_workspace"
 

@@ -38,7 +38,8 @@ _MIN_ROW, _MAX_ROW, _MAX_KEPT = 32, 16384, 64
 # of a thread, rows that warps share, and a warp.
 _START_SECS, _BLOCK_SECS, _KEPT_SECS = 0.88e-6, 77e-9, 13e-9
 _SHARED_ROW_SECS, _WARP_SECS = 0.4e-6, 24e-9
-_REDUCTIONS = {
+#: Functions of reductions, and the values that they begin with.
+REDUCTIONS = {
     tirx.Add: ("sum", 0.0),
     tirx.Max: ("max", -math.inf),
     tirx.Min: ("min", math.inf),
@@ -171,17 +172,17 @@ class _RowPrinter(Printer):
 
     def reduction(self, block: Block, values: dict[int, Any]) -> Text:
         """Return the name of a reduction for the rows of a block."""
-        kind = next((each for each in _REDUCTIONS if isinstance(block.value, each)), None)
+        kind = next((each for each in REDUCTIONS if isinstance(block.value, each)), None)
         if kind is None:
             raise PrintError(f"{block.buffer.name} is not a sum, a maximum or a minimum")
         row, column = self.tiles
-        read = _others(block)
+        read = others(block)
         inner = values | split(block.reduced, column.variable)
         variables = [axis.variable for axis in (*block.axes, *block.reduced)]
         text = self.value(read, inner, variables, ())
         if not {key(column.variable)} <= text.tiles:
             raise PrintError(f"{block.buffer.name} is not a reduction along rows")
-        name, neutral = _REDUCTIONS[kind]
+        name, neutral = REDUCTIONS[kind]
         dtype = str(block.buffer.dtype)
         is_float = "float" in dtype
         if not is_float and neutral:
@@ -196,7 +197,7 @@ class _RowPrinter(Printer):
         return Text(line, dtype, frozenset([key(row.variable)]))
 
 
-def _others(block: Block) -> Any:
+def others(block: Block) -> Any:
     """Return what a reduction combines with its value so far."""
     for own, other in ((block.value.a, block.value.b), (block.value.b, block.value.a)):
         if hasattr(own, "source") and own.source.same_as(block.buffer):

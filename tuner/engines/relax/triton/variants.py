@@ -15,13 +15,22 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from tuner.engines.relax.schedules.gpu import block_limits
-from tuner.engines.relax.triton import attention, compiler, configurations, gemm, ranking, rows
+from tuner.engines.relax.triton import (
+    attention,
+    compiler,
+    configurations,
+    gemm,
+    ranking,
+    rows,
+    windows,
+)
 from tuner.engines.relax.triton.attention import Attention
 from tuner.engines.relax.triton.configurations import Configuration
 from tuner.engines.relax.triton.contractions import Contraction
 from tuner.engines.relax.triton.printer import PrintError
 from tuner.engines.relax.triton.programs import Program
 from tuner.engines.relax.triton.rows import Rows
+from tuner.engines.relax.triton.windows import Windows
 from tuner.errors import WorkError
 
 # Attribute of a program: name of the configuration.
@@ -113,7 +122,15 @@ ROWS = Template(
     rows.ranked,
     rows.print_program,
 )
-TEMPLATES = (GEMM, ATTENTION, ROWS)
+#: Reductions of windows.
+WINDOWS = Template(
+    windows.FAMILY,
+    Windows.find,
+    windows.Configuration.named,
+    windows.ranked,
+    windows.print_program,
+)
+TEMPLATES = (GEMM, ATTENTION, ROWS, WINDOWS)
 
 
 def variants_for(_module: tvm.IRModule, target: Target | None) -> Sequence[Template]:
