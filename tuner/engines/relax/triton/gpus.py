@@ -31,6 +31,8 @@ _FILL_SHARE, _OPERAND_SHARE = 1.43, 0.79
 _WARP_SHARE, _WARP_SHARE_BESIDE_GROUPS = 0.8, 0.27
 # Rows of the products of a group, and those and the columns of a warp.
 _GROUP_ROWS, _WARP_ROWS, _WARP_COLUMNS = 64, 16, 8
+# Times that the warps of a block are doubled.
+_MAX_DOUBLINGS = 3
 # Products of tf32 for one of float32.
 _FLOAT32_PRODUCTS = 3
 # Registers of a multiprocessor, those of a thread beside its sums, and the most of a thread.
@@ -113,7 +115,7 @@ class Gpu:
         # Units beside each other read the same rows, units below each other the same columns.
         n_units = np.where(is_grouped, np.maximum(n_warps / GROUP_WARPS, 1), n_warps)
         n_tall = np.maximum(rows / np.where(is_grouped, _GROUP_ROWS, _WARP_ROWS), 1)
-        below = np.minimum(n_units, n_tall)
+        below = np.where(is_grouped, np.minimum(n_units, n_tall), _warps_below(sizes, n_warps))
         n_read = rows * n_units / below + columns * np.where(is_grouped, n_tall, below)
         read = n_read * steps * BYTES[dtype] / (_OPERAND_BYTES * _OPERAND_SHARE * self.hertz)
         flop = 2.0 * np.maximum(rows, _WARP_ROWS) * columns * steps
@@ -127,6 +129,18 @@ class Gpu:
             np.maximum(rows // _WARP_ROWS, 1),
         )
         return np.maximum(n_warps / n_tall, 1)
+
+
+def _warps_below(sizes: tuple[Any, Any, Any], n_warps: Any) -> Any:
+    """Return the warps of a column of warps, which Triton divides as the tile is shaped."""
+    n_tall, n_wide = sizes[0] / _WARP_ROWS, sizes[1] / _WARP_COLUMNS
+    below, beside = np.ones_like(n_tall * n_wide), np.ones_like(n_tall * n_wide)
+    for _ in range(_MAX_DOUBLINGS):
+        is_below = (n_tall / below >= n_wide / (2 * beside)) & (below < n_tall)
+        grows = below * beside < n_warps
+        below = np.where(grows & is_below, 2 * below, below)
+        beside = np.where(grows & ~is_below, 2 * beside, beside)
+    return below
 
 
 def sum_secs(n_elements: Any, fill_secs: Any) -> Any:
