@@ -192,7 +192,7 @@ class _Attention:
 
 
 def _fuse_attention(module: tvm.IRModule, target: Target, kinds: _Attention) -> tvm.IRModule:
-    """Lower operators to kernels: one for each attention that has a schedule, several for others.
+    """Lower operators to kernels: one for each region that has a schedule, several for others.
 
     Without a schedule, one kernel is slower than several.
     """

@@ -24,7 +24,7 @@ from tuner.library import processors
 
 # Bump when a change of the passes in lower.py changes the workloads of networks: extractions
 # and libraries are cached by it. Records are keyed by the hash of the workload alone.
-PIPELINE = "relax-23"
+PIPELINE = "relax-24"
 
 # Attributes that a target may set. TVM passes others to compilers as options ("cl-opt", "jit",
 # "system-lib", ...), some of them global to the process, or reads them as file names.
@@ -200,7 +200,7 @@ def _plain(value: Any) -> Any:
 
 
 def _pipeline(target: Target, kind: str) -> str:
-    """Return the identifier of the passes; with Triton, attention is one kernel on GPUs."""
+    """Return the identifier of the passes; with Triton, a region is one subgraph on GPUs."""
     is_with_triton = kind == "cuda" and compiler.supports(str(target.attrs["arch"]))
     return f"{PIPELINE}-triton" if is_with_triton else PIPELINE
 

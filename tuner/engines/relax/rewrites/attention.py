@@ -1,7 +1,11 @@
-"""Attention as one subgraph: a product, a softmax of it and the product with that.
+"""Regions that are one subgraph: attention, and on GPUs a product with the norm that follows.
 
-Apart, the kernels write all scores to memory and read them again, and copy queries, keys and values
-into the order that each product needs. In one kernel a few rows of scores stay in the cache.
+Attention is a product, a softmax of it and the product with that. Apart, the kernels write all
+scores to memory and read them again, and copy queries, keys and values into the order that each
+product needs. In one kernel a few rows of scores stay in the cache.
+
+A product whose sums are shared by blocks has a second kernel that adds their parts. Where rows are
+normalised, it holds whole ones, and computes the norm.
 """
 
 import math
@@ -21,17 +25,21 @@ from tuner.engines.relax.tensor_types import is_fixed, shape_of
 
 #: Attribute of the functions that become one kernel each.
 REGION = "tuner.region"
-#: Name of the kernels.
+#: Name of the kernels of attention.
 ATTENTION = "attention"
 
 _VIEWS = {"permute_dims", "strided_slice", "split", "broadcast_to"}
 _RESHAPES = {"reshape", "expand_dims", "squeeze"}
 _UNARY = {"abs", "clip", "exp", "isnan", "logical_not", "negative", "tanh", "sigmoid"}
 _BINARY = {"add", "subtract", "multiply", "divide", "maximum", "minimum", "where"}
+_NORMS = {"nn.layer_norm", "nn.rms_norm"}
 _INSIDE = _UNARY | _BINARY | _RESHAPES | {"nn.softmax"}
 _MATRIX = 2
 # Tensors in which keys or values may lie.
 _MAX_PARTS = 4
+# Sums before a norm: more fill the GPU without parts, and a float32 of each would be moved for
+# nothing. Operators between a product and a norm.
+_MAX_SUMS, _MAX_BETWEEN = 1 << 19, 16
 
 Fits = Callable[[Sequence[int], int], bool]
 
@@ -42,11 +50,14 @@ class _Region:
 
     Attributes:
         variables: Variables that it binds, in their order.
-        results: Those that are read elsewhere: the result, and parts of keys or values.
+        results: Those that are read elsewhere: the result, and parts of keys or values, or the
+            operand of a norm.
+        name: Name of its kernel.
     """
 
     variables: tuple[relax.Var, ...]
     results: tuple[relax.Var, ...]
+    name: str = ATTENTION
 
 
 def outline_attention(
@@ -56,15 +67,16 @@ def outline_attention(
     *,
     is_for_gpu: bool = False,
 ) -> tuple[tvm.IRModule, dict[str, list[relax.Call]]]:
-    """Give every attention a function of its own, with attribute :data:`REGION`.
+    """Give every region a function of its own, with attribute :data:`REGION`.
 
     Args:
         module: Module with operators of Relax.
         fits: Returns whether one kernel is faster, by the shape of the scores (heads, rows,
             keys) and the terms of each.
-        apart: Calls of the module whose attention gets no function.
-        is_for_gpu: True if operands may be of half precision, with sums in float32, and keys and
-            values may be parts in several tensors, as a cache and what follows it.
+        apart: Calls of the module whose region gets no function.
+        is_for_gpu: True if operands may be of half precision, with sums in float32, keys and
+            values may be parts in several tensors, as a cache and what follows it, and products
+            with norms are regions.
 
     Returns:
         The new module, and the calls of the old one that each function computes, by its name.
@@ -96,6 +108,7 @@ class _Outliner(CallVisitor):
         self, module: tvm.IRModule, fits: Fits, apart: set[relax.Call], *, is_for_gpu: bool
     ) -> None:
         super().__init__(module)
+        self._is_for_gpu = is_for_gpu
         self._conversions = {"astype"} if is_for_gpu else set()
         self._joins = {"concat"} if is_for_gpu else set()
         self.results: dict[str, list[relax.Call]] = {}
@@ -112,9 +125,13 @@ class _Outliner(CallVisitor):
         super().prepare(function)
         self._read(function)
         self._regions = {}
+        taken: set[relax.Var] = set()
         for variable, bound in self._bound.items():
             region = self._region(variable) if name_of(bound) == "matmul" else None
-            if region is not None:
+            if self._is_for_gpu and name_of(bound) in _NORMS:
+                region = self._normed(variable)
+            if region is not None and taken.isdisjoint(region.variables):
+                taken.update(region.variables)
                 self._regions[self._bound[region.results[0]]] = region
 
     def rewrite(self, original: relax.Call, call: relax.Call) -> relax.Expr:
@@ -123,7 +140,7 @@ class _Outliner(CallVisitor):
         if region is None or original in self._apart:
             return call
         function, arguments = self._outlined(region)
-        name = self.builder_.add_func(function, ATTENTION)
+        name = self.builder_.add_func(function, region.name)
         self.results.setdefault(name.name_hint, []).append(original)
         made = relax.Call(name, [self.visit_expr(each) for each in arguments])
         if len(region.results) == 1:
@@ -174,6 +191,45 @@ class _Outliner(CallVisitor):
                 others = set(self._users[part]) - set(variables) if part in variables else ()
                 if others and min(map(self._order.__getitem__, others)) > self._order[result]:
                     yield part
+
+    def _normed(self, norm: relax.Var) -> _Region | None:
+        """Return the region of a product, what follows element by element, and a norm of that."""
+        call = self._bound[norm]
+        operand, rank = call.args[0], len(shape_of(call))
+        if [int(axis) % rank for axis in call.attrs.axes] != [rank - 1]:
+            return None
+        if not is_fixed(operand.ty) or math.prod(shape_of(call)) > _MAX_SUMS:
+            return None
+        inside = self._between(operand)
+        others = set(self._users.get(operand, ())) - {norm}
+        is_early = any(self._order[each] < self._order[norm] for each in others)
+        if not inside or operand in self._outputs or is_early:
+            return None
+        names = [name_of(self._bound[each]) for each in (*inside, norm)]
+        name = "_".join(each.rpartition(".")[2].replace("astype", "cast") for each in names)
+        return _Region((*inside, norm), (norm, operand) if others else (norm,), name)
+
+    def _between(self, operand: relax.Expr) -> list[relax.Var]:
+        """Return the last product before an operand, and what follows from it element by element.
+
+        What lies between is read by the next operator alone.
+        """
+        readers: dict[relax.Var, relax.Var | None] = {}
+        stack: list[tuple[relax.Expr, relax.Var | None]] = [(operand, None)]
+        while stack and len(readers) <= _MAX_BETWEEN:
+            variable, reader = stack.pop()
+            bound = self._bound.get(variable) if isinstance(variable, relax.Var) else None
+            if bound is None or variable in readers or shape_of(variable) != shape_of(operand):
+                continue
+            if reader is None or self._is_read_once(variable):
+                readers[variable] = reader
+                if name_of(bound) in _UNARY | _BINARY | self._conversions:
+                    stack += [(each, variable) for each in bound.args]
+        products = [each for each in readers if name_of(self._bound[each]) == "matmul"]
+        chain = [max(products, key=self._order.__getitem__)] if products else []
+        while chain and (reader := readers[chain[-1]]) is not None:
+            chain.append(reader)
+        return chain
 
     def _is_plain(self, product: relax.Var, scores: relax.Var, inside: set[relax.Var]) -> bool:
         (queries, keys), values = self._bound[scores].args, self._bound[product].args[1]

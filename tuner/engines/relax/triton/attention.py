@@ -541,7 +541,7 @@ class _Source:
         """Return the lines that compute the outputs of the workload from ``acc``."""
         of = self.of.context
         printer = Printer(of.blocks, tiles, self._arguments, helpers=self.helpers, prefix="y")
-        return print_outputs(of, printer, tiles, coordinates, self.of.copies)
+        return print_outputs(of, printer, coordinates, self.of.copies)
 
     def _copies(self, n_blocks: int) -> tuple[list[str], list[str]]:
         """Return the lines that compute a block's share of the copies, and those that store it."""

@@ -35,7 +35,7 @@ _FLOATS = ("float16", "bfloat16", "float32")
 
 @dataclass(frozen=True)
 class Contraction:
-    """The only reduction of a workload, as a product of matrices.
+    """The first reduction of a workload, as a product of matrices; others are along its rows.
 
     Attributes:
         blocks: Blocks of the workload.
@@ -64,11 +64,21 @@ class Contraction:
 
     @classmethod
     def find(cls, function: PrimFunc) -> Self | None:
-        """Return the contraction of a workload; None unless it is the only reduction."""
+        """Return the contraction of a workload.
+
+        None unless it is the only reduction, or those that follow reduce rows of its sums.
+        """
         blocks = KernelBlocks.of(function)
-        if blocks is None or len(blocks.reductions) != 1:
+        if blocks is None or not blocks.reductions:
             return None
-        return cls.of(blocks, blocks.reductions[0])
+        first, *others = blocks.reductions
+        product = cls.of(blocks, first)
+        sizes = {(extent_of(each.axes), extent_of(each.reduced)) for each in others}
+        if product is None or not sizes <= {
+            (product.n_batches * product.n_rows, product.n_columns)
+        }:
+            return None
+        return product
 
     @classmethod
     def of(cls, blocks: KernelBlocks, block: Block) -> Self | None:
@@ -128,6 +138,11 @@ class Contraction:
         return [axis.variable for axis in (*self.block.axes, *self.block.reduced)]
 
     @property
+    def has_norm(self) -> bool:
+        """True if rows of the sums are reduced, as normalisations do."""
+        return len(self.blocks.reductions) > 1
+
+    @property
     def n_batches(self) -> int:
         """Number of products."""
         return extent_of(self.batches)
@@ -154,7 +169,9 @@ class Contraction:
 
     @property
     def n_functions(self) -> int:
-        """Calls of functions such as ``erf`` after the products, for each element."""
+        """Calls of functions such as ``erf`` after the products, for each element of a tile."""
+        if self.has_norm:
+            return 0  # another kernel calls them
         blocks = [each for each in self.blocks.blocks.values() if not each.reduced]
         return sum(_n_calls(each.value) for each in blocks)
 

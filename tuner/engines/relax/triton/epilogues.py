@@ -13,7 +13,6 @@ from tuner.engines.relax.triton.printer import Printer, PrintError, Text, Tile, 
 def print_outputs(
     of: Contraction,
     printer: Printer,
-    tiles: Sequence[Tile],
     coordinates: tuple[Any, Any, Any],
     apart: Sequence[Block] = (),
 ) -> list[str]:
@@ -22,8 +21,7 @@ def print_outputs(
     Args:
         of: Contraction.
         printer: Printer of the place where the sums are known.
-        tiles: Variables of the indices.
-        coordinates: Batch, row and column of the sums, by these variables.
+        coordinates: Batch, row and column of the sums, by the variables of its tiles.
         apart: Outputs that do not follow from the sums.
 
     Raises:
@@ -31,10 +29,10 @@ def print_outputs(
     """
     resolved = of.resolved(of.elements(*coordinates))
     at = [substitute(each, resolved, of.variables) for each in of.block.indices]
-    everywhere = frozenset(key(tile.variable) for tile in tiles)
+    everywhere = frozenset(key(tile.variable) for tile in printer.tiles)
     sums = Text("acc", of.total, everywhere)
     printer.known = {key(of.block.buffer): (sums, at)}
-    lines = []
+    stores = []
     for output in (each for each in of.blocks.outputs if each not in apart):
         values = _origin(of, output, at)
         variables = [axis.variable for axis in output.axes]
@@ -51,9 +49,8 @@ def print_outputs(
         # An axis of one element is not in the offset, but its tile may have more.
         beside = printer.mask_of(everywhere - where.tiles)
         at_tile = f"{where.code} + tl.where({beside}, 0, 0)" if beside else where.code
-        lines += [*printer.lines, f"tl.store({pointer} + {at_tile}, ({value}).to({dtype}){guard})"]
-        printer.lines.clear()
-    return lines
+        stores.append(f"tl.store({pointer} + {at_tile}, ({value}).to({dtype}){guard})")
+    return [*printer.lines, *stores]
 
 
 def print_copy(output: Block, printer: Printer, tile: Tile) -> tuple[list[str], str]:

@@ -2,12 +2,12 @@
 
 What precedes the products is computed as operands are loaded, what follows them before the sums
 are stored. Sums that several blocks share go through a workspace; a second kernel adds them in a
-fixed order and computes what follows.
+fixed order and computes what follows. So do all sums whose rows are reduced, as a norm does: blocks
+of the second kernel hold whole rows.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tvm import tirx
 from tvm.tirx import Var
@@ -25,10 +25,13 @@ from tuner.engines.relax.triton.printer import (
     print_kernel,
 )
 from tuner.engines.relax.triton.programs import WORKSPACE, Kernel, Program
+from tuner.engines.relax.triton.rows import MAX_ROW, RowPrinter
 
 _INDEX = "int64"
 # Elements of the output that a block of the second kernel adds up, and its warps.
 _ADDED, _ADDING_WARPS = 512, 4
+# Elements of whole rows that a warp of the second kernel holds, and the most warps of a block.
+_OF_WARP, _MAX_ROW_WARPS = 256, 16
 
 
 def print_program(contraction: Contraction, configuration: Configuration) -> Program:
@@ -69,24 +72,31 @@ class _Source:
         arguments = Arguments(self.of.blocks.function)
         lines = [*self._positions(), *self._loop(arguments)]
         n_sums = self.of.n_batches * self.of.n_rows * self.of.n_columns
-        if self.by.n_splits == 1:
-            lines += self._finish(arguments, self._tiles(), self._coordinates())
+        if self.by.n_splits == 1 and not self.of.has_norm:
+            printer = self._printer(arguments, self._tiles(), "y")
+            lines += print_outputs(self.of, printer, (self._batch, self._row, self._column))
             return Program((self._kernel("gemm", lines, arguments, grid, shares=False),))
         lines.append(self._partial(n_sums))
         first = self._kernel("gemm", lines, arguments, grid, shares=True)
-        arguments = Arguments(self.of.blocks.function)
-        second = self._adding(arguments, n_sums)
+        second = self._of_rows(n_sums) if self.of.has_norm else self._adding(n_sums)
         workspace = (self.by.n_splits, n_sums)
         return Program((first, second), workspace, self.of.total)
 
     def _kernel(
         self, kind: str, lines: Sequence[str], arguments: Arguments, grid: int, *, shares: bool
     ) -> Kernel:
-        options = (self.by.n_warps, self.by.n_stages) if kind == "gemm" else (_ADDING_WARPS, 1)
-        workspace = self.of.total if shares else ""
-        return print_kernel(
-            f"triton_{kind}", lines, arguments, self.helpers, (grid, *options), workspace
-        )
+        launch = (grid, self.by.n_warps, self.by.n_stages)
+        return self._printed(kind, lines, arguments, launch, self.of.total if shares else "")
+
+    def _printed(
+        self,
+        kind: str,
+        lines: Sequence[str],
+        arguments: Arguments,
+        launch: tuple[int, int, int],
+        workspace: str,
+    ) -> Kernel:
+        return print_kernel(f"triton_{kind}", lines, arguments, self.helpers, launch, workspace)
 
     def _positions(self) -> list[str]:
         """Return the lines that compute the tile of a block."""
@@ -178,9 +188,6 @@ class _Source:
             Tile(self._column, of.n_columns, "n", column_mask),
         ]
 
-    def _coordinates(self) -> tuple[Any, Any, Any]:
-        return self._batch, self._row, self._column
-
     def _partial(self, n_sums: int) -> str:
         """Return the line that stores the sums of a part."""
         masks = " & ".join(tile.mask for tile in self._tiles() if tile.mask)
@@ -188,29 +195,56 @@ class _Source:
         offset = f"part * {n_sums} + (b * {self.of.n_rows} + m) * {self.of.n_columns} + n"
         return f"tl.store({WORKSPACE} + {offset}, acc{guard})"
 
-    def _adding(self, arguments: Arguments, n_sums: int) -> Kernel:
-        """Return the kernel that adds the parts."""
+    def _adding(self, n_sums: int) -> Kernel:
+        """Return the kernel that adds the parts, and computes what follows element by element."""
         mask = f"(i < {n_sums})" if n_sums % _ADDED else ""
-        guard = f", mask={mask}, other=0" if mask else ""
-        lines = [
-            f"i = tl.program_id(0) * {_ADDED} + tl.arange(0, {_ADDED})",
-            f"acc = tl.load({WORKSPACE} + i{guard})",
-            f"for part in tl.static_range(1, {self.by.n_splits}):",
-            f"    acc += tl.load({WORKSPACE} + part * {n_sums} + i{guard})",
-        ]
+        lines = [f"i = tl.program_id(0) * {_ADDED} + tl.arange(0, {_ADDED})"]
+        lines += self._added("i", mask, n_sums)
         n_rows, n_columns = (tirx.const(n, _INDEX) for n in (self.of.n_rows, self.of.n_columns))
         row = self._flat // n_columns
         coordinates = (row // n_rows, row % n_rows, self._flat % n_columns)
-        tiles = [Tile(self._flat, n_sums, "i", mask)]
-        lines += self._finish(arguments, tiles, coordinates)
-        grid = -(-n_sums // _ADDED)
-        return self._kernel("add", lines, arguments, grid, shares=True)
+        arguments = Arguments(self.of.blocks.function)
+        printer = self._printer(arguments, [Tile(self._flat, n_sums, "i", mask)], "y")
+        lines += print_outputs(self.of, printer, coordinates)
+        launch = (-(-n_sums // _ADDED), _ADDING_WARPS, 1)
+        return self._printed("add", lines, arguments, launch, self.of.total)
 
-    def _finish(
-        self, arguments: Arguments, tiles: Sequence[Tile], coordinates: tuple[Any, Any, Any]
-    ) -> list[str]:
-        """Return the lines that compute the outputs of the workload from ``acc``."""
-        return print_outputs(self.of, self._printer(arguments, tiles, "y"), tiles, coordinates)
+    def _of_rows(self, n_sums: int) -> Kernel:
+        """Return the kernel that adds the parts of whole rows, and computes what follows."""
+        n_columns = self.of.n_columns
+        if n_columns > MAX_ROW:
+            raise PrintError("a row of the sums is longer than a block can hold")
+        size = 1 << (n_columns - 1).bit_length()
+        n_held, n_rows = max(_OF_WARP // size, 1), n_sums // n_columns
+        mask = f"(i < {n_rows})" if n_rows % n_held else ""
+        column_mask = f"(n < {n_columns})" if size > n_columns else ""
+        lines = [
+            f"i = (tl.program_id(0) * {n_held} + tl.arange(0, {n_held}))[:, None]",
+            f"n = tl.arange(0, {size})[None, :]",
+        ]
+        masks = " & ".join(each for each in (mask, column_mask) if each)
+        lines += self._added(f"(i * {n_columns} + n)", masks, n_sums)
+        tiles = [
+            Tile(self._flat, n_rows, "i", mask),
+            Tile(self._column, n_columns, "n", column_mask),
+        ]
+        rows = tirx.const(self.of.n_rows, _INDEX)
+        arguments = Arguments(self.of.blocks.function)
+        printer = RowPrinter(self.of.blocks, tiles, arguments, helpers=self.helpers, prefix="y")
+        coordinates = (self._flat // rows, self._flat % rows, self._column)
+        lines += print_outputs(self.of, printer, coordinates)
+        n_warps = min(max(n_held * size // _OF_WARP, 1), _MAX_ROW_WARPS)
+        launch = (-(-n_rows // n_held), n_warps, 1)
+        return self._printed("norm", lines, arguments, launch, self.of.total)
+
+    def _added(self, at: str, mask: str, n_sums: int) -> list[str]:
+        """Return the lines that add the parts at an offset as ``acc``."""
+        guard = f", mask={mask}, other=0" if mask else ""
+        return [
+            f"acc = tl.load({WORKSPACE} + {at}{guard})",
+            f"for part in tl.static_range(1, {self.by.n_splits}):",
+            f"    acc += tl.load({WORKSPACE} + part * {n_sums} + {at}{guard})",
+        ]
 
     def _printer(self, arguments: Arguments, tiles: Sequence[Tile], prefix: str) -> Printer:
         return Printer(self.of.blocks, tiles, arguments, helpers=self.helpers, prefix=prefix)

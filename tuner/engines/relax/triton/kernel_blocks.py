@@ -116,7 +116,7 @@ class KernelBlocks:
             variables: The variables.
 
         Returns:
-            The indices of the first element that it reads; None if it reads none.
+            The indices of the first element that it reads, elementwise; None if it reads none.
         """
         if hasattr(expr, "source") and hasattr(expr, "indices"):
             at = [substitute(each, values, variables) for each in expr.indices]
@@ -124,7 +124,7 @@ class KernelBlocks:
                 return at
             block = self.blocks.get(key(expr.source))
             inner = block.at(at) if block is not None else None
-            if block is None or inner is None:
+            if block is None or inner is None or block.reduced:
                 return None
             return self.reads(buffer, block.value, inner, [axis.variable for axis in block.axes])
         parts = (self.reads(buffer, child, values, variables) for child in children(expr))

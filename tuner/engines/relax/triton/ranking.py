@@ -87,7 +87,8 @@ def estimate_secs(contraction: Contraction, decisions: np.ndarray, gpu: Gpu) -> 
     weights = n_bytes * contraction.n_batches * contraction.n_steps * contraction.n_columns
     secs = LAUNCH_SECS + np.hypot(secs, LATENCY_SECS + weights / (gpu.bytes_per_sec * MEMORY_SHARE))
     n_sums = contraction.n_batches * contraction.n_rows * contraction.n_columns
-    return np.where(splits > 1, secs + add_secs(splits, n_sums), secs)
+    is_added = (splits > 1) | contraction.has_norm
+    return np.where(is_added, secs + add_secs(splits, n_sums), secs)
 
 
 def _turns(contraction: Contraction, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

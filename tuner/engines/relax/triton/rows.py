@@ -32,8 +32,10 @@ from tuner.engines.relax.triton.programs import Program
 FAMILY = "triton-rows"
 _NAME = re.compile(FAMILY + r"-(\d{1,4})-(\d\d?)")
 _INDEX = "int64"
-# Elements of a row, and those that a thread keeps. Windows are shorter.
-_MIN_ROW, _MAX_ROW, _MAX_KEPT = 32, 16384, 64
+#: Most elements of a row.
+MAX_ROW = 16384
+# Windows are shorter. Elements that a thread keeps.
+_MIN_ROW, _MAX_KEPT = 32, 64
 # Constants of times, see gpus: a kernel, each block of a multiprocessor but the first, an element
 # of a thread, rows that warps share, and a warp.
 _START_SECS, _BLOCK_SECS, _KEPT_SECS = 0.88e-6, 77e-9, 13e-9
@@ -98,7 +100,7 @@ class Rows:
         largest = max(math.prod(map(int, each.shape)) for each in function.params)
         fits = (
             outputs <= {n_rows, n_rows * width}
-            and _MIN_ROW <= width <= _MAX_ROW
+            and _MIN_ROW <= width <= MAX_ROW
             and n_rows * width <= largest  # rows of a product share their operands
         )
         return cls(blocks, n_rows, width) if fits else None
@@ -121,7 +123,7 @@ def print_program(rows: Rows, configuration: Configuration) -> Program:
     column_mask = f"(n < {rows.width})" if rows.width != size else ""
     tiles = [Tile(row, rows.n_rows, "m", mask), Tile(column, rows.width, "n", column_mask)]
     arguments = Arguments(rows.blocks.function)
-    printer = _RowPrinter(rows.blocks, tiles, arguments)
+    printer = RowPrinter(rows.blocks, tiles, arguments)
     n_rows = configuration.rows
     lines = [
         f"m = (tl.program_id(0) * {n_rows} + tl.arange(0, {n_rows}))[:, None]",
@@ -167,7 +169,7 @@ def _place(rows: Rows, output: Block, row: Any, column: Any) -> dict[int, Any]:
     return split(of_row, row) | split(of_column, column)
 
 
-class _RowPrinter(Printer):
+class RowPrinter(Printer):
     """Printer that computes reductions where they are read."""
 
     def reduction(self, block: Block, values: dict[int, Any]) -> Text:

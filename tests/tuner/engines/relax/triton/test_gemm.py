@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tvm import tirx
+from tvm import te, tirx, topi
 
-from tests.tuner.engines.relax.triton.conftest import Verify, convolution, product
+from tests.tuner.engines.relax.triton.conftest import Verify, convolution, product, workload
 from tuner.engines.relax import workloads
-from tuner.engines.relax.triton import compiler
+from tuner.engines.relax.triton import compiler, variants
 from tuner.engines.relax.triton.configurations import Configuration
 from tuner.engines.relax.triton.contractions import Contraction
 from tuner.engines.relax.triton.gemm import print_program
@@ -194,3 +194,101 @@ def test_lost_parts_are_found(number: int, verify: Verify) -> None:
     kernels[number] = replace(kernel, name=name, source=source)
 
     assert verify(ir, replace(program, kernels=tuple(kernels))) != ""
+
+
+def _normed(
+    shape: tuple[int, int, int], norm: str, dtype: str = "float16", *, returns_sum: bool = False
+) -> bytes:
+    """Return a product with bias and residual, and a function of its whole rows.
+
+    Args:
+        shape: Rows, columns, and steps.
+        norm: Name of the function.
+        dtype: Type of the operands and outputs.
+        returns_sum: True if the operand of the function is an output too.
+    """
+    n_rows, n_columns, n_steps = shape
+    sizes = {
+        "first": (n_rows, n_steps),
+        "second": (n_steps, n_columns),
+        "residual": (n_rows, n_columns),
+        **dict.fromkeys(("bias", "scale", "shift"), (n_columns,)),
+    }
+    first, second, residual, bias, scale, shift = (
+        te.placeholder(size, dtype, name=name) for name, size in sizes.items()
+    )
+    step = te.reduce_axis((0, n_steps), name="step")
+    sums = te.compute(
+        (n_rows, n_columns),
+        lambda i, j: te.sum(
+            first[i, step].astype("float32") * second[step, j].astype("float32"), axis=step
+        ),
+        name="sums",
+    )
+    added = te.compute(
+        (n_rows, n_columns),
+        lambda i, j: sums[i, j].astype(dtype) + bias[j] + residual[i, j],
+        name="added",
+    )
+    arguments = [first, second, bias, residual]
+    if norm == "softmax":
+        result = topi.cast(topi.nn.softmax(topi.cast(added, "float32")), dtype)
+    elif norm == "rms_norm":
+        result = topi.nn.rms_norm(added, scale, [1], 1e-5)
+        arguments.append(scale)
+    else:
+        result = topi.nn.layer_norm(added, scale, shift, [1], 1e-5)
+        arguments += [scale, shift]
+    return workload([*arguments, *([added] if returns_sum else []), result])
+
+
+_ONE = Configuration(1, 64, 16, 1, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("ir", "configuration"),
+    [
+        (_normed((19, 96, 40), "layer_norm"), _PLAIN),
+        (_normed((19, 100, 40), "layer_norm", returns_sum=True), _SPLIT),
+        (_normed((1, 96, 80), "layer_norm", returns_sum=True), _ONE),
+        (_normed((1, 4104, 16), "rms_norm"), replace(_ONE, n_splits=1)),
+        (_normed((7, 33, 64), "rms_norm", "bfloat16", returns_sum=True), _SPLIT),
+        (_normed((5, 64, 33), "rms_norm", "float32"), _SPLIT),
+        (_normed((6, 50, 32), "softmax"), _SPLIT),
+    ],
+    ids=["layer", "sum", "row", "long", "bfloat16", "float32", "softmax"],
+)
+def test_rows_of_the_sums_are_normalised(
+    ir: bytes, configuration: Configuration, verify: Verify
+) -> None:
+    """The kernel that adds the parts holds whole rows; the operand of a norm may be an output."""
+    program = program_of(ir, configuration)
+
+    assert len(program.kernels) == 2
+    assert verify(ir, program) == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("range(1, 2)", "range(1, 1)"),
+        ("[:, None]\n    y", "[:, None] * 1.1\n    y"),
+        ("tl.rsqrt(", "tl.sqrt("),
+    ],
+    ids=["parts", "mean", "variance"],
+)
+def test_broken_norms_are_found(old: str, new: str, verify: Verify) -> None:
+    """A lost part, and wrong statistics of rows."""
+    ir = _normed((19, 96, 40), "layer_norm", returns_sum=True)
+    program = program_of(ir, _SPLIT)
+    first, second = program.kernels
+    assert old in second.source
+
+    broken = replace(second, source=second.source.replace(old, new))
+
+    assert verify(ir, replace(program, kernels=(first, broken)))
+
+
+def test_rows_that_no_block_holds_stay_apart() -> None:
+    """Reductions of other rows, and of longer ones, are kernels of their own."""
+    assert variants.GEMM.find(workloads.load(_normed((2, 16385, 16), "rms_norm"))["main"]) is None
