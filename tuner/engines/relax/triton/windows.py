@@ -7,6 +7,7 @@ elements: there is nothing for tensor cores to share.
 import itertools
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -174,13 +175,26 @@ class _WindowPrinter(Printer):
             f"{name} + {value}" if function == "sum" else f"tl.{function}imum({name}, {value}{nan})"
         )
         first = f'float("{neutral}")' if neutral else "0"
-        loop = "tl.static_range" if n_steps <= _MAX_UNROLLED else "range"
-        self.lines += [
-            f"{name} = tl.full({self.shape}, {first}, {element_type(total)})",
-            f"for t in {loop}({n_steps}):",
-            *(f"    {line}" for line in (*inside.lines, f"{name} = {step}")),
-        ]
+        self.lines.append(f"{name} = tl.full({self.shape}, {first}, {element_type(total)})")
+        n_unrolled = _unrolled(n_steps)
+        body = [*inside.lines, f"{name} = {step}"]
+        if n_unrolled == n_steps:
+            self.lines += [f"for t in tl.static_range({n_steps}):", *_indented(body)]
+        else:
+            # The loads of a turn are in flight together.
+            turn = [f"t = turn * {n_unrolled} + part", *body]
+            inner = [f"for part in tl.static_range({n_unrolled}):", *_indented(turn)]
+            self.lines += [f"for turn in range({n_steps // n_unrolled}):", *_indented(inner)]
         return Text(name, total, frozenset(key(tile.variable) for tile in self.tiles))
+
+
+def _unrolled(n_steps: int) -> int:
+    """Return the numbers of a window that a turn of the loop reads: a divisor of all."""
+    return max(n for n in range(1, _MAX_UNROLLED + 1) if n_steps % n == 0)
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
 
 
 def ranked(windows: Windows, architecture: int) -> list[Configuration]:
