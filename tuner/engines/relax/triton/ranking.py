@@ -138,7 +138,8 @@ def _fitting(contraction: Contraction, gpu: Gpu) -> np.ndarray:
     n_blocks = np.ceil(n_rows / rows) * np.ceil(n_columns / columns) * contraction.n_batches
     is_parted = n_blocks * splits <= _MAX_SHARING * gpu.n_multiprocessors
     fits = (
-        (n_sums >= _MIN_SUMS)
+        # Tiles that were measured: those of four warps.
+        (n_sums >= _MIN_SUMS * np.maximum(_MIN_MEASURED_WARPS / warps, 1))
         & (n_sums <= most)
         & ((warps >= _MIN_MEASURED_WARPS) | (rows * columns <= _MAX_FEW_SUMS))
         & ((splits == 1) | ((n_turns >= 2 * splits) & is_parted))

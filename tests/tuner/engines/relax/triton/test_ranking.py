@@ -108,3 +108,15 @@ def test_loads_that_are_not_asynchronous_gain_nothing_from_stages() -> None:
     two, five = ranking.estimate_secs(contraction, decisions, gpus.gpu_of(90))
 
     assert two <= five
+
+
+@pytest.mark.parametrize("shape", [(1, 256, 32, 32), (1, 128, 768, 768), (1, 4096, 4096, 4096)])
+@pytest.mark.parametrize("architecture", [80, 90])
+def test_first_choices_are_of_what_was_measured(
+    shape: tuple[int, int, int, int], architecture: int
+) -> None:
+    """Fewer warps and more turns ahead follow the configuration that they count as."""
+    first = ranking.ranked(_contraction(product(shape)), architecture)[0]
+
+    assert first.n_warps >= 4
+    assert first.n_stages <= 5
