@@ -45,7 +45,7 @@ with warnings.catch_warnings():
     from tuner.engines.linker import link_shared
     from tuner.engines.relax import rpc
     from tuner.engines.relax import run as kernels
-    from tuner.engines.verification import input_sets, references
+    from tuner.engines.verification import comparison, input_sets, references
 
 NAME = "benchmarks._sleeping_engine"
 SPEC = '{"kind":"llvm","mcpu":"generic"}'
@@ -133,7 +133,7 @@ def reference(request: ReferenceRequest) -> bytes:  # noqa: ARG001
     """Return the output of every correct kernel."""
     inputs = input_sets.harmless([((1,), "float32")])
     checksum = input_sets.checksum(input_sets.draw(inputs))
-    expected = references.Expected(np.ones(1, np.float32), None)
+    expected = comparison.Expected(np.ones(1, np.float32), None)
     return references.dump(references.Reference(inputs, checksum, (expected,)))
 
 

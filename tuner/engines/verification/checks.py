@@ -10,8 +10,10 @@ import ml_dtypes  # noqa: F401  NumPy knows bfloat16 after it
 import numpy as np
 
 from tuner.engines.base import RunResult
-from tuner.engines.verification import input_sets, numbers, references
-from tuner.engines.verification.references import Expected, Reference
+from tuner.engines.verification import input_sets, references
+from tuner.engines.verification.comparison import difference, relative_error
+from tuner.engines.verification.dtypes import is_bool, is_float
+from tuner.engines.verification.references import Reference
 
 Array = np.ndarray[Any, Any]
 
@@ -62,9 +64,9 @@ def check_again(kernel: Kernel, paths: Sequence[str], verdict: RunResult) -> Run
 
 def spoiled(shape: Sequence[int], dtype: str) -> Array:
     """Return an output that no kernel computes, to detect kernels that write nothing."""
-    if numbers.is_bool(dtype):
+    if is_bool(dtype):
         return np.ones(tuple(shape), np.bool_)
-    fill = np.nan if numbers.is_float(dtype) else np.iinfo(dtype).max
+    fill = np.nan if is_float(dtype) else np.iinfo(dtype).max
     return np.full(tuple(shape), fill, dtype=dtype)
 
 
@@ -89,63 +91,3 @@ def _compare(kernel: Kernel, reference: Reference, verdict: RunResult) -> RunRes
                 max_error=error if math.isfinite(error) else None,
             )
     return replace(verdict, max_error=error)
-
-
-def difference(output: Array, expected: Expected) -> str:
-    """Describe the first element that differs by more than its bound; empty if none does."""
-    values = expected.values
-    if output.shape != values.shape:
-        return f"has shape {output.shape}, expected {values.shape}"
-    actual = output if output.dtype == values.dtype else output.astype(values.dtype)
-    wrong = _differing(actual, expected)
-    if not wrong.any():
-        return ""
-    n_wrong = int(wrong.sum())
-    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
-    bound = 0.0 if expected.bounds is None else float(expected.bounds[at])
-    place = f"at {at} " if at else ""
-    return (
-        f"{place}is {actual[at]:.6g}, expected {values[at]:.6g} within {bound:.3g}; "
-        f"{n_wrong} of {values.size} elements are wrong"
-    )
-
-
-def relative_error(output: Array, expected: Expected) -> float:
-    """Return the largest difference relative to the largest magnitude, of elements checked."""
-    if output.shape != expected.values.shape or not output.size:
-        return math.inf if output.size else 0.0
-    if expected.values.dtype.kind != "f":
-        values, actual = expected.values.astype(np.float64), output.astype(np.float64)
-    else:
-        values, actual = expected.values, output.astype(expected.values.dtype, copy=False)
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(actual - values)
-    if expected.bounds is not None:
-        apart = np.where(np.isinf(expected.bounds), 0.0, apart)
-    finite = np.isfinite(values)
-    if finite.all():
-        scale, worst = float(np.abs(values).max()), float(apart.max())
-    else:
-        scale = float(np.abs(values[finite]).max(initial=0.0))
-        worst = float(apart[finite].max(initial=0.0))
-    return math.inf if math.isnan(worst) else worst / (scale or 1.0)
-
-
-def _differing(actual: Array, expected: Expected) -> Array:
-    """Return where an output differs by more than its bound, or is not finite elsewhere."""
-    values, bounds = expected.values, expected.bounds
-    if bounds is None:
-        wrong = actual != values
-    elif values.dtype.kind == "f":
-        with np.errstate(invalid="ignore", over="ignore"):
-            wrong = ~(np.abs(actual - values) <= bounds)
-    else:
-        apart = np.abs(actual.astype(np.float64) - values.astype(np.float64))
-        wrong = apart > bounds
-    if wrong.any() and values.dtype.kind == "f":
-        agree = (actual == values) | (np.isnan(actual) & np.isnan(values))
-        wrong = wrong & ~agree
-        if bounds is not None:
-            wrong = wrong & ~np.isinf(bounds)
-    result: Array = np.asarray(wrong)
-    return result

@@ -9,16 +9,21 @@ doubled term shows in any type.
 import json
 import zlib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import ml_dtypes  # noqa: F401  NumPy knows bfloat16 after it
 import numpy as np
 
-from tuner.engines.base import InputKind
-from tuner.engines.verification.numbers import is_bool, is_float
+from tuner.engines.verification.dtypes import is_bool, is_float
 from tuner.errors import WorkError
+
+if TYPE_CHECKING:
+    from tuner.engines.base import InputKind
+
+with suppress(ImportError):  # the runner of a pack can do without
+    import ml_dtypes  # noqa: F401  NumPy knows bfloat16 after it
 
 Array = np.ndarray[Any, Any]
 
@@ -77,7 +82,7 @@ class InputSpec:
 class InputSet:
     """Description of the inputs of a kernel; equal sets draw equal numbers."""
 
-    kind: InputKind
+    kind: "InputKind"
     seed: int
     specs: tuple[InputSpec, ...]
 
@@ -129,7 +134,7 @@ def integer_range(dtype: str, bits: int) -> tuple[int, int]:
     return max(-(1 << (n_bits - 1)), -_MAX_INTEGER), min((1 << (n_bits - 1)) - 1, _MAX_INTEGER)
 
 
-def _draw(rng: np.random.Generator, spec: InputSpec, kind: InputKind) -> Array:
+def _draw(rng: np.random.Generator, spec: InputSpec, kind: "InputKind") -> Array:
     if is_bool(spec.dtype):
         return rng.integers(0, 2, size=spec.shape).astype(np.bool_)
     if is_float(spec.dtype):

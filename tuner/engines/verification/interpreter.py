@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tuner.engines.verification import numbers
+from tuner.engines.verification.dtypes import is_bool, is_float
 from tuner.engines.verification.evaluation import Grid, Memory, Span
 from tuner.engines.verification.numbers import UNKNOWN, Number
 from tuner.engines.verification.program import (
@@ -280,7 +281,7 @@ class _BlockRun:
             before, term = term, before
         if not (isinstance(before, Load) and before.buffer is store.buffer):
             return None
-        if _loads(term, store.buffer) or numbers.is_bool(store.buffer.dtype):
+        if _loads(term, store.buffer) or is_bool(store.buffer.dtype):
             return None
         return store, update.operation, term
 
@@ -313,7 +314,7 @@ class _BlockRun:
         value, error, magnitude = self._sums(ranges, reduction)
         if reduction.operation != "Add":
             return Number(value, error if error.any() else None, dtype)
-        if not numbers.is_float(dtype):
+        if not is_float(dtype):
             return numbers.wrapped(value, dtype, error if error.any() else None)
         if factors is not None and self._growth:
             # The products of such an algorithm mix the terms of neighbouring sums.
@@ -474,7 +475,7 @@ def _squeeze(array: Array, n_spatial: int) -> Array:
 
 
 def _can_multiply(a: Number, b: Number, dtype: str) -> bool:
-    if not numbers.is_float(dtype):
+    if not is_float(dtype):
         return a.error is None and b.error is None
     return bool(np.isfinite(a.value).all() and np.isfinite(b.value).all())
 
@@ -490,7 +491,7 @@ def _factors(term: Expression) -> tuple[Expression, Expression, str] | None:
 
 def _is_widening(term: Call) -> bool:
     inner = term.args[0].dtype
-    if not (numbers.is_float(term.dtype) and numbers.is_float(inner)):
+    if not (is_float(term.dtype) and is_float(inner)):
         return False
     return numbers.format_of(inner).unit_roundoff >= numbers.format_of(term.dtype).unit_roundoff
 

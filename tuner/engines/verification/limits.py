@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tuner.engines.verification.dtypes import is_bool, is_float
 from tuner.engines.verification.index_arithmetic import Ranges, terms_of
-from tuner.engines.verification.numbers import is_bool, is_float
 from tuner.engines.verification.program import (
     Bind,
     Block,

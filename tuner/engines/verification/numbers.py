@@ -16,6 +16,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from tuner.engines.verification.dtypes import is_bool, is_float
+
 Array = np.ndarray[Any, Any]
 
 # Error of a value that could be anything; finite, so that products with 0 stay 0.
@@ -59,16 +61,6 @@ def format_of(dtype: str) -> Format:
     info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     unit = float(info.eps) / 2
     return Format(unit, float(info.max), float(info.smallest_normal), 1.0 / unit)
-
-
-def is_float(dtype: str) -> bool:
-    """Return True for floating-point types."""
-    return dtype.startswith(("float", "bfloat"))
-
-
-def is_bool(dtype: str) -> bool:
-    """Return True for truth values, whose type TVM also writes as an unsigned integer."""
-    return dtype in ("bool", "uint1")
 
 
 def held(values: Array, dtype: str) -> Array:

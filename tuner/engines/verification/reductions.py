@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from tuner.engines.verification import numbers
+from tuner.engines.verification.dtypes import is_float
 from tuner.engines.verification.numbers import Number
 
 Array = np.ndarray[Any, Any]
@@ -75,7 +76,7 @@ def sum_of_products(
         The sums with the errors of their terms, and the sums of magnitudes.
     """
     product_dtype, dtype = dtypes
-    if not numbers.is_float(dtype):
+    if not is_float(dtype):
         return _whole_sums(a, b, n_spatial, extents, dtype)
     left, right = a.value, b.value
     magnitudes = (np.abs(left), np.abs(right))

@@ -4,12 +4,14 @@ import io
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from tuner.engines.base import InputKind
-from tuner.engines.verification import input_sets, interpreter, numbers, roles
+from tuner.engines.verification import input_sets, interpreter, roles
+from tuner.engines.verification.comparison import Expected
+from tuner.engines.verification.dtypes import is_bool, is_float
 from tuner.engines.verification.input_sets import InputSet, InputSpec
 from tuner.engines.verification.limits import Highs, Limits
 from tuner.engines.verification.numbers import UNKNOWN, Number
@@ -24,26 +26,6 @@ _BITS = (64, 16, 12, 8, 4)
 _MAX_SINGLE = 6
 # Share of elements without a check up to which inputs are good enough.
 _MAX_UNCHECKED = 0.1
-
-
-@dataclass(frozen=True)
-class Expected:
-    """An expected output.
-
-    Attributes:
-        values: Expected values.
-        bounds: Largest allowed difference of each, inf for no check; None for exact equality.
-        loose_bounds: The same for kernels of an algorithm that magnifies rounding errors; None if
-            there are none.
-    """
-
-    values: Array
-    bounds: Array | None
-    loose_bounds: Array | None = None
-
-    def loose(self) -> "Expected":
-        """Return the same values within the loose bounds."""
-        return self if self.loose_bounds is None else Expected(self.values, self.loose_bounds)
 
 
 @dataclass(frozen=True)
@@ -130,7 +112,7 @@ def dump(reference: Reference) -> bytes:
     return stream.getvalue()
 
 
-def load(path: str) -> Reference:
+def load(path: str | IO[bytes]) -> Reference:
     """Read a file with the output of :func:`dump`."""
     with np.load(path) as stored:
         outputs = tuple(
@@ -145,7 +127,7 @@ def load(path: str) -> Reference:
 
 def _input_sets(program: Program, kind: InputKind, seed: int) -> Iterator[InputSet]:
     """Yield sets of inputs, the least restricted first."""
-    floats = [i for i, buffer in enumerate(program.inputs) if numbers.is_float(buffer.dtype)]
+    floats = [i for i, buffer in enumerate(program.inputs) if is_float(buffer.dtype)]
     has_integers = len(floats) < len(program.inputs)
     singles = [(i,) for i in floats[:_MAX_SINGLE]] if len(floats) > 1 else []
     signs: list[tuple[int, ...]] = [(), *singles, *([tuple(floats)] if floats else [])]
@@ -170,7 +152,7 @@ def _specs(program: Program, bits: int) -> list[InputSpec]:
     has_peaks = roles.has_long_extremes(program)
     specs = []
     for buffer in program.inputs:
-        if numbers.is_float(buffer.dtype) or numbers.is_bool(buffer.dtype):
+        if is_float(buffer.dtype) or is_bool(buffer.dtype):
             specs.append(
                 InputSpec(buffer.shape, buffer.dtype, magnitude=magnitude, has_peaks=has_peaks)
             )
@@ -180,7 +162,7 @@ def _specs(program: Program, bits: int) -> list[InputSpec]:
         spec = InputSpec(buffer.shape, buffer.dtype, low, max(low, high), has_peaks=has_peaks)
         limit = limits.highs(buffer)
         specs.append(spec if limit is None else _limited(spec, limit))
-    floats = [i for i, spec in enumerate(specs) if numbers.is_float(spec.dtype)]
+    floats = [i for i, spec in enumerate(specs) if is_float(spec.dtype)]
     if density < 1.0 and floats:
         # Each term of the sum occurs in many outputs if the larger factor is the sparse one.
         largest = max(floats, key=lambda i: int(np.prod(specs[i].shape, dtype=np.int64)))
@@ -211,7 +193,7 @@ def _is_checked(number: Number, *, is_finite: bool) -> Array:
 
 
 def _bounds(number: Number) -> Array:
-    if numbers.is_bool(number.dtype) and number.error is not None:
+    if is_bool(number.dtype) and number.error is not None:
         return np.where(number.error > 0.0, UNKNOWN, 0.0)
     return number.errors
 
@@ -230,9 +212,9 @@ def _n_undefined(outputs: Sequence[Number], *, is_finite: bool) -> int:
 
 def _expected(number: Number) -> Expected:
     """Return values in a compact type, whose rounding is added to the bounds."""
-    if not numbers.is_float(number.dtype):
+    if not is_float(number.dtype):
         bounds = None if number.error is None else _narrow_bounds(number, np.zeros(()))
-        values = number.value.astype(np.bool_ if numbers.is_bool(number.dtype) else number.dtype)
+        values = number.value.astype(np.bool_ if is_bool(number.dtype) else number.dtype)
         return Expected(values, bounds)
     if number.dtype == "float64":
         values = number.value

@@ -6,7 +6,8 @@ Nodes are told apart by the names of their classes, so that this module imports 
 import math
 from typing import Any
 
-from tuner.engines.verification.numbers import format_of, is_float
+from tuner.engines.verification.dtypes import is_float
+from tuner.engines.verification.numbers import format_of
 from tuner.engines.verification.program import (
     Axis,
     Bind,

@@ -12,7 +12,7 @@ from tests.tuner.engines.relax.triton.interpreter import Interpreter
 from tuner.engines.base import ReferenceRequest
 from tuner.engines.relax import reference, workloads
 from tuner.engines.relax.triton.programs import Program
-from tuner.engines.verification import checks, references
+from tuner.engines.verification import checks, comparison, references
 
 SPEC = '{"kind":"cuda","arch":"sm_90"}'
 # Finds what is wrong with the outputs of a program; empty if nothing is.
@@ -44,7 +44,7 @@ def verify(interpret: Interpreter, tmp_path: Any) -> Verify:
             ]
             results = interpret(program, [*inputs, *outputs])[len(inputs) :]
             for result, each in zip(results, expected.outputs, strict=True):
-                if difference := checks.difference(result, each):
+                if difference := comparison.difference(result, each):
                     return f"{kind}: {difference}"
         return ""
 
