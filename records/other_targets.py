@@ -142,6 +142,28 @@ def known_traces(session: Session, task_id: int, trace_hashes: Collection[str]) 
     return set(session.scalars(stmt))
 
 
+def traces_of_spec(session: Session, task_id: int, spec: str) -> list[str]:
+    """Return the traces of variants that any device measured for the workload of a task.
+
+    Args:
+        session: The transaction.
+        task_id: The task.
+        spec: Canonical JSON of the target of these devices.
+    """
+    workload_id = session.get_one(Task, task_id).workload_id
+    stmt = (
+        select(MeasureRecord.trace)
+        .join(Task, Task.id == MeasureRecord.task_id)
+        .join(Target, Target.id == Task.target_id)
+        .where(
+            Task.workload_id == workload_id,
+            Target.spec == spec,
+            MeasureRecord.trace.startswith('{"variant":'),
+        )
+    )
+    return list(session.scalars(stmt))
+
+
 def tasks_of_target(
     session: Session, target_id: int, workload_ids: Collection[int]
 ) -> dict[int, int]:

@@ -21,8 +21,8 @@ _LOG = logging.getLogger("tuner.context")
 # Entries of a data directory.
 _DATABASE = "tuner.db"
 _FOLDERS = {
-    "archives", "cache", "engines", "libraries", "logs", "models", "references", "scratch", "tmp",
-    "uploads",
+    "archives", "cache", "engines", "libraries", "logs", "models", "packs", "references", "scratch",
+    "tmp", "uploads",
 }  # fmt: skip
 
 

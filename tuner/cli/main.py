@@ -21,6 +21,7 @@ from tuner.cli.commands import (
     doctor,
     engine,
     jobs,
+    pack,
     profile,
     records,
     replay,
@@ -34,7 +35,7 @@ from tuner.cli.commands import (
 from tuner.cli.console import print_error
 
 # Commands that work on this machine alone, whatever TUNER_SERVER names.
-_LOCAL = ("serve", "worker", "token", "db", "cache", "devices", "engine")
+_LOCAL = ("serve", "worker", "token", "db", "cache", "devices", "engine", "pack")
 _BUILD, _LOOK, _SERVICE, _MACHINE = "Tune and build", "Look", "Service", "Machine"
 
 app = typer.Typer(
@@ -48,6 +49,7 @@ app.command("tune", rich_help_panel=_BUILD)(tune.tune)
 app.command("build", rich_help_panel=_BUILD)(build.build)
 app.command("bench", rich_help_panel=_BUILD)(bench.bench)
 app.command("profile", rich_help_panel=_BUILD)(profile.profile)
+app.add_typer(pack.app, name="pack", rich_help_panel=_BUILD)
 app.command("table", rich_help_panel=_LOOK)(table.table)
 app.add_typer(jobs.app, name="jobs", rich_help_panel=_LOOK)
 app.add_typer(records.app, name="records", rich_help_panel=_LOOK)
@@ -62,7 +64,7 @@ app.add_typer(cache.app, name="cache", rich_help_panel=_MACHINE)
 app.add_typer(engine.app, name="engine", rich_help_panel=_MACHINE)
 # Typer lists groups after all commands.
 _ORDER = (
-    *("tasks", "tune", "build", "bench", "profile"),
+    *("tasks", "tune", "build", "bench", "profile", "pack"),
     *("table", "jobs", "records", "replay"),
     *("serve", "worker", "token", "db"),
     *("doctor", "devices", "cache", "engine"),

@@ -10,6 +10,7 @@ from records.bests import BestTrace
 from records.tasks import WeightedTask
 from tuner.build_cache.entries import Entry
 from tuner.build_cache.opening import open_cache
+from tuner.compile import absent_gpus
 from tuner.compile.checks import check_complete, check_out, check_programs
 from tuner.compile.library_files import LibraryFiles, tasks_of
 from tuner.compile.object_compiler import ObjectCompiler
@@ -147,7 +148,7 @@ def build_into_cache(
     check_programs(networks)
     tasks = tasks_of(networks)
     if best is None:
-        best = _best_records(context, list(tasks.values()))
+        best = _best_records(context, networks[0], list(tasks.values()))
     if options.strict:
         check_complete(tasks, best)
     cache, target = open_cache(context.settings), networks[0].target
@@ -168,10 +169,14 @@ def build_into_cache(
     )
 
 
-def _best_records(context: Context, tasks: Sequence[WeightedTask]) -> dict[str, BestTrace]:
+def _best_records(
+    context: Context, network: Prepared, tasks: Sequence[WeightedTask]
+) -> dict[str, BestTrace]:
     """Return the best record of each task that has one, by workload hash."""
     with context.readers() as session:
-        records = bests.best_records(session, [task.task_id for task in tasks])
+        lent = absent_gpus.best_records(session, network.target, [task.task_id for task in tasks])
+        own = bests.best_records(session, [task.task_id for task in tasks])
+    records = {**lent, **own}
     return {task.workload_hash: records[task.task_id] for task in tasks if task.task_id in records}
 
 

@@ -31,6 +31,16 @@ _THROTTLING = {
     "hardware thermal slowdown",
     "hardware power brake slowdown",
 }
+#: Properties of a GPU that its measurements depend on, in the fingerprint of the device.
+IDENTITY: Mapping[str, type] = {
+    "name": str,
+    "capability": str,
+    "n_multiprocessors": int,
+    "driver": str,
+    "cuda": str,
+    "max_sm_mhz": int,
+    "max_memory_mhz": int,
+}
 _LIMITS = {
     "shared_bytes": "MAX_SHARED_MEMORY_PER_BLOCK",
     "shared_optin_bytes": "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN",

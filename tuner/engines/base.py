@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from tuner.engines.packed import KernelOffer, PackedCandidate
 from tuner.engines.tensor_digests import TensorDigest
 from tuner.library.manifest import KernelCall, ProgramMemory, Weight
 
@@ -627,6 +628,22 @@ class Engine(Protocol):
 
         Raises:
             RequestError: If the target has no such tools, or they are not installed.
+        """
+
+    def offer_kernels(self, ir: bytes, target: str) -> KernelOffer:
+        """Return the configurations of a workload whose kernels need no compiler on the device.
+
+        An engine without packs lacks this function and the next.
+
+        Raises:
+            RequestError: If no kernels can be compiled for the target here.
+        """
+
+    def pack_candidate(self, ir: bytes, target: str, name: str) -> PackedCandidate:
+        """Compile the kernels of a configuration of :meth:`offer_kernels`.
+
+        Raises:
+            WorkError: If the compiler refuses them.
         """
 
     def compile_subgraph(self, request: ObjectRequest) -> ObjectResult:

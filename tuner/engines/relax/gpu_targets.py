@@ -1,6 +1,7 @@
 """Targets for NVIDIA GPUs: limits, architectures, detection of the local GPU."""
 
 import re
+from dataclasses import asdict
 from typing import Any
 
 import tvm
@@ -94,16 +95,8 @@ def describe_device(target: Target) -> dict[str, Any]:
     if visible is None or not devices.runs_on(arch, visible[0].capability):
         return {"name": arch}
     gpu, limits = visible
-    properties = {
-        "name": gpu.name,
-        "capability": gpu.capability,
-        "n_multiprocessors": limits.n_multiprocessors,
-        "driver": gpu.driver,
-        "cuda": gpu.cuda,
-        "max_sm_mhz": gpu.max_sm_mhz,
-        "max_memory_mhz": gpu.max_memory_mhz,
-    }
-    return {name: value for name, value in properties.items() if value is not None}
+    properties = {**asdict(gpu), "n_multiprocessors": limits.n_multiprocessors}
+    return {name: properties[name] for name in gpus.IDENTITY if properties[name] is not None}
 
 
 def problem_of(target: Target) -> str:

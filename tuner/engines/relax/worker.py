@@ -24,6 +24,7 @@ from tuner.engines.relax.network import (
     run_network,
 )
 from tuner.engines.relax.objects import compile_subgraph
+from tuner.engines.relax.packing import offer_kernels, pack_candidate
 from tuner.engines.relax.peaks import measure_peaks
 from tuner.engines.relax.profile import profile
 from tuner.engines.relax.reference import reference
@@ -48,6 +49,8 @@ __all__ = [
     "link_network",
     "measure_peaks",
     "observe_network",
+    "offer_kernels",
+    "pack_candidate",
     "profile",
     "profile_network",
     "propose",

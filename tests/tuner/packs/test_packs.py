@@ -1,0 +1,389 @@
+"""Packs end to end: made, run on a driver whose kernels do as planned, imported, built from."""
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli import Answer, Cli
+from tests.tuner.engines.relax import drivers
+from tests.tuner.packs.plans import Plan, build_driver
+from tuner.engines.relax.triton import compiler
+from tuner.packs import registry, result_lines
+
+pytestmark = [
+    pytest.mark.tvm,
+    pytest.mark.filterwarnings("ignore:::tvm"),
+    pytest.mark.skipif(not compiler.is_installed(), reason="Triton is not installed"),
+]
+
+N_CANDIDATES = 12
+_MAKE = ("pack", "make", "zoo:mlp", "--candidates", str(N_CANDIDATES), "--json")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A pack, the data directory that it was made with, and a driver that runs it."""
+
+    cli: Cli
+    pack: Path
+    driver: Path
+    plan: Plan
+
+    @property
+    def index(self) -> dict[str, Any]:
+        """The index of the pack."""
+        with zipfile.ZipFile(self.pack) as archive:
+            index: dict[str, Any] = json.loads(archive.read("pack.json"))
+        return index
+
+    @property
+    def candidates(self) -> list[dict[str, Any]]:
+        """Its candidates in their order, each with its workload."""
+        return [
+            {**each, "workload": workload["workload"]}
+            for workload in self.index["workloads"]
+            for each in workload["candidates"]
+        ]
+
+    @property
+    def single(self) -> list[dict[str, Any]]:
+        """Its candidates with one kernel, which no other candidate has."""
+        return [each for each in self.candidates if len(each["kernels"]) == 1]
+
+    def start(self, out: Path, *options: str, **environ: str) -> subprocess.Popen[str]:
+        """Start the pack's program, with a driver but none of this project's packages."""
+        variables = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        variables |= {"LD_LIBRARY_PATH": str(self.driver), "TUNER_TEST_PLAN": str(self.plan.path)}
+        command = [sys.executable, "-P", str(self.pack), "run", "--out", str(out), *options]
+        return subprocess.Popen(
+            command, env=variables | environ, cwd=out.parent, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    def run(self, out: Path, *options: str, **environ: str) -> tuple[int, str]:
+        """Run the pack's program; return its status and output."""
+        process = self.start(out, *options, **environ)
+        text, _ = process.communicate(timeout=120)
+        return process.returncode, text
+
+    def rows(self, results: Path) -> list[dict[str, Any]]:
+        """Return the rows of results."""
+        return result_lines.load(self.index["key"], results.read_bytes())[0]
+
+    def write(self, results: Path, rows: list[dict[str, Any]], key: str = "") -> None:
+        """Write rows as the runner does."""
+        key = key or self.index["key"]
+        results.write_bytes(b"".join(result_lines.dump(key, row) for row in rows))
+
+    def import_(self, results: Path) -> Answer:
+        """Import results."""
+        return self.cli("pack", "import", str(results), "--json")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """A pack of a perceptron whose kernels all compute what they should."""
+    folder = tmp_path_factory.mktemp("packs")
+    cli = Cli(folder)
+    answer = cli(*_MAKE, "-o", "mlp.pyz")
+    assert answer.status == 0, answer.err
+    assert answer.json["n_candidates"] == N_CANDIDATES
+    plan = Plan(folder / "plan")
+    bench = Bench(cli, folder / "mlp.pyz", build_driver(folder), plan)
+    connection = sqlite3.connect(cli.data_dir / "tuner.db")
+    irs = dict(connection.execute("SELECT hash, ir FROM workload"))
+    (spec,) = connection.execute("SELECT spec FROM target").fetchone()
+    connection.close()
+    plan.write(bench.index, irs, spec)
+    return bench
+
+
+@pytest.fixture(scope="module")
+def results(made: Bench) -> Path:
+    """Results of all candidates."""
+    out = made.cli.folder / "all.results"
+    status, text = made.run(out)
+    assert status == 0, text
+    assert f"{N_CANDIDATES} right, 0 wrong, 0 failed" in text
+    return out
+
+
+@pytest.fixture
+def bench(made: Bench, tmp_path: Path) -> Bench:
+    """The pack with a data directory and a plan of the test."""
+    shutil.copytree(made.cli.data_dir, tmp_path / "data")
+    plan = Plan(Path(shutil.copy(made.plan.path, tmp_path / "plan")))
+    return replace(made, cli=Cli(tmp_path), plan=plan)
+
+
+def test_results_become_records_that_a_build_uses(bench: Bench, results: Path) -> None:
+    """A build where the GPU is not uses them; importing them again changes nothing."""
+    imported = bench.import_(results)
+    again = bench.import_(results)
+    built = bench.cli("build", "zoo:mlp", "--target", "cuda:sm_90", "-o", "mlp.lib", "--json")
+
+    assert (imported.status, imported.json["n_added"]) == (0, N_CANDIDATES), imported.err
+    assert imported.json["device"] == "NVIDIA Test"
+    assert (again.json["n_added"], again.json["n_known"]) == (0, N_CANDIDATES)
+    assert bench.cli.count_records() == N_CANDIDATES
+    assert built.status == 0, built.err
+    tuned = [each for each in built.json["subgraphs"] if each["record"] is not None]
+    assert built.json["tuned"] == len(tuned) == len(bench.index["workloads"])
+    assert all(each["variant"].startswith("triton-gemm") for each in tuned)
+    status = bench.cli("pack", "status", "--json").json["packs"]
+    assert [each["imported"] for each in status] == [{"NVIDIA Test": N_CANDIDATES}]
+
+
+def test_device_has_the_fingerprint_that_a_tuner_on_its_machine_makes(
+    bench: Bench, results: Path, tmp_path: Path
+) -> None:
+    """The GPU's own machine finds the records without a pack."""
+    code = "from tuner.engines.relax import worker; import json; print(json.dumps(dict("
+    code += "worker.describe_target('cuda:sm_90').device)))"
+    environ = bench.cli.environ(LD_LIBRARY_PATH=str(drivers.build(tmp_path)))
+    described = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
+    )
+
+    assert bench.import_(results).json["missing"] == []
+
+    with sqlite3.connect(bench.cli.data_dir / "tuner.db") as connection:
+        devices = [
+            json.loads(device) for (device,) in connection.execute("SELECT device FROM target")
+        ]
+    assert json.loads(described.stdout.splitlines()[-1]) in devices
+
+
+def test_samples_are_seconds_of_one_launch(bench: Bench, results: Path) -> None:
+    """The driver takes ten microseconds for each kernel of a candidate."""
+    n_kernels = {
+        (workload["workload"], each["name"]): len(each["kernels"])
+        for workload in bench.index["workloads"]
+        for each in workload["candidates"]
+    }
+    timed = [row for row in bench.rows(results) if "run_secs" in row]
+
+    assert len(timed) == N_CANDIDATES
+    for row in timed:
+        secs = 1e-5 * n_kernels[row["workload"], row["candidate"]]
+        assert row["run_secs"] == pytest.approx([secs] * 5, rel=1e-5)
+        assert row["conditions"]["sm_mhz"] == 1755
+
+
+def test_a_candidate_that_fails_costs_itself_alone(bench: Bench, tmp_path: Path) -> None:
+    """One writes nothing, one crashes its process, one breaks the GPU, one hangs."""
+    failing = bench.single[:4]
+    for candidate, what in zip(failing, ("nothing", "crash", "fault", "hang"), strict=True):
+        bench.plan.does(candidate, what)
+    out = tmp_path / "results"
+
+    status, text = bench.run(out, "--timeout", "2")
+
+    assert status == 0, text
+    assert f"{N_CANDIDATES - 4} right, 1 wrong, 3 failed" in text
+    kinds = {
+        (row["workload"], row["candidate"]): row.get("error_kind")
+        for row in bench.rows(out)[1:]
+        if "started" not in row
+    }
+    assert [kinds[each["workload"], each["name"]] for each in failing] == [
+        "wrong_result", "run_error", "run_error", "run_timeout"
+    ]  # fmt: skip
+    imported = bench.import_(out).json
+    assert (imported["n_wrong"], imported["n_failed"], imported["n_added"]) == (1, 3, N_CANDIDATES)
+    with sqlite3.connect(bench.cli.data_dir / "tuner.db") as connection:
+        verified = connection.execute("SELECT sum(verified) FROM measure_record").fetchone()
+    assert verified == (N_CANDIDATES - 4,)
+
+
+def test_killed_run_goes_on(bench: Bench, results: Path, tmp_path: Path) -> None:
+    """A candidate with a result is not measured again, and nothing stays behind on the GPU."""
+    out, hanging = tmp_path / "results", bench.single[0]
+    bench.plan.does(hanging, "hang")
+    process = bench.start(out)
+    started = {"workload": hanging["workload"], "candidate": hanging["name"], "started": True}
+    while not (out.is_file() and started in bench.rows(out)):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    with out.open("ab") as stream:
+        stream.write(b"torn")
+    n_before = len(bench.rows(out))
+
+    status, text = replace(bench, plan=Plan(results.with_name("plan"))).run(out)
+
+    assert status == 0, text
+    assert f"{N_CANDIDATES} right" in text
+    names = [row["candidate"] for row in bench.rows(out)[n_before:] if "started" in row]
+    assert len(names) == N_CANDIDATES - bench.candidates.index(hanging)
+    assert bench.import_(out).json["n_added"] == N_CANDIDATES
+
+
+def test_torn_results_count_up_to_the_tear(bench: Bench, results: Path, tmp_path: Path) -> None:
+    """The rest can be imported later."""
+    torn = tmp_path / "torn"
+    content = results.read_bytes()
+    torn.write_bytes(content[: content.rindex(b'"run_secs"')])
+
+    first, second = bench.import_(torn).json, bench.import_(results).json
+
+    assert (first["n_added"], first["n_left"]) == (N_CANDIDATES - 1, 1)
+    assert first["n_torn_bytes"] > 0
+    assert (second["n_added"], second["n_left"]) == (1, 0)
+
+
+def test_changed_results_count_up_to_the_change(
+    bench: Bench, results: Path, tmp_path: Path
+) -> None:
+    """A faster time than was measured breaks the code of its line."""
+    changed = tmp_path / "changed"
+    head, middle, tail = results.read_text().partition('"run_secs":[')
+    changed.write_text(f"{head}{middle}9{tail}")
+
+    assert bench.import_(changed).json["n_added"] == 0
+    assert bench.cli.count_records() == 0
+
+
+def _of_other_key(bench: Bench, rows: list[dict[str, Any]], path: Path) -> None:
+    bench.write(path, rows, key="0" * 64)
+
+
+def _of_other_pack(bench: Bench, rows: list[dict[str, Any]], path: Path) -> None:
+    bench.write(path, [{**rows[0], "pack": "0" * 12}, *rows[1:]])
+
+
+def _of_other_device(bench: Bench, rows: list[dict[str, Any]], path: Path) -> None:
+    device = {**rows[0]["device"], "capability": "8.0", "name": "NVIDIA Other"}
+    bench.write(path, [{**rows[0], "device": device}, *rows[1:]])
+
+
+def _nothing(_bench: Bench, _rows: list[dict[str, Any]], path: Path) -> None:
+    path.write_text("{}\n")
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (_of_other_key, "do not have the key of the pack"),
+        (_of_other_pack, "pack '000000000000' was not made with the data directory"),
+        (_of_other_device, "compute capability 9.0, and NVIDIA Other has 8.0"),
+        (_nothing, "pack '' was not made"),
+    ],
+)
+def test_results_of_elsewhere_are_refused(
+    bench: Bench,
+    results: Path,
+    tmp_path: Path,
+    make: Callable[[Bench, list[dict[str, Any]], Path], None],
+    says: str,
+) -> None:
+    """Nothing is stored."""
+    path = tmp_path / "results"
+    make(bench, bench.rows(results), path)
+
+    refused = bench.import_(path)
+
+    assert refused.status == 2
+    assert says in refused.complaint
+    assert bench.cli.count_records() == 0
+
+
+def test_unreadable_result_is_a_failed_record(bench: Bench, results: Path, tmp_path: Path) -> None:
+    """A time that cannot be true does not count."""
+    rows = bench.rows(results)
+    for row in rows:
+        if "run_secs" in row:
+            row["run_secs"] = [-1.0]
+    path = tmp_path / "results"
+    bench.write(path, rows)
+
+    assert bench.import_(path).json["n_failed"] == N_CANDIDATES
+
+
+@pytest.mark.parametrize(
+    ("environ", "says"),
+    [
+        ({"TUNER_TEST_CAPABILITY": "8"}, "compute capability 9.0, and NVIDIA Test has 8.0"),
+        ({"TUNER_TEST_OTHER_GPU": "1"}, "name another file"),
+        ({"TUNER_TEST_NO_GPU": "1"}, "cuInit"),
+    ],
+)
+def test_wrong_gpu_is_refused_where_it_is(
+    bench: Bench, results: Path, tmp_path: Path, environ: dict[str, str], says: str
+) -> None:
+    """Results are of one GPU, which the binaries run on."""
+    out = Path(shutil.copy(results, tmp_path / "results"))
+    out.write_bytes(out.read_bytes().split(b"\n")[0] + b"\n")
+
+    status, text = bench.run(out, **environ)
+
+    assert status == 1
+    assert says in text
+
+
+def test_file_with_something_else_is_not_overwritten(bench: Bench, tmp_path: Path) -> None:
+    """A pack names another file."""
+    out = tmp_path / "notes"
+    out.write_text("mine\n")
+
+    status, text = bench.run(out)
+
+    assert (status, out.read_text()) == (1, "mine\n")
+    assert "has no results of this pack" in text
+
+
+def test_next_pack_has_other_candidates(bench: Bench, results: Path) -> None:
+    """Those of a pack without results are left out, and so are those that were measured."""
+    chosen = [each["name"] for each in bench.index["workloads"][0]["candidates"]]
+    ids = []
+    for file in ("open.pyz", "imported.pyz"):
+        answer = bench.cli(*_MAKE, "--candidates", "1", "-o", file)
+        assert answer.status == 0, answer.err
+        ids.append(answer.json["pack"])
+        chosen += [each["name"] for each in replace(bench, pack=bench.cli.folder / file).candidates]
+        bench.import_(results)
+
+    assert len(chosen) == len(set(chosen)) == 10
+    left = bench.cli("pack", "status", "--forget", ids[0], "--json").json["packs"]
+    assert [each["file"] for each in left] == ["mlp.pyz", "imported.pyz"]
+
+
+def test_runner_needs_numpy_alone(made: Bench) -> None:
+    """The package ml_dtypes may be there; every module of the tuner is in the pack."""
+    code = """
+import sys
+import numpy
+before = set(sys.modules)
+sys.path.insert(0, sys.argv[1])
+import tuner.packs.runner.command
+for name in set(sys.modules) - before:
+    top, file = name.partition(".")[0], getattr(sys.modules[name], "__file__", None)
+    is_own = file and file.startswith(sys.argv[1])
+    if file and not is_own and top not in {*sys.stdlib_module_names, "numpy", "ml_dtypes"}:
+        print(top)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(made.pack)], capture_output=True, text=True, check=True
+    )
+
+    assert set(done.stdout.split()) <= {"_ml_dtypes_ext"}
+
+
+def test_key_is_for_its_owner_alone(bench: Bench) -> None:
+    """Others could make up results."""
+    (pack,) = registry.load_all(bench.cli.data_dir)
+    path = bench.cli.data_dir / "packs" / f"{pack.pack}.json"
+
+    assert {path.stat().st_mode & 0o777, bench.pack.stat().st_mode & 0o777} == {0o600}

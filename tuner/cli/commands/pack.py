@@ -1,0 +1,196 @@
+"""``tuner pack``: compile candidates for a GPU elsewhere, and import what it measured."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli import options
+from tuner.cli.console import print_json, print_line, print_note
+from tuner.cli.streams import ProgressCounter
+
+if TYPE_CHECKING:
+    from tuner.packs.import_results import ImportReport
+    from tuner.packs.make import MadePack
+
+app = typer.Typer(
+    help="Tune for a GPU that you have for minutes: compile candidates here, measure them there.",
+    no_args_is_help=True,
+)
+
+
+@app.command("make")
+def make(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...",
+            help="Networks, all in one pack: .onnx or .pt2 files, or zoo:NAME.",
+            show_default=False,
+        ),
+    ],
+    target: options.TargetOption = "cuda:sm_90",
+    inputs: options.InputOption = [],  # noqa: B006  typer reads it, nothing writes it
+    random_weights: options.RandomWeightsOption = None,
+    candidates: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Number of candidates, for all networks together. Two cores compile about 10,000 "
+            "an hour; a GPU measures about 100 a second.",
+            min=1,
+            max=20_000,
+            rich_help_panel="Pack",
+        ),
+    ] = 1000,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="File of the pack.", rich_help_panel="Pack"
+        ),
+    ] = Path("tuner-pack.pyz"),
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="SEED",
+            help="Seed of the candidates that are drawn.",
+            rich_help_panel="Pack",
+        ),
+    ] = 0,
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
+    json_output: options.JsonOption = False,
+) -> None:
+    """Compile candidates of networks into one file, which measures them on a GPU.
+
+    No GPU is needed here. The machine with the GPU needs Python 3.10, NumPy and the driver: copy
+    the file there, run it, and bring back its results. What was measured on such GPUs before, or
+    is in a pack whose results are not here yet, is left out.
+
+    Examples:
+        tuner pack make bert.onnx resnet.onnx --target cuda:sm_90 --candidates 3000 -o nets.pyz
+        python nets.pyz run --minutes 5 --out nets.results
+        tuner pack import nets.results
+    """
+    from tuner.context import open_context
+    from tuner.jobs.requests import model_requests, parse_input_sets
+    from tuner.packs.make import PackOptions, make_pack
+
+    progress = ProgressCounter(f"{{}} of at most {candidates} candidates")
+
+    def on_compiled(n_done: int, _: int) -> None:
+        progress(n_done)
+
+    requests = model_requests(models, target, parse_input_sets(inputs), random_weights)
+    with open_context(database, data_dir) as context:
+        made = make_pack(context, requests, PackOptions(out, candidates, seed, on_compiled))
+    if json_output:
+        print_json({**asdict(made), "path": str(made.path)})
+    else:
+        _show_made(made)
+
+
+@app.command("import")
+def import_(
+    results: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RESULTS", help="File that a pack wrote on the GPU.", show_default=False
+        ),
+    ],
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
+    json_output: options.JsonOption = False,
+) -> None:
+    """Store the results of a pack as records, which builds for that GPU use.
+
+    Results are accepted if they are of a pack that was made with this data directory, and of a GPU
+    that it is for. A file that was torn counts up to the tear, and the same file can be imported
+    again at any time.
+
+    Example:
+        tuner pack import nets.results
+    """
+    from tuner.context import open_context
+    from tuner.interrupts import interruptible
+    from tuner.packs.import_results import import_results
+
+    with interruptible(), open_context(database, data_dir) as context:
+        report = import_results(context, results)
+    if json_output:
+        print_json(asdict(report))
+    else:
+        _show_import(report)
+
+
+@app.command("status")
+def status(
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
+    forget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PACK",
+            help="Forget a pack that is lost: its candidates are free for other packs, and its "
+            "results can no longer be imported.",
+            show_default=False,
+        ),
+    ] = None,
+    json_output: options.JsonOption = False,
+) -> None:
+    """List the packs that were made with this data directory, and what was imported of each.
+
+    Example:
+        tuner pack status
+    """
+    from tuner.packs import registry
+    from tuner.settings import read_settings
+
+    folder = read_settings({"database": database, "data_dir": data_dir}).data_dir
+    if forget is not None:
+        registry.forget(folder, forget)
+    packs = list(registry.load_all(folder))
+    if json_output:
+        hidden = ("key", "workloads")
+        listed = [
+            {name: value for name, value in asdict(pack).items() if name not in hidden}
+            | {"n_candidates": pack.n_candidates}
+            for pack in packs
+        ]
+        print_json({"packs": listed})
+        return
+    for pack in packs:
+        imported = ", ".join(f"{n} results of {name}" for name, n in pack.imported.items())
+        print_line(
+            f"{pack.pack}  {pack.made}  {pack.file}: {pack.n_candidates} candidates of "
+            f"{', '.join(pack.networks)}; {imported or 'no results yet'}"
+        )
+    if not packs:
+        print_line("no packs: tuner pack make makes one")
+
+
+def _show_made(made: "MadePack") -> None:
+    for note in made.notes:
+        print_note(note)
+    refused = f", {made.n_refused} were refused by the compiler" if made.n_refused else ""
+    print_line(
+        f"Pack {made.pack}: {made.n_candidates} candidates in {made.secs:.0f} s{refused}; "
+        f"{made.path} has {made.n_bytes / 2**20:.1f} MiB"
+    )
+    print_line(f"On the machine with the GPU: python {made.path.name} run --minutes 5")
+
+
+def _show_import(report: "ImportReport") -> None:
+    if report.n_torn_bytes:
+        print_note(f"the last {report.n_torn_bytes} bytes are damaged and were left out")
+    if report.missing:
+        print_note(
+            f"the results lack {', '.join(report.missing)} of the GPU: a tuner on its machine will "
+            "not know these records as its own"
+        )
+    print_line(
+        f"Pack {report.pack} on {report.device}: {report.n_added} records added, "
+        f"{report.n_known} were known; {report.n_wrong} wrong, {report.n_failed} failed, "
+        f"{report.n_left} candidates left"
+    )

@@ -1,0 +1,62 @@
+"""Records of other machines' GPUs, for a build where there is none.
+
+The target ``cuda:sm_90`` on a machine without a GPU is any GPU of that architecture. Its own tasks
+have no records, because nothing can be measured here; those of the GPUs that a pack or another
+machine of the same database measured are for the same code.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from sqlalchemy.orm import Session
+
+from records import bests, imported, other_targets
+from records.bests import BestTrace
+from records.models import Target
+from tuner.engines.base import TargetInfo
+
+# Only the fingerprint of a GPU that is there has it.
+_PRESENT = "capability"
+_VERSIONS = ("tvm", "llvm")
+
+
+def best_records(
+    session: Session, target: TargetInfo, task_ids: Sequence[int]
+) -> dict[int, BestTrace]:
+    """Return records for tasks of a GPU that is not there, by task; none for other targets.
+
+    All are of one GPU, so that their latencies can be added: the one with records of most of the
+    tasks; ties go to the newest.
+
+    Args:
+        session: The transaction.
+        target: Target of the tasks.
+        task_ids: The tasks.
+    """
+    if target.kind != "cuda" or _PRESENT in target.device:
+        return {}
+    lenders = [row.id for row in other_targets.all_targets(session) if _lends(row, target)]
+    workloads = other_targets.workload_ids(session, task_ids)
+    by_target: dict[int, list[other_targets.BestOnTarget]] = defaultdict(list)
+    for best in other_targets.bests_of_targets(session, lenders, set(workloads.values())):
+        by_target[best.target_id].append(best)
+    if not by_target:
+        return {}
+    chosen = by_target[max(by_target, key=lambda each: (len(by_target[each]), each))]
+    records = bests.best_records(session, [best.task_id for best in chosen])
+    by_workload = {best.workload_id: records[best.task_id] for best in chosen}
+    return {
+        task_id: by_workload[workload_id]
+        for task_id, workload_id in workloads.items()
+        if workload_id in by_workload
+    }
+
+
+def _lends(row: Target, target: TargetInfo) -> bool:
+    """Return whether a GPU's records are for the same code by the same compilers."""
+    return (
+        row.spec == target.spec
+        and _PRESENT in row.device
+        and not imported.is_logged(row)
+        and all(row.device.get(name) == target.device.get(name) for name in _VERSIONS)
+    )

@@ -1,0 +1,111 @@
+"""Packs that were made with a data directory: what their results are checked against.
+
+Each is a file of the data directory, because its key is a secret that the database's readers need
+not know.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tuner.atomic_files import atomic_file
+from tuner.errors import RequestError
+
+_FOLDER = "packs"
+_ID = re.compile(r"[0-9a-f]{12}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class RegisteredCandidate:
+    """A candidate of a pack, as its record names it."""
+
+    trace: str
+    module_hash: str
+
+
+@dataclass(frozen=True)
+class RegisteredPack:
+    """A pack, as the data directory that it was made with knows it.
+
+    Attributes:
+        pack: Id of the pack.
+        key: Secret that its results are written with.
+        made: Time at which it was made, ISO 8601.
+        file: Name of its file.
+        engine: Engine of its workloads.
+        spec: Canonical JSON of its target.
+        capabilities: Compute capabilities of the GPUs that its binaries run on.
+        versions: Versions in the fingerprint of devices that its records are of.
+        networks: Names of the networks.
+        workloads: Candidates by variant, by hash of the workload.
+        imported: Number of results that were imported, by name of the device.
+    """
+
+    pack: str
+    key: str
+    made: str
+    file: str
+    engine: str
+    spec: str
+    capabilities: Sequence[str]
+    versions: dict[str, Any]
+    networks: Sequence[str]
+    workloads: dict[str, dict[str, RegisteredCandidate]]
+    imported: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def n_candidates(self) -> int:
+        """Number of candidates."""
+        return sum(map(len, self.workloads.values()))
+
+
+def store(data_dir: Path, pack: RegisteredPack) -> None:
+    """Store a pack, or its new state, for this user alone."""
+    folder = data_dir / _FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"{pack.pack}.json"
+    with atomic_file(path) as stream:
+        os.fchmod(stream.fileno(), 0o600)
+        stream.write(json.dumps(asdict(pack)).encode())
+    path.chmod(0o600)
+
+
+def load(data_dir: Path, pack: str) -> RegisteredPack:
+    """Return a pack by its id.
+
+    Raises:
+        RequestError: If this data directory has no such pack.
+    """
+    path = data_dir / _FOLDER / f"{pack}.json"
+    if not _ID.fullmatch(pack) or not path.is_file():
+        raise RequestError(
+            f"pack {pack[:40]!r} was not made with the data directory {data_dir}; "
+            "tuner pack status lists those that were"
+        )
+    fields = json.loads(path.read_bytes())
+    workloads = {
+        workload: {name: RegisteredCandidate(**each) for name, each in candidates.items()}
+        for workload, candidates in fields["workloads"].items()
+    }
+    return RegisteredPack(**{**fields, "workloads": workloads})
+
+
+def load_all(data_dir: Path) -> Iterator[RegisteredPack]:
+    """Yield the packs of a data directory, the oldest first."""
+    ids = [path.stem for path in (data_dir / _FOLDER).glob("*.json")]
+    packs = [load(data_dir, each) for each in ids if _ID.fullmatch(each)]
+    yield from sorted(packs, key=lambda pack: (pack.made, pack.pack))
+
+
+def forget(data_dir: Path, pack: str) -> None:
+    """Remove a pack, whose results can no longer be imported.
+
+    Raises:
+        RequestError: If this data directory has no such pack.
+    """
+    load(data_dir, pack)
+    (data_dir / _FOLDER / f"{pack}.json").unlink()

@@ -1,0 +1,1 @@
+"""The program inside a pack, which measures its candidates."""

@@ -1,0 +1,220 @@
+"""The command line of a pack: ``python PACK run``, and the process that watches measurements."""
+
+import argparse
+import ctypes
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from tuner.packs import result_lines
+from tuner.packs.runner.contents import Pack
+from tuner.packs.runner.driver import CudaError
+from tuner.packs.runner.measure import DeviceBroken, WrongDevice, measure, results_of
+
+# Status of a measuring process that lost its device, and of one that cannot measure at all.
+_BROKEN, _REFUSED = 3, 2
+_POLL_SECS, _PROGRESS_SECS = 0.1, 2.0
+_PR_SET_PDEATHSIG = 1
+
+
+class RunError(Exception):
+    """The pack cannot be measured; the text says why."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    pack = Pack(Path(given.pack))
+    try:
+        if given.command == "measure":
+            sys.exit(_measure(pack, given.out, given.until))
+        out = given.out or pack.path.with_suffix(".results")
+        sys.exit(_run(pack, out, 60.0 * given.minutes, given.timeout))
+    except (RunError, OSError) as error:
+        sys.exit(f"{pack.path.name}: {error}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description="Measure the compiled candidates of this pack on the GPU of this machine. It "
+        "needs Python 3.10, NumPy and the NVIDIA driver, no network, and no other package.",
+        epilog="Example: python bert.pyz run --minutes 5 --out bert.results. Then take the results "
+        "home: tuner pack import bert.results.",
+    )
+    parser.set_defaults(pack=sys.argv[0])
+    commands = parser.add_subparsers(dest="command", required=True, metavar="run")
+    run = commands.add_parser(
+        "run", help="measure the candidates without a result; an interrupted run goes on"
+    )
+    run.add_argument(
+        "--minutes", type=float, default=5.0, help="time for measurements [default: 5]"
+    )
+    run.add_argument("--out", type=Path, help="file of the results [default: beside the pack]")
+    run.add_argument(
+        "--timeout", type=float, default=30.0, metavar="SECS",
+        help="time after which a candidate is killed [default: 30]",
+    )  # fmt: skip
+    inner = commands.add_parser("measure")
+    inner.add_argument("--out", type=Path, required=True)
+    inner.add_argument("--until", type=float, required=True)
+    return parser
+
+
+def _measure(pack: Pack, out: Path, until: float) -> int:
+    """Measure in this process; return its status."""
+    rows, _ = result_lines.load(pack.index["key"], out.read_bytes())
+    # Nothing may stay on the GPU when the process that watches is killed.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    try:
+        with out.open("ab", buffering=0) as sink:
+            measure(pack, rows, sink, until)
+    except DeviceBroken as error:
+        print(error, file=sys.stderr)
+        return _BROKEN
+    except (CudaError, WrongDevice) as error:
+        print(error, file=sys.stderr)
+        return _REFUSED
+    return 0
+
+
+def _run(pack: Pack, out: Path, secs: float, timeout_secs: float) -> int:
+    """Have processes measure until all is done or the time is over; return the exit status.
+
+    Raises:
+        RunError: If nothing can be measured.
+    """
+    key, started = pack.index["key"], time.time()
+    rows = _resume(pack, out)
+    n_before = len(results_of(rows))
+    n_all = sum(len(workload["candidates"]) for workload in pack.workloads)
+    _say(f"Pack {pack.index['id']}: {n_all} candidates, {n_before} have results in {out}")
+    interrupted, status, text = False, 0, ""
+    while time.time() < started + secs:
+        n_rows = len(rows)
+        try:
+            status, text = _watch(pack, out, started + secs, (timeout_secs, n_all))
+        except KeyboardInterrupt:
+            interrupted = True
+        rows = result_lines.load(key, out.read_bytes())[0]
+        if interrupted or status in (0, _REFUSED):
+            break
+        _blame(key, out, rows, status)
+        rows = result_lines.load(key, out.read_bytes())[0]
+        if len(rows) == n_rows:
+            raise RunError(f"measuring fails before any candidate: {text or f'status {status}'}")
+    if not interrupted and status == _REFUSED:
+        raise RunError(text)
+    _say(_summary(pack, rows, n_before, time.time() - started))
+    return 130 if interrupted else 0
+
+
+def _resume(pack: Pack, out: Path) -> list[dict[str, Any]]:
+    """Return the rows of earlier runs; what follows a damaged line is cut off.
+
+    Raises:
+        RunError: If the file has results of another pack, or something else.
+    """
+    content = out.read_bytes() if out.exists() else b""
+    rows, n_bytes = result_lines.load(pack.index["key"], content)
+    if content and not rows and b"\n" in content:
+        raise RunError(f"{out} has no results of this pack; name another file")
+    if n_bytes < len(content) or not content:
+        with out.open("ab") as stream:
+            stream.truncate(n_bytes)
+    return rows
+
+
+def _watch(pack: Pack, out: Path, until: float, limits: tuple[float, int]) -> tuple[int, str]:
+    """Wait for a measuring process; kill it when it writes nothing for too long.
+
+    Args:
+        pack: The pack.
+        out: File of the results.
+        until: Time at which no other candidate starts.
+        limits: Seconds without a line after which it is killed, and the number of candidates.
+
+    Returns:
+        Its status, and the end of what it printed.
+    """
+    timeout_secs, n_all = limits
+    command = [sys.executable, str(pack.path), "measure", "--out", str(out), "--until", str(until)]
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=errors)
+        try:
+            size, changed, reported = -1, time.time(), time.time()
+            while process.poll() is None:
+                time.sleep(_POLL_SECS)
+                now, n_bytes = time.time(), os.path.getsize(out)  # noqa: PTH202
+                if n_bytes != size:
+                    size, changed = n_bytes, now
+                if now - changed > timeout_secs:
+                    process.kill()
+                if now - reported > _PROGRESS_SECS:
+                    reported = now
+                    rows, _ = result_lines.load(pack.index["key"], out.read_bytes())
+                    _say(f"{len(results_of(rows))} of {n_all}, {until - now:.0f} s left")
+        finally:
+            process.kill()
+            process.wait()
+        return process.returncode, _tail(errors)
+
+
+def _tail(stream: IO[bytes]) -> str:
+    stream.seek(0)
+    lines = stream.read().decode(errors="replace").strip().splitlines()
+    return lines[-1][:500] if lines else ""
+
+
+def _blame(key: str, out: Path, rows: list[dict[str, Any]], status: int) -> None:
+    """Give the candidate that was running when its process ended the result of that."""
+    last: Mapping[str, Any] = rows[-1] if rows else {}
+    if "started" not in last:
+        return
+    is_killed = status == -signal.SIGKILL
+    row = {
+        "workload": last["workload"],
+        "candidate": last["candidate"],
+        "error_kind": "run_timeout" if is_killed else "run_error",
+        "error_text": "it took too long" if is_killed else f"its process ended with {status}",
+    }
+    with out.open("ab") as stream:
+        stream.write(result_lines.dump(key, row))
+
+
+def _summary(pack: Pack, rows: list[dict[str, Any]], n_before: int, secs: float) -> str:
+    results = results_of(rows)
+    timed = {
+        key: statistics.median(row["run_secs"]) for key, row in results.items() if "run_secs" in row
+    }
+    n_wrong = sum(row.get("error_kind") == "wrong_result" for row in results.values())
+    lines = [f"{'first (us)':>11} {'best (us)':>10}  workload"]
+    for workload in pack.workloads:
+        hash_of = workload["workload"]
+        secs_of = [
+            timed[hash_of, candidate["name"]]
+            for candidate in workload["candidates"]
+            if (hash_of, candidate["name"]) in timed
+        ]
+        if secs_of:
+            first, best = 1e6 * secs_of[0], 1e6 * min(secs_of)
+            lines.append(f"{first:11.2f} {best:10.2f}  {workload['name']}")
+    problems = {row["workload"]: row["problem"] for row in rows if "problem" in row}
+    lines += [f"note: {workload[:16]}: {problem}" for workload, problem in problems.items()]
+    n_now, n_failed = len(results) - n_before, len(results) - len(timed) - n_wrong
+    lines.append(
+        f"{n_now} measured in {secs:.1f} s; {len(results)} results in all: {len(timed)} right, "
+        f"{n_wrong} wrong, {n_failed} failed"
+    )
+    return "\n".join(lines)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
