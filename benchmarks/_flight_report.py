@@ -41,7 +41,7 @@ def as_markdown(results: Mapping[str, Any]) -> str:
         _table(("step", "state", "s"), rows),
         _self_test(results),
         *(_network(name, results) for name in flight["networks"]),
-        *(_failures(name, step) for name, step in steps.items()),
+        "".join(_failures(name, step) for name, step in steps.items()),
     ]
     return "\n".join(part for part in parts if part)
 

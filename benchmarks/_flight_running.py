@@ -105,12 +105,15 @@ class Runner:
 
     def _step(self, step: str, network: str, secs: float) -> None:
         path = self.out / ("-".join(filter(None, (step, network))) + ".json")
+        path.unlink(missing_ok=True)
         tiny = ["--tiny"] if self.flight["tiny"] else []
         words = [step, network, str(self.scratch / LIBRARIES), str(path), *tiny]
         module = [sys.executable, "-m", "benchmarks._flight_steps"]
         entry = self._run(path.stem, [*module, *words, "--device", self.device], secs)
         with contextlib.suppress(OSError, ValueError):
             entry["facts"] = json.loads(path.read_text())
+            if step in entry["facts"].get("failures", {}) and entry["status"] == "done":
+                entry["status"] = "failed"
         self._save()
 
     def _run_pack(self, pack: Path, secs: float) -> None:

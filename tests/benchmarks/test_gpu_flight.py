@@ -4,6 +4,7 @@ import io
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from benchmarks import _flight_report as reporting
-from benchmarks._flight_running import NETWORKS
+from benchmarks._flight_running import NETWORKS, Runner
 from benchmarks._flight_weights import decode, encode
 from tests.cli import ROOT
 from tests.tuner.engines.relax import drivers
@@ -87,6 +88,24 @@ def test_a_flight_is_rehearsed_from_its_folder_alone(tmp_path: Path) -> None:
     assert "tvm/lib/libtvm_runtime_cuda.so" in names
     assert "tvm/lib/libtvm_compiler.so" not in names
     assert "- measure-bert-layer, broken: `tuner.errors.RequestError:" in text
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine has a GPU")
+def test_a_step_without_a_gpu_has_failed(tmp_path: Path) -> None:
+    """Its state says so, whatever an earlier run left, and the page has torch's reason."""
+    folder, out = _made(tmp_path / "flight"), _made(tmp_path / "out")
+    described = {"networks": [], "tiny": True, "target": "cuda:sm_90", "commit": "c", "tvm": "0"}
+    (folder / "flight.json").write_text(json.dumps(described))
+    (out / "self-test.json").write_text('{"node_us": 1.0}')
+    tarfile.open(folder / "site.tar.xz", "w:xz").close()
+    (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
+
+    runner = Runner(folder, out, _made(tmp_path / "scratch"), "cuda", 60.0)
+    runner.fly(compile_secs=0.0, pack_secs=0.0)
+
+    step = runner.results["steps"]["self-test"]
+    assert (step["status"], "node_us" in step["facts"]) == ("failed", False)
+    assert "- self-test, self-test: `" in reporting.as_markdown(runner.results)
 
 
 def _made(folder: Path) -> Path:
