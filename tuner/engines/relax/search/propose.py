@@ -77,6 +77,8 @@ def _search(request: SearchRequest, known: set[str]) -> list[Program]:
     Random programs make up for too few of the other sources.
     """
     space = space_of(request.ir, request.target)
+    if not space.schedules:
+        return []
     n = request.n_candidates + request.n_random
     if space.is_closed:
         closed = rules.programs_of_closed_spaces(request.ir, request.target)

@@ -91,7 +91,10 @@ def _gpu_space(ir: bytes, spec: str) -> Space:
 
 @lru_cache(maxsize=64)
 def gpu_spaces(ir: bytes, spec: str) -> list[Schedule]:
-    """Return TVM's spaces of a workload for a GPU: tensor cores, then CUDA cores."""
+    """Return TVM's spaces of a workload for a GPU: tensor cores, then CUDA cores.
+
+    There are none where TVM's rules raise, as for attention.
+    """
     module, target = workloads.load(ir), make_target(spec)
     *tiled, others = tensor_cores.rules_for(module, target)
     generated = [
@@ -100,16 +103,16 @@ def gpu_spaces(ir: bytes, spec: str) -> list[Schedule]:
         for space in _generate_if_fit(module, target, rules)
         if intrinsics.named_in(traces.dump(space.trace))
     ]
-    return generated + traces.design_spaces(module, target, _gpu_generator(others, {}))
+    return generated + _generate_if_fit(module, target, others)
 
 
 def _generate_if_fit(
     module: tvm.IRModule, target: Target, rules: list[ScheduleRule]
 ) -> list[Schedule]:
-    """Generate the spaces of tensor cores; none for shapes that make TVM's rules raise."""
+    """Generate the spaces of some rules; none for workloads that make TVM's rules raise."""
     try:
         return traces.design_spaces(module, target, _gpu_generator(rules, {}))
-    except (ValueError, RuntimeError):
+    except (IndexError, ValueError, RuntimeError):
         return []
 
 

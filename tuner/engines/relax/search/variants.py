@@ -22,6 +22,7 @@ from tuner.engines.relax.schedules import catalogue
 from tuner.engines.relax.schedules.variants.base import Variant
 from tuner.engines.relax.search import programs
 from tuner.engines.relax.search.programs import Program
+from tuner.engines.relax.search.spaces import space_of
 from tuner.engines.relax.targets import make_target
 
 # More than any round asks of the search of the workload itself.
@@ -81,8 +82,10 @@ def divide(request: SearchRequest, spaces: Mapping[str, VariantSpace]) -> dict[s
     """Divide a round among the workload itself, whose name is empty, and its variants."""
     if not spaces:
         return {"": request.n_candidates}
-    # The first leads until something ran.
-    names = (*spaces, "") if is_cuda(make_target(request.target)) else ("", *spaces)
+    names = ["", *spaces]
+    if is_cuda(make_target(request.target)):
+        # The first leads until something ran.
+        names = [*spaces, ""] if space_of(request.ir, request.target).schedules else [*spaces]
     latencies: dict[str, list[float]] = {name: [] for name in names}
     for measured in request.measured:
         name = catalogue.family_of(variant_of(measured.trace))
@@ -99,7 +102,8 @@ def divide(request: SearchRequest, spaces: Mapping[str, VariantSpace]) -> dict[s
         )
         for name in latencies
     ]
-    return dict(zip(latencies, divide_round(rivals, request.n_candidates), strict=True))
+    shares = zip(latencies, divide_round(rivals, request.n_candidates), strict=True)
+    return {"": 0, **dict(shares)}
 
 
 def _flop(ir: bytes, spaces: Mapping[str, VariantSpace]) -> dict[str, float]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tvm import te, tirx
 
-from tests.tuner.engines.relax.triton.conftest import convolution, product, workload
+from tests.tuner.engines.relax.triton.conftest import attention, convolution, product, workload
 from tuner import cost_models
 from tuner.engines.base import BuildRequest, ObjectRequest, SearchRequest, variant_of
 from tuner.engines.relax import traces, worker, workloads
@@ -139,6 +139,17 @@ def test_searches_begin_with_kernels_of_triton() -> None:
     assert len(names) == 8
     of_triton = [name for name in names if variants.named(name) is variants.GEMM]
     assert len(set(of_triton)) == len(of_triton) >= 6
+
+
+def test_searches_of_attention_have_kernels_of_triton_alone() -> None:
+    """TVM's rules raise for kernels with several kinds of reductions."""
+    ir = attention((2, 2), (64, 64, 32))
+    request = SearchRequest(ir, _SPEC, (), cost_models.create("random", 0).save(), 8, 32, 1, seed=3)
+
+    names = [variant_of(each.trace) for each in worker.propose(request)]
+
+    assert len(set(names)) == len(names) == 8
+    assert {variants.named(name) for name in names} == {variants.ATTENTION}
 
 
 def test_candidates_are_built(tmp_path: Path) -> None:
