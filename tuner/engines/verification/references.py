@@ -53,8 +53,8 @@ def make(program: Program, kind: InputKind, seed: int, growth: float = 0.0) -> R
 
     Inputs have both signs and integers their full range. Where that gives a NaN, an infinity or an
     overflow of integers, the least restriction that avoids it is chosen: one positive input, all
-    positive, fewer bits. Whole inputs have NaN and infinities where kernels keep them and the
-    order of operations does not matter.
+    positive, fewer bits, small whole numbers. Whole inputs have NaN and infinities where kernels
+    keep them and the order of operations does not matter.
 
     Args:
         program: Program to run.
@@ -141,6 +141,11 @@ def _input_sets(program: Program, kind: InputKind, seed: int) -> Iterator[InputS
         for positive in signs:
             chosen = tuple(replace(spec, is_positive=i in positive) for i, spec in enumerate(specs))
             yield InputSet(kind, seed, chosen)
+    if kind == "whole" and floats:
+        # Products of several inputs, such as scales before an attention, leave the half precision.
+        bits = _BITS[-1] if has_integers else _BITS[0]
+        small = (replace(spec, magnitude=1, has_peaks=False) for spec in _specs(program, bits))
+        yield InputSet(kind, seed, tuple(small))
 
 
 def _specs(program: Program, bits: int) -> list[InputSpec]:

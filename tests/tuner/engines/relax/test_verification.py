@@ -269,3 +269,22 @@ def test_rows_that_index_two_axes_are_within_both() -> None:
 
         (_, drawn, _) = input_sets.draw(made.input_set)
         assert drawn.max(axis=1).tolist() == [39, 6]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_products_of_scaled_inputs_stay_within_their_type(seed: int) -> None:
+    """The scales of an attention in half precision are inputs; its logits have to be finite."""
+    q, k = te.placeholder((1, 64), "float16", "q"), te.placeholder((64, 64), "float16", "k")
+    s, t = (te.placeholder((1,), "float16", name) for name in "st")
+    scaled = te.compute(q.shape, lambda i, d: q[i, d] * s[0], "scaled")
+    keys = te.compute(k.shape, lambda j, d: k[j, d] * t[0], "keys")
+    logits = topi.nn.dense(scaled, keys, out_dtype="float16")
+    function = te.create_prim_func([q, k, s, t, topi.nn.softmax(logits, 1)])
+    program = translate(workloads.as_workload(function)["main"], fast_math=True)
+
+    reference = references.make(program, "whole", seed)
+
+    (output,) = reference.outputs
+    assert np.isfinite(output.values).all()
+    assert output.bounds is not None
+    assert np.isfinite(output.bounds).all()
