@@ -9,10 +9,10 @@ from typing import IO
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+def atomic_file(path: Path, mode: int = 0o644) -> Iterator[IO[bytes]]:
     """Open a temporary file beside ``path``, which takes its place when it is complete on the disk.
 
-    Several processes may write the same file at once.
+    Several processes may write the same file at once. It has the permissions of ``mode``.
 
     Raises:
         OSError: If it cannot be written; an existing file is unchanged.
@@ -24,7 +24,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
             yield stream
             stream.flush()
             os.fsync(descriptor)
-        temporary.chmod(0o644)
+        temporary.chmod(mode)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

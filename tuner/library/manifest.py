@@ -15,7 +15,7 @@ from tuner.library.limits import parse as parse_limits
 
 MANIFEST = "manifest.json"
 LIBRARY = "lib.so"
-VERSION = 4
+VERSION = 5
 #: Version of the memory that programs for GPUs take, part of the key of their libraries.
 MEMORY_VERSION = 2
 #: Function of a library for GPUs that allocates the workspace of its programs.

@@ -74,6 +74,8 @@ def import_results(context: Context, path: Path) -> ImportReport:
         )
     if rows[0].get("format") != result_lines.FORMAT:
         raise RequestError(f"{path} was written by another version; import it there")
+    if sum("device" in row for row in rows) > 1:
+        raise RequestError(f"{path} has the results of several runs; import the file of each")
     device, missing = _identity(rows[0]["device"], pack)
     results = {
         key: row

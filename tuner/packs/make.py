@@ -122,6 +122,12 @@ def make_pack(context: Context, requests: Sequence[ModelRequest], options: PackO
     started = time.monotonic()
     if context.settings.engine != _ENGINE:
         raise RequestError("the engine relax alone makes packs", field="engine")
+    if options.out.exists():
+        raise RequestError(
+            f"{options.out} exists: its candidates are left out of other packs until its results "
+            "are imported or tuner pack status --forget drops it; name another file",
+            field="out",
+        )
     with interruptible(only_waiting=True):
         networks = _prepare(context, requests)
         target = networks[0].target
@@ -232,7 +238,7 @@ class _Maker:
         arch = str(json.loads(self.target.spec)["arch"])
         calls = [self._start(each) for each in subgraphs]
         registered: dict[str, dict[str, RegisteredCandidate]] = {}
-        with atomic_file(out) as stream:
+        with atomic_file(out, 0o600) as stream:  # with the key, results can be made up
             writer = archive.PackWriter(stream)
             workloads = []
             for subgraph, call in zip(subgraphs, calls, strict=True):
@@ -266,7 +272,6 @@ class _Maker:
                 workloads=registered,
             )
             registry.store(self.context.settings.data_dir, made)
-        out.chmod(0o600)  # with the key, results can be made up
         secs, n_bytes = time.monotonic() - started, out.stat().st_size
         return MadePack(
             pack, out, made.n_candidates, self.n_refused, n_bytes, secs, tuple(self.notes)

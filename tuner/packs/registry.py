@@ -5,7 +5,6 @@ not know.
 """
 
 import json
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -68,10 +67,8 @@ def store(data_dir: Path, pack: RegisteredPack) -> None:
     folder = data_dir / _FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{pack.pack}.json"
-    with atomic_file(path) as stream:
-        os.fchmod(stream.fileno(), 0o600)
+    with atomic_file(path, 0o600) as stream:
         stream.write(json.dumps(asdict(pack)).encode())
-    path.chmod(0o600)
 
 
 def load(data_dir: Path, pack: str) -> RegisteredPack:

@@ -45,7 +45,7 @@ def pack_of(content: bytes) -> str:
     try:
         row = json.loads(content.partition(b"\n")[0].partition(b" ")[2])
         return str(row["pack"])
-    except (ValueError, TypeError, LookupError):
+    except (ValueError, TypeError, LookupError, RecursionError):
         return ""
 
 

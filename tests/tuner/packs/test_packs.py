@@ -280,9 +280,14 @@ def _nothing(_bench: Bench, _rows: list[dict[str, Any]], path: Path) -> None:
     path.write_text("{}\n")
 
 
+def _of_two_runs(bench: Bench, rows: list[dict[str, Any]], path: Path) -> None:
+    bench.write(path, [*rows, *rows])
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
+        (_of_two_runs, "has the results of several runs"),
         (_of_other_key, "do not have the key of the pack"),
         (_of_other_pack, "pack '000000000000' was not made with the data directory"),
         (_of_other_device, "compute capability 9.0, and NVIDIA Other has 8.0"),
@@ -363,6 +368,8 @@ def test_next_pack_has_other_candidates(bench: Bench, results: Path) -> None:
         bench.import_(results)
 
     assert len(chosen) == len(set(chosen)) == 10
+    again = bench.cli(*_MAKE, "-o", "open.pyz")
+    assert (again.status, "open.pyz exists" in again.complaint) == (2, True)
     left = bench.cli("pack", "status", "--forget", ids[0], "--json").json["packs"]
     assert [each["file"] for each in left] == ["mlp.pyz", "imported.pyz"]
 

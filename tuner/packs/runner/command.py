@@ -106,9 +106,12 @@ def _run(pack: Pack, out: Path, secs: float, timeout_secs: float) -> int:
         rows = result_lines.load(key, out.read_bytes())[0]
         if interrupted or status in (0, _REFUSED):
             break
-        _blame(key, out, rows, status)
+        if len(rows) > n_rows:  # else it ended before its first candidate
+            _blame(key, out, rows, status)
         rows = result_lines.load(key, out.read_bytes())[0]
         if len(rows) == n_rows:
+            if status == -signal.SIGKILL:
+                text = f"nothing was ready within {timeout_secs:g} seconds; allow more by --timeout"
             raise RunError(f"measuring fails before any candidate: {text or f'status {status}'}")
     if not interrupted and status == _REFUSED:
         raise RunError(text)

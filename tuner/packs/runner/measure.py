@@ -139,27 +139,35 @@ class Bench:
     Args:
         driver: The device.
         workload: Workload of the index.
-        references: Its references; candidates are timed on the inputs of the last.
     """
 
-    def __init__(
-        self, driver: Driver, workload: Mapping[str, Any], references: list[SampledReference]
-    ) -> None:
-        self._driver, self._references = driver, references
+    def __init__(self, driver: Driver, workload: Mapping[str, Any]) -> None:
+        self._driver = driver
         self._memory: list[int] = []
         self._arguments = [(tuple(shape), dtype) for shape, dtype in workload["arguments"]]
         self._n_inputs = len(self._arguments) - workload["n_outputs"]
+
+    def prepare(self, workload: Mapping[str, Any], references: list[SampledReference]) -> None:
+        """Allocate its memory and draw its inputs.
+
+        Args:
+            workload: Workload of the index.
+            references: Its references; candidates are timed on the inputs of the last.
+
+        Raises:
+            CudaError: If the device has no room.
+            WorkError: If this machine draws other numbers, or does not know a type.
+        """
+        self._references = references
+        drawn = [reference.draw() for reference in references]
         self._sizes = [
             math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in self._arguments
         ]
         outputs = [self._allocate(size) for size in self._sizes[self._n_inputs :]]
         largest = max(candidate["workspace_bytes"] for candidate in workload["candidates"])
         self._workspace = self._allocate(largest)
-        self._bound = []
-        for reference in references:
-            arrays = reference.draw()
-            self._bound.append([*map(self._upload, arrays), *outputs])
-        self._sets = [self._bound[-1], *self._copies(workload, arrays)]
+        self._bound = [[*map(self._upload, arrays), *outputs] for arrays in drawn]
+        self._sets = [self._bound[-1], *self._copies(workload, drawn[-1])]
 
     def _copies(self, workload: Mapping[str, Any], arrays: list[Any]) -> Iterator[list[int]]:
         """Yield arguments with other copies of the weights, so that these come from memory.
@@ -234,9 +242,16 @@ class Bench:
 def _bench(
     driver: Driver, workload: Mapping[str, Any], references: list[SampledReference]
 ) -> Iterator[Bench]:
+    bench = Bench(driver, workload)
     try:
-        bench = Bench(driver, workload, references)
+        bench.prepare(workload, references)
     except TypeError as error:
+        bench.close()
+        raise WorkError(str(error)) from error
+    except CudaError as error:
+        # Without room for a workload, others may still have it.
+        _check_context(driver)
+        bench.close()
         raise WorkError(str(error)) from error
     yield bench
     bench.close()

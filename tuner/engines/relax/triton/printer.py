@@ -352,9 +352,6 @@ class _Expression:
         value = self.print(expr.a)
         return value._replace(code=f"({value.code} == 0)")
 
-    def _selected(self, expr: Any) -> Text:
-        return self._select(expr.condition, expr.true_value, expr.false_value)
-
     def _select(
         self, condition: Any, on_true: Any, on_false: Any, *, is_lazy: bool = False
     ) -> Text:

@@ -178,6 +178,9 @@ class RowPrinter(Printer):
         if kind is None:
             raise PrintError(f"{block.buffer.name} is not a sum, a maximum or a minimum")
         row, column = self.tiles
+        places = [each for axis in block.axes for each in variables_of(values[key(axis.variable)])]
+        if key(column.variable) in map(key, places):
+            raise PrintError(f"{block.buffer.name} is not reduced along the same axes as the rows")
         read = others(block)
         inner = values | split(block.reduced, column.variable)
         variables = [axis.variable for axis in (*block.axes, *block.reduced)]

@@ -10,6 +10,7 @@ from tvm import te, tirx, topi
 from tests.tuner.engines.relax.triton.conftest import Verify, product, workload
 from tuner.engines.relax import workloads
 from tuner.engines.relax.triton import compiler, variants
+from tuner.engines.relax.triton.printer import PrintError
 from tuner.engines.relax.triton.programs import Program
 from tuner.engines.relax.triton.rows import Configuration, Rows, print_program, ranked
 
@@ -109,6 +110,23 @@ def test_broken_kernels_are_found(old: str, new: str, verify: Verify) -> None:
 def test_other_reductions_are_not_rows(ir: bytes) -> None:
     """Rows of a product share operands, positions are pairs, and short rows are windows."""
     assert Rows.find(workloads.load(ir)["main"]) is None
+
+
+def test_reductions_of_rows_and_of_columns_are_not_one_kernel() -> None:
+    """Both have as many elements of as many."""
+    data = _data(64, 64)
+    i, j = te.reduce_axis((0, 64), "i"), te.reduce_axis((0, 64), "j")
+    rows = te.compute((64,), lambda a: te.max(data[a, j], j))
+    columns = te.compute((64,), lambda b: te.max(data[i, b], i))
+    both = te.compute(data.shape, lambda a, b: data[a, b] - rows[a] - columns[b])
+    ir = workload([data, both])
+    matched = Rows.find(workloads.load(ir)["main"])
+    assert matched is not None
+
+    with pytest.raises(PrintError, match="same axes"):
+        print_program(matched, _SMALL)
+
+    assert variants.ROWS.find(workloads.load(ir)["main"]) is None
 
 
 def test_rows_fill_the_gpu() -> None:
