@@ -245,11 +245,8 @@ def _bench(
     bench = Bench(driver, workload)
     try:
         bench.prepare(workload, references)
-    except TypeError as error:
-        bench.close()
-        raise WorkError(str(error)) from error
-    except CudaError as error:
-        # Without room for a workload, others may still have it.
+    except (TypeError, CudaError) as error:
+        # A type that NumPy does not know, or no room: others may still have both.
         _check_context(driver)
         bench.close()
         raise WorkError(str(error)) from error

@@ -40,8 +40,8 @@ _MIN_ROW, _MAX_KEPT = 32, 64
 # of a thread, rows that warps share, and a warp.
 _START_SECS, _BLOCK_SECS, _KEPT_SECS = 0.88e-6, 77e-9, 13e-9
 _SHARED_ROW_SECS, _WARP_SECS = 0.4e-6, 24e-9
-#: Functions of reductions, and the values that they begin with.
-REDUCTIONS = {
+# Functions of reductions, and the values that they begin with.
+_REDUCTIONS = {
     tirx.Add: ("sum", 0.0),
     tirx.Max: ("max", -math.inf),
     tirx.Min: ("min", math.inf),
@@ -174,9 +174,7 @@ class RowPrinter(Printer):
 
     def reduction(self, block: Block, values: dict[int, Any]) -> Text:
         """Return the name of a reduction for the rows of a block."""
-        kind = next((each for each in REDUCTIONS if isinstance(block.value, each)), None)
-        if kind is None:
-            raise PrintError(f"{block.buffer.name} is not a sum, a maximum or a minimum")
+        name, neutral, dtype = reduction_of(block)
         row, column = self.tiles
         places = [each for axis in block.axes for each in variables_of(values[key(axis.variable)])]
         if key(column.variable) in map(key, places):
@@ -187,12 +185,6 @@ class RowPrinter(Printer):
         text = self.value(read, inner, variables, ())
         if not {key(column.variable)} <= text.tiles:
             raise PrintError(f"{block.buffer.name} is not a reduction along rows")
-        name, neutral = REDUCTIONS[kind]
-        dtype = str(block.buffer.dtype)
-        is_float = "float" in dtype
-        if not is_float and neutral:
-            raise PrintError("extremes of integers have no form here")
-        dtype = "float32" if is_float else dtype
         code = f"({text.code}).to({element_type(dtype)})"
         if column.mask:
             number = f'float("{neutral}")' if neutral else "0"
@@ -200,6 +192,24 @@ class RowPrinter(Printer):
         line = f"{self.prefix}{len(self.lines)}"
         self.lines.append(f"{line} = tl.{name}({code}, 1)[:, None]")
         return Text(line, dtype, frozenset([key(row.variable)]))
+
+
+def reduction_of(block: Block) -> tuple[str, float, str]:
+    """Return the function of a reduction, the value that it begins with, and its type.
+
+    Raises:
+        PrintError: If it has no form in Triton.
+    """
+    kind = next((each for each in _REDUCTIONS if isinstance(block.value, each)), None)
+    if kind is None:
+        raise PrintError(f"{block.buffer.name} is not a sum, a maximum or a minimum")
+    function, neutral = _REDUCTIONS[kind]
+    dtype = str(block.buffer.dtype)
+    if "float" in dtype:
+        return function, neutral, "float32"
+    if neutral:
+        raise PrintError("extremes of integers have no form here")
+    return function, neutral, dtype
 
 
 def others(block: Block) -> Any:

@@ -19,14 +19,13 @@ from tuner.engines.relax.triton.kernel_blocks import Block, KernelBlocks, key, s
 from tuner.engines.relax.triton.printer import (
     Arguments,
     Printer,
-    PrintError,
     Text,
     Tile,
     element_type,
     print_kernel,
 )
 from tuner.engines.relax.triton.programs import Program
-from tuner.engines.relax.triton.rows import REDUCTIONS, others
+from tuner.engines.relax.triton.rows import others, reduction_of
 
 #: Name of the variant that the configurations are decisions of.
 FAMILY = "triton-windows"
@@ -157,15 +156,7 @@ class _WindowPrinter(Printer):
 
     def reduction(self, block: Block, values: dict[int, Any]) -> Text:
         """Return the name of the reduction for the elements of a block."""
-        kind = next((each for each in REDUCTIONS if isinstance(block.value, each)), None)
-        if kind is None:
-            raise PrintError(f"{block.buffer.name} is not a sum, a maximum or a minimum")
-        function, neutral = REDUCTIONS[kind]
-        dtype = str(block.buffer.dtype)
-        is_float = "float" in dtype
-        if not is_float and neutral:
-            raise PrintError("extremes of integers have no form here")
-        total = "float32" if is_float else dtype
+        function, neutral, total = reduction_of(block)
         tap, n_steps = Var("t", _INDEX), extent_of(block.reduced)
         inside = Printer(
             self.blocks, [*self.tiles, Tile(tap, n_steps, "t")], self.arguments,
@@ -175,7 +166,7 @@ class _WindowPrinter(Printer):
         text = inside.value(others(block), values | split(block.reduced, tap), variables, ())
         name = f"{self.prefix}{len(self.lines)}"
         value = f"({text.code}).to({element_type(total)})"
-        nan = ", propagate_nan=tl.PropagateNan.ALL" if is_float else ""
+        nan = ", propagate_nan=tl.PropagateNan.ALL" if total == "float32" else ""
         step = (
             f"{name} + {value}" if function == "sum" else f"tl.{function}imum({name}, {value}{nan})"
         )
