@@ -217,9 +217,9 @@ def _jobs(filling: Filling, sql: _Sql) -> tuple[str, ...]:
         " budget_trials, spent_secs, priority, state, settings, created, updated)"
         f" SELECT i + 1, i + 1, 1, 'job ' || i, NULL, '', 'f1', 0, {trials * 2}, 3600.0, 0,"
         f" 'running', {sql.json(quoted('{}'))}, {_WHEN}, {_WHEN} FROM {jobs}",
-        "INSERT INTO job_status (job_id, phase, task_id, gains, total_secs, spent_trials, outlook,"
-        f" updated) SELECT i + 1, 'choosing', NULL, {sql.json(quoted(_GAINS))}, 0.025, {trials},"
-        f" NULL, {_WHEN} FROM {jobs}",
+        "INSERT INTO job_status (job_id, phase, task_id, gains, spent_trials, outlook, updated)"
+        f" SELECT i + 1, 'choosing', NULL, {sql.json(quoted(_GAINS))}, {trials}, NULL, {_WHEN}"
+        f" FROM {jobs}",
     )
 
 

@@ -299,7 +299,6 @@ class JobStatus(Base):
     """The status of a job as its coordinator last reported it.
 
     ``gains`` maps each task id to the expected reduction of the objective by a round on the task.
-    ``total_secs`` is no longer written: the best records give the latency of the network.
     """
 
     __tablename__ = "job_status"
@@ -308,7 +307,6 @@ class JobStatus(Base):
     phase: Mapped[str]
     task_id: Mapped[int | None] = mapped_column(ForeignKey("task.id"))
     gains: Mapped[dict[str, Any]]
-    total_secs: Mapped[float | None]
     spent_trials: Mapped[int]
     outlook: Mapped[dict[str, Any] | None]
     updated: Mapped[datetime] = mapped_column(default=now, onupdate=now)

@@ -16,6 +16,7 @@ from records.errors import DatabaseUnusable, SchemaTooNew, SchemaTooOld
 
 SchemaState = Literal["empty", "older", "current"]
 
+_FOLDER = Path(__file__).parent
 _LOCK_KEY = 0x5475_6E65  # arbitrary constant: key of the advisory lock of a database
 
 # Versions of PostgreSQL differ in the time-outs that they have.
@@ -87,12 +88,6 @@ def migrate(engine: Engine, shown: str) -> None:
             connection.execute(text("UPDATE lease SET epoch = epoch + 1, holder = ''"))
 
 
-def downgrade(engine: Engine, revision: str) -> None:
-    """Downgrade a schema; data that the older revision cannot hold is lost."""
-    with _transaction(engine) as connection:
-        command.downgrade(_config(connection), revision)
-
-
 @contextmanager
 def _transaction(engine: Engine) -> Iterator[Connection]:
     """Open a transaction with exclusive access to the schema."""
@@ -123,7 +118,7 @@ def _config(connection: Connection | None = None) -> Config:
     config = Config()
     config.attributes["connection"] = connection
     # ConfigParser would interpolate a percent sign in the path.
-    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
     return config
 
 

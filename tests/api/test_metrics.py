@@ -49,7 +49,7 @@ def test_every_family_is_there_with_its_numbers(
     monkeypatch.setattr(metrics, "_CACHE_SECS", 0.0)
     with served.sessions.begin() as session:
         job_id = make.tuned(session, n_trials=4)
-        events.set_status(session, job_id, phase="resting", spent_trials=4, total_secs=9.0)
+        events.set_status(session, job_id, phase="resting", spent_trials=4)
         second = tasks.tasks_of_job(session, jobs.get_job(session, job_id))[1].task_id
         measure_records.add_record(session, rows.timed(second, "only", 0.02))
         jobs.set_state(session, job_id, "done")

@@ -97,20 +97,17 @@ def test_status_is_the_last_one_set(session: Session) -> None:
         job_id,
         phase="choosing",
         gains={str(task_id): float("inf")},
-        total_secs=None,
         spent_trials=0,
         outlook=None,
     )
-    events.set_status(
-        session, job_id, phase="searching", task_id=task_id, total_secs=1.5, spent_trials=8
-    )
+    events.set_status(session, job_id, phase="searching", task_id=task_id, spent_trials=8)
 
     status = events.status_of(session, job_id)
 
     assert status is not None
     session.refresh(status)
     assert (status.phase, status.task_id, status.gains) == ("searching", task_id, {"1": None})
-    assert (status.total_secs, status.spent_trials, status.outlook) == (1.5, 8, None)
+    assert (status.spent_trials, status.outlook) == (8, None)
 
 
 def test_events_need_a_job(session: Session) -> None:
