@@ -1,6 +1,6 @@
 """Rank of the candidates in the search compared with that in the final of their task.
 
-Reads the databases that ``benchmarks.versus`` or a tuner left, of earlier versions too, and prints
+Reads the databases that ``benchmarks.versus`` or a tuner left, and prints
 a JSON line for each: in how many races the final chose another winner, Spearman's rank correlation
 between the latencies of search and final, and what the winners of the search would cost.
 
@@ -64,14 +64,9 @@ def races(file: Path) -> list[Race]:
     rivals: dict[int, list[tuple[float, float]]] = defaultdict(list)
     with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection:
         weights = dict(connection.execute("SELECT task_id, weight FROM network_task"))
-        columns = [row[1] for row in connection.execute("PRAGMA table_info(measure_record)")]
-        # Databases of earlier versions have no factors.
-        search, final = (
-            name if name in columns else "1.0" for name in ("clock_factor", "confirmed_factor")
-        )
         stmt = (
-            f"SELECT task_id, run_secs, {search}, confirmed_secs, {final} FROM measure_record "
-            "WHERE json_type(confirmed_secs) = 'array' ORDER BY id"
+            "SELECT task_id, run_secs, clock_factor, confirmed_secs, confirmed_factor"
+            " FROM measure_record WHERE json_type(confirmed_secs) = 'array' ORDER BY id"
         )
         for task_id, run_secs, factor, confirmed_secs, confirmed_factor in connection.execute(stmt):
             pair = (_secs(run_secs, factor), _secs(confirmed_secs, confirmed_factor))

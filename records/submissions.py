@@ -195,12 +195,8 @@ def keep_key(session: Session, subject: str, key: str, fingerprint: str, job_id:
 
 def stop_below_secs(request: Mapping[str, Any] | None) -> float | None:
     """Return the gain below which a requested job stops, seconds; None if it sets no limit."""
-    request = request or {}
-    if request.get("stop_below_ms") is not None:
-        return float(request["stop_below_ms"]) / 1e3
-    # Requests that earlier versions stored.
-    secs: float | None = request.get("least_gain_secs")
-    return secs
+    stop_below_ms = (request or {}).get("stop_below_ms")
+    return None if stop_below_ms is None else float(stop_below_ms) / 1e3
 
 
 def _update(session: Session, job: Job, new: Submission) -> None:

@@ -1,10 +1,10 @@
 """Workloads, tasks, and their weights in a network."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, SQLColumnExpression, bindparam, literal, or_, select, update
+from sqlalchemy import Select, SQLColumnExpression, bindparam, literal, select, update
 from sqlalchemy.orm import Session
 
 from records import workload_names
@@ -81,43 +81,6 @@ def full_name(session: Session, beginning: str) -> str:
     return names[0] if len(names) == 1 else beginning
 
 
-def formerly_named(
-    session: Session, engine: str, names: Mapping[str, str]
-) -> dict[int, tuple[str, bytes]]:
-    """Return the workloads that still have the name of an older version.
-
-    Args:
-        session: The transaction.
-        engine: Engine of the workloads.
-        names: New name by former name.
-
-    Returns:
-        New name and IR by the id of the workload; those whose new name exists are left out.
-    """
-    named = set(session.scalars(_hashes(engine, names.values())))
-    rows = session.execute(
-        select(Workload.id, Workload.hash, Workload.ir).where(
-            Workload.engine == engine, Workload.hash.in_(names)
-        )
-    )
-    return {id_: (names[hash_], ir) for id_, hash_, ir in rows if names[hash_] not in named}
-
-
-def rename_workload(session: Session, workload_id: int, name: str, ir: bytes) -> None:
-    """Give a workload the name of its IR in canonical form; its tasks and records stay its own.
-
-    Raises:
-        WrongName: If the name is that of other IR.
-    """
-    workload_names.check(name, ir)
-    values = {"hash": name, "ir": ir}
-    session.execute(update(Workload).where(Workload.id == workload_id).values(**values))
-
-
-def _hashes(engine: str, names: Iterable[str]) -> Select[str]:
-    return select(Workload.hash).where(Workload.engine == engine, Workload.hash.in_(list(names)))
-
-
 def ensure_task(session: Session, workload_id: int, target_id: int) -> Task:
     """Return the task of a workload on a target, inserting it if it is new."""
     return find_or_insert(session, Task, {"workload_id": workload_id, "target_id": target_id}, {})
@@ -174,11 +137,7 @@ def _with_workloads(weight: SQLColumnExpression[int]) -> Select[Any]:
 
 
 def without_profile(session: Session, network_id: int, target_id: int) -> dict[int, bytes]:
-    """Return the IR of the workloads of a network that have no profile, by the workload's id.
-
-    A profile that an older version stored, without sizes of arguments or operations of variants,
-    counts as none.
-    """
+    """Return the IR of the workloads of a network that have no profile, by the workload's id."""
     rows = session.execute(
         select(Workload.id, Workload.ir)
         .join(Task, Task.workload_id == Workload.id)
@@ -186,11 +145,7 @@ def without_profile(session: Session, network_id: int, target_id: int) -> dict[i
         .where(
             NetworkTask.network_id == network_id,
             Task.target_id == target_id,
-            or_(
-                Workload.profile.is_(None),
-                Workload.profile["input_bytes"].as_string().is_(None),
-                Workload.profile["variants"].as_string().is_(None),
-            ),
+            Workload.profile.is_(None),
         )
         .order_by(Workload.id)
     )

@@ -1,8 +1,4 @@
-"""Names of workloads: the SHA-256 of their IR, which every engine writes in a canonical form.
-
-Names of 16 digits were given by older versions, and are replaced when a network with the workload
-is split again.
-"""
+"""Names of workloads: the SHA-256 of their IR, which every engine writes in a canonical form."""
 
 import hashlib
 import re
@@ -33,7 +29,7 @@ def name_of(ir: bytes) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text is a whole name of this version."""
+    """Return whether a text is a whole name."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -43,7 +39,7 @@ def is_beginning(text: str) -> bool:
 
 
 def check(name: str, ir: bytes) -> None:
-    """Check that a name is that of the IR; names of older versions are not known to be wrong.
+    """Check that a name is that of the IR; a text of another form is no engine's name.
 
     Raises:
         WrongName: If the IR has another name.

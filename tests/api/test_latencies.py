@@ -12,7 +12,6 @@ from tests.records import make as rows
 _BROWSER = {"accept": "text/html"}
 # The second task has weight 2 and was first measured with 12.0 ms, then confirmed with 16.5 ms.
 _FIRST_SECS, _MEASURED_SECS, _CONFIRMED_SECS = 0.0137, 0.012, 0.0165
-_STORED_TOTAL_SECS = _FIRST_SECS + 2 * _MEASURED_SECS
 _TOTAL_SECS = _FIRST_SECS + 2 * _CONFIRMED_SECS
 
 
@@ -32,7 +31,6 @@ def confirmed_job(served: Served) -> int:
             job_id,
             phase="confirming the winners",
             spent_trials=4,
-            total_secs=_STORED_TOTAL_SECS,
         )
         bests.confirm(session, winner.id, [_CONFIRMED_SECS])
         bests.choose_confirmed(session, second.task_id)

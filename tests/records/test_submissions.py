@@ -142,16 +142,14 @@ def test_another_threshold_of_gain_restarts_a_job(
     [
         ({"stop_below_ms": 0.25}, 0.25e-3),
         ({"stop_below_ms": None}, None),
-        ({"least_gain_secs": 0.25e-3}, 0.25e-3),
-        ({"least_gain_secs": None}, None),
         ({}, None),
         (None, None),
     ],
 )
-def test_gain_to_stop_at_is_read_from_requests_of_all_versions(
+def test_gain_to_stop_at_is_read_from_the_request(
     request_: dict[str, Any] | None, secs: float | None
 ) -> None:
-    """Earlier versions stored seconds under another name."""
+    """Milliseconds in the request, seconds for the scheduler."""
     assert submissions.stop_below_secs(request_) == secs
 
 

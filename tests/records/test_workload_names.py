@@ -68,25 +68,6 @@ def test_lines_of_a_log_with_a_false_name_are_refused(session: Session, empty: S
     assert len(empty.scalars(select(MeasureRecord)).all()) == 1
 
 
-def test_workload_of_an_older_version_gets_its_name_and_keeps_its_records(
-    session: Session,
-) -> None:
-    """Only IR of that name can have it, and a name is given once."""
-    task_id = make.task(session, "0123456789abcdef")
-    measure_records.add_record(session, make.timed(task_id, "t", 1e-3))
-    names = {"0123456789abcdef": NAME, "fedcba9876543210": "0" * 64}
-    ((workload_id, (name, _)),) = tasks.formerly_named(session, "relax", names).items()
-
-    with pytest.raises(WrongName):
-        tasks.rename_workload(session, workload_id, name, b"other")
-    tasks.rename_workload(session, workload_id, name, IR)
-
-    assert tasks.formerly_named(session, "relax", names) == {}
-    row = tasks.ensure_workload(session, named(NAME, IR))
-    assert (row.id, row.ir) == (workload_id, IR)
-    assert make.task(session, "0123456789abcdef") != task_id
-
-
 def test_workload_is_found_by_the_beginning_of_its_name(session: Session) -> None:
     """As tables show it; an ambiguous or unknown beginning names nothing."""
     tasks.ensure_workload(session, named(NAME, IR))

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from tuner.build_cache import index
 from tuner.build_cache.index import IndexedEntry, OrphanBlobs
-from tuner.build_cache.keys import is_digest
 from tuner.build_cache.local import LocalTier
 from tuner.build_cache.locks import KeyLock
 from tuner.build_cache.process_identity import is_left
@@ -102,21 +101,6 @@ def _excess(
         excess.append(entry)
         n_bytes -= entry.n_bytes
     return excess
-
-
-def remove_old_libraries(data_dir: Path, *, dry_run: bool) -> int:
-    """Remove libraries in the form of earlier versions, which nothing reads; return their bytes."""
-    n_bytes = 0
-    # Only folders named by a key: a user may have built into this folder, too.
-    for folder in (data_dir / "libraries").glob("*"):
-        if not is_digest(folder.name):
-            continue
-        for path in folder.rglob("*"):
-            with contextlib.suppress(OSError):
-                n_bytes += path.lstat().st_size
-        if not dry_run:
-            shutil.rmtree(folder, ignore_errors=True)
-    return n_bytes
 
 
 def remove(local: LocalTier, entry: IndexedEntry) -> bool:

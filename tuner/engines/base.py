@@ -101,8 +101,6 @@ class ExtractedTask:
             names or spans; serialised, and perhaps compressed by zlib.
         weight: Number of calls in one inference.
         flop: Floating-point operations of one call.
-        former_name: Name that older versions gave the subgraph, 16 hexadecimal digits; empty if
-            none did.
     """
 
     workload: str
@@ -110,7 +108,6 @@ class ExtractedTask:
     ir: bytes
     weight: int
     flop: float
-    former_name: str = ""
 
 
 @dataclass(frozen=True)
@@ -564,12 +561,6 @@ class Engine(Protocol):
 
         Raises:
             ModelError: If an operator is not supported; the message names it.
-        """
-
-    def canonical(self, irs: list[bytes]) -> list[bytes]:
-        """Return subgraphs that an older version serialised in the canonical form.
-
-        An engine whose tasks have no ``former_name`` lacks this function.
         """
 
     def define(self, irs: list[bytes]) -> list[str]:

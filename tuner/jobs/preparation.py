@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import networks, targets, tasks, workload_names
@@ -149,7 +148,6 @@ def prepare(
         _check_names(extraction)
         if model.tail is not None:
             extraction = replace(extraction, notes=(model.tail.note, *extraction.notes))
-        _rename(sessions, _renamed(sessions, limits, worker, settings.engine, extraction))
         with sessions.begin() as session:
             _store(session, network_id, target_id, settings.engine, extraction)
     _store_profiles(sessions, limits, worker, settings.engine, (network_id, target_id))
@@ -228,51 +226,6 @@ def _check_names(extraction: Extraction) -> None:
             raise WorkError(f"the engine names a subgraph {task.workload}, and its IR is {name}")
 
 
-def _renamed(
-    sessions: sessionmaker[Session],
-    limits: LoadLimits,
-    worker: Pool,
-    engine: str,
-    extraction: Extraction,
-) -> dict[int, tuple[str, bytes]]:
-    """Return new names and canonical IR of workloads that an older version stored, by their id.
-
-    The former names do not identify IR: a workload whose IR is another keeps its records, and the
-    network gets a workload of its own.
-    """
-    names = {task.former_name: task.workload for task in extraction.tasks if task.former_name}
-    with sessions() as session:
-        former = tasks.formerly_named(session, engine, names) if names else {}
-    if not former:
-        return {}
-    irs: list[bytes] = []
-    for name, ir in former.values():
-        try:
-            irs += _call(limits, worker, engine, "canonical", [ir])
-        except WorkError as error:
-            _LOG.warning("the IR of workload %s of an older version is unusable: %s", name, error)
-            irs.append(b"")
-    return {
-        id_: (name, ir)
-        for (id_, (name, _)), ir in zip(former.items(), irs, strict=True)
-        if ir and workload_names.name_of(ir) == name
-    }
-
-
-def _rename(sessions: sessionmaker[Session], renamed: dict[int, tuple[str, bytes]]) -> None:
-    """Rename workloads, each in a transaction of its own, so that no two wait for each other.
-
-    Another process may have stored a workload of the new name since it was looked up. The former
-    one then keeps its name and its records, which no network uses.
-    """
-    for workload_id, (name, ir) in renamed.items():
-        try:
-            with sessions.begin() as session:
-                tasks.rename_workload(session, workload_id, name, ir)
-        except IntegrityError:
-            _LOG.info("workload %d stays, because %s is stored already", workload_id, name)
-
-
 def _store(
     session: Session, network_id: int, target_id: int, engine: str, extraction: Extraction
 ) -> None:
@@ -303,7 +256,7 @@ def _store_profiles(
     engine: str,
     split: tuple[int, int],
 ) -> None:
-    """Have the engine profile the workloads that are new, or were stored by an older version.
+    """Have the engine profile the workloads that have no profile.
 
     Args:
         sessions: Factory of database sessions.

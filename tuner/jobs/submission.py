@@ -18,7 +18,6 @@ from sqlalchemy.orm import Session
 from records import submissions
 from records.models import Job, NetworkTask
 from records.submissions import Submission
-from tuner.engines.base import EvaluatorSettings
 from tuner.errors import RequestError
 from tuner.jobs.comparability import check_default
 from tuner.jobs.requests import ModelRequest, TuneRequest
@@ -112,7 +111,7 @@ def submit_request(
 
 
 def request_of(stored: Mapping[str, Any], data_dir: Path | None = None) -> TuneRequest:
-    """Read the request of a stored job, of an earlier version too.
+    """Read the request of a stored job.
 
     Args:
         stored: Request as the row of a job has it.
@@ -123,7 +122,7 @@ def request_of(stored: Mapping[str, Any], data_dir: Path | None = None) -> TuneR
     """
     models = tuple(_model_of(model, data_dir) for model in stored["models"])
     fields = {key: value for key, value in stored.items() if key != "models"}
-    return TuneRequest(models, make_spec(_upgraded(fields) if "goal" in fields else fields))
+    return TuneRequest(models, make_spec(fields))
 
 
 def names_of(stored: Mapping[str, Any]) -> str:
@@ -189,13 +188,7 @@ def _submission_of(request: TuneRequest) -> str:
     """Hash what makes a job the job it is: neither its limits nor its name nor its priority."""
     spec = request.spec
     models = [{**asdict(model), "name": ""} for model in request.models]
-    for model in models:
-        # Absent without buckets, as before there were any.
-        for name in ("buckets", "masks"):
-            if not model[name]:
-                del model[name]
-    # As the first version wrote it: jobs in the database are found by this hash.
-    evaluator = {**asdict(spec.evaluator), "flush_bytes": 0}
+    evaluator = asdict(spec.evaluator)
     for name in ("network_bytes", "weights_in_memory"):  # they follow from the models
         del evaluator[name]
     described = {
@@ -224,27 +217,6 @@ def _trials_of(session: Session, spec: TuneSpec, submission: str) -> int | None:
     return spec.with_default_budget(session.scalar(n_tasks) or 0).trials
 
 
-def _upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a request that an earlier version stored under other names."""
-    fields = dict(stored)
-    goal, evaluator = fields.pop("goal"), dict(fields.pop("evaluator"))
-    fields["run_timeout"] = evaluator.pop("timeout_secs", EvaluatorSettings.timeout_secs)
-    fields["build_timeout"] = fields.pop("build_timeout_secs")
-    secs = {
-        "require_ms": goal.pop("required_secs"),
-        "baseline_ms": goal.pop("baseline_secs"),
-        "stop_below_ms": fields.pop("least_gain_secs"),
-    }
-    return {**fields, **goal, **evaluator, **{name: _in_ms(value) for name, value in secs.items()}}
-
-
-def _in_ms(secs: Any) -> Any:
-    if isinstance(secs, Mapping):
-        return {name: _in_ms(value) for name, value in secs.items()}
-    # The number that was typed: 9e-3 seconds, read and multiplied, are 9.000000000000002 ms.
-    return None if secs is None else float(f"{secs * 1e3:.15g}")
-
-
 def _model_of(stored: Mapping[str, Any], data_dir: Path | None) -> ModelRequest:
     _check_reference(stored["reference"])
     model = ModelRequest(
@@ -253,7 +225,7 @@ def _model_of(stored: Mapping[str, Any], data_dir: Path | None) -> ModelRequest:
             "inputs": {name: tuple(shape) for name, shape in stored["inputs"].items()},
             "buckets": {
                 name: tuple((size, weight) for size, weight in sizes)
-                for name, sizes in stored.get("buckets", {}).items()
+                for name, sizes in stored["buckets"].items()
             },
         }
     )

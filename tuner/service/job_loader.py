@@ -262,7 +262,7 @@ class JobLoader:
     def _set_apart(self, job_id: int, target_id: int, timed_with: dict[str, Any]) -> None:
         """Set the records of a target apart that do not compare; the job is loaded again.
 
-        A command line or an earlier version timed them. The job has the default settings, with
+        A command line timed them. The job has the default settings, with
         which every target can be tuned.
         """
         _LOG.warning("the records of target %d are set apart: %s", target_id, timed_with)

@@ -15,8 +15,6 @@ from tuner.workers.base import CallTimeout
 _TIMEOUT_SECS = 60.0
 # Pause before the next attempt, compared with the duration of one that failed.
 _PAUSE = 20.0
-# Peak that older versions did not measure.
-_NEWEST = "weights_kept_secs"
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,7 +37,7 @@ async def ensure_peaks(
     if started < context.peaks_wait_until.get(target_id, started):
         return
     with context.sessions() as session:
-        if _NEWEST in (targets.peaks_of(session, target_id) or {}):
+        if targets.peaks_of(session, target_id) is not None:
             context.targets_with_peaks.add(target_id)
             return
     try:

@@ -152,7 +152,7 @@ class RoundRunner:
             return
         with self._context.sessions() as session:
             peaks = targets.peaks_of(session, self._target_id)
-        self._is_state_known = is_last or "weights_kept_secs" in (peaks or {})
+        self._is_state_known = is_last or peaks is not None
         is_lost = loses_weights(self._prepared.tasks, peaks, max(len(self._prepared.members), 1))
         evaluator = replace(self.measure_setup.evaluator, weights_in_memory=is_lost)
         self.measure_setup = replace(self.measure_setup, evaluator=evaluator)

@@ -116,7 +116,7 @@ def loses_weights(
     for task in tasks:
         arithmetic, traffic = _lower_bounds(replace(task, peaks=peaks), task.flop)
         secs += task.weight * max(arithmetic, traffic)
-    kept_secs = _KEPT_SHARE * float(peaks.get("weights_kept_secs", math.inf))
+    kept_secs = _KEPT_SHARE * float(peaks["weights_kept_secs"])
     return secs / n_networks / _ROOF_SHARE > kept_secs
 
 
@@ -144,9 +144,8 @@ def _lower_bounds(
     bandwidth = peaks["cache_bandwidth" if is_cached else "memory_bandwidth"]
     peak_flops = peaks["flops"].get(profile["dtype"], math.inf)
     if flop is None:
-        flop = min(task.flop, *profile.get("variants", {}).values(), math.inf)
+        flop = min(task.flop, *profile["variants"].values(), math.inf)
     traffic = n_bytes / bandwidth
     if weights_in_memory:
-        # Profiles of older versions do not tell weights from other inputs.
-        traffic = max(traffic, profile.get("weight_bytes", 0) / peaks["memory_bandwidth"])
+        traffic = max(traffic, profile["weight_bytes"] / peaks["memory_bandwidth"])
     return float(flop / peak_flops), float(traffic)

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -180,22 +179,6 @@ def test_entry_used_while_it_is_removed_is_whole_or_missing(cache: Cache) -> Non
         if pid:
             os.waitpid(pid, 0)
         cache_gc.collect(cache.local, max_bytes=0)
-
-
-def test_libraries_of_earlier_versions_are_removed(tmp_path: Path) -> None:
-    """A library that a user built into the same folder stays."""
-    assert cache_gc.remove_old_libraries(tmp_path, dry_run=False) == 0
-    old = tmp_path / "libraries" / key().digest / "lib.so"
-    built = tmp_path / "libraries" / "squeezenet.lib" / "lib.so"
-    for file in (old, built):
-        file.parent.mkdir(parents=True)
-        file.write_bytes(bytes(100_000))
-
-    assert cache_gc.remove_old_libraries(tmp_path, dry_run=True) >= 100_000
-    assert old.exists()
-    assert cache_gc.remove_old_libraries(tmp_path, dry_run=False) >= 100_000
-    assert not old.exists()
-    assert built.exists()
 
 
 def test_a_store_that_does_not_exist_is_empty(cache: Cache) -> None:

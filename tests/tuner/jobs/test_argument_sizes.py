@@ -51,8 +51,8 @@ def test_expected_outputs_that_no_answer_holds_are_refused() -> None:
 def test_workloads_that_fit_or_have_no_profile_are_measured() -> None:
     """Without a profile the sizes are unknown, and the limits of the processes hold alone."""
     check_arguments([], SETTINGS)
-    check_arguments([square(16000), task("sort", None), task("old", {"n_bytes": 1})], SETTINGS)
-    assert sizes_of(task("old", {"n_bytes": 1})).total == 0
+    check_arguments([square(16000), task("sort", None)], SETTINGS)
+    assert sizes_of(task("sort", None)).total == 0
 
 
 def test_a_cluster_has_memory_of_its_own() -> None:

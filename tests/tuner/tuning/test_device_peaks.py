@@ -69,7 +69,7 @@ def test_without_peaks_there_is_no_roof(tmp_path: Path, monkeypatch: pytest.Monk
     assert [(task.roof_secs, task.roof_share) for task in view.tasks] == [(None, None)] * 4
 
 
-def test_workloads_of_an_older_version_get_their_profile(
+def test_workloads_without_a_profile_get_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their column is null until the network is prepared again."""

@@ -46,7 +46,6 @@ def gc(
     """
     from tuner.build_cache import gc as cache_gc
     from tuner.cli.rendering import cache_tables
-    from tuner.formatting import size
     from tuner.interrupts import interruptible
     from tuner.settings.quantities import parse_age, parse_size
 
@@ -61,14 +60,10 @@ def gc(
             dry_run=dry_run,
             progress=ProgressCounter("removed {} entries so far"),
         )
-        n_old_bytes = cache_gc.remove_old_libraries(settings.data_dir, dry_run=dry_run)
     if json_output:
-        print_json({**vars(collected), "n_old_bytes": n_old_bytes, "dry_run": dry_run})
+        print_json({**vars(collected), "dry_run": dry_run})
         return
     cache_tables.show_collected(collected, dry_run=dry_run)
-    if n_old_bytes:
-        verb = "would remove" if dry_run else "removed"
-        print_line(f"{verb} {size(n_old_bytes)} of libraries in the format of earlier versions")
 
 
 def export(

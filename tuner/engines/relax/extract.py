@@ -55,7 +55,6 @@ def extract(model: ModelFile, target: str) -> Extraction:
             ir=subgraph.ir,
             weight=subgraph.n_calls,
             flop=workloads.flop_of(subgraph.module),
-            former_name=workloads.hash_of(subgraph.module),
         )
         for subgraph in subgraphs
     )

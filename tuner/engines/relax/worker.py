@@ -33,13 +33,12 @@ from tuner.engines.relax.run import run, run_interleaved
 from tuner.engines.relax.sanitizer import sanitize
 from tuner.engines.relax.search.propose import propose
 from tuner.engines.relax.targets import describe_target
-from tuner.engines.relax.workloads import canonical, define
+from tuner.engines.relax.workloads import define
 
 __all__ = [
     "build",
     "calibration_kernel",
     "call_remotely",
-    "canonical",
     "clock_secs",
     "compile_subgraph",
     "define",

@@ -40,11 +40,6 @@ def name_of(ir: bytes) -> str:
     return hashlib.sha256(zlib.decompress(ir)).hexdigest()
 
 
-def canonical(irs: list[bytes]) -> list[bytes]:
-    """Return IR that an older version wrote in the canonical form; see :class:`Engine`."""
-    return [dump(load(ir)) for ir in irs]
-
-
 def hash_of(module: tvm.IRModule) -> str:
     """Return the structural hash, 16 hexadecimal digits; names of variables do not count."""
     return f"{tvm_ffi.structural_hash(module) & 0xFFFFFFFFFFFFFFFF:016x}"

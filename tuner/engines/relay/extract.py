@@ -44,5 +44,4 @@ def _extracted(task: auto_scheduler.SearchTask, weight: int) -> ExtractedTask:
         ir=ir,
         weight=weight,
         flop=workloads.flop_of(task),
-        former_name=workloads.former_name(str(task.workload_key)),
     )

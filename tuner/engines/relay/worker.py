@@ -24,12 +24,11 @@ from tuner.engines.relay.propose import propose
 from tuner.engines.relay.reference import reference
 from tuner.engines.relay.run import run, run_interleaved
 from tuner.engines.relay.targets import describe_target
-from tuner.engines.relay.workloads import canonical, define, profile
+from tuner.engines.relay.workloads import define, profile
 
 __all__ = [
     "build",
     "calibration_kernel",
-    "canonical",
     "clock_secs",
     "compile_subgraph",
     "define",

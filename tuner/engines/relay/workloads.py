@@ -18,12 +18,6 @@ from tuner.engines.base import WorkloadProfile
 from tuner.engines.relay.targets import hardware_of, make_target
 
 _LAYOUT_FREE = "layout_free_placeholders"
-_FIELDS = ("key", "tensors", "layout_rewrite", "inputs")
-
-
-def former_name(key: str) -> str:
-    """Return the name by Ansor's key, an MD5 and the shapes, that older versions gave."""
-    return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 def name_of(ir: bytes) -> str:
@@ -33,26 +27,12 @@ def name_of(ir: bytes) -> str:
 
 def dump(task: SearchTask) -> bytes:
     """Serialise a workload in canonical form: its key and the tensors of its graph, zlib."""
-    return _written(
-        {
-            "key": str(task.workload_key),
-            "tensors": tvm.ir.save_json(task.compute_dag.tensors),
-            "layout_rewrite": _layout_rewrite(task),
-            "inputs": [str(name) for name in task.task_input_names],
-        }
-    )
-
-
-def canonical(irs: list[bytes]) -> list[bytes]:
-    """Return IR that an older version wrote in the canonical form; see :class:`Engine`.
-
-    It had the name of the subgraph in its network.
-    """
-    written = map(_read, irs)
-    return [_written({name: each[name] for name in _FIELDS}) for each in written]
-
-
-def _written(fields: dict[str, Any]) -> bytes:
+    fields = {
+        "key": str(task.workload_key),
+        "tensors": tvm.ir.save_json(task.compute_dag.tensors),
+        "layout_rewrite": _layout_rewrite(task),
+        "inputs": [str(name) for name in task.task_input_names],
+    }
     return zlib.compress(json.dumps(fields).encode(), 9)
 
 

@@ -159,18 +159,6 @@ def test_gc_removes_old_and_excess_entries(
     assert cache.root.exists()
 
 
-def test_gc_removes_libraries_of_earlier_versions(shell: Shell) -> None:
-    """This version does not read them."""
-    old = shell.folder / "data" / "libraries" / DIGESTS[0]
-    old.mkdir(parents=True)
-    (old / "lib.so").write_bytes(bytes(10_000_000))
-
-    assert "would remove 10.0 MB of libraries" in shell("cache", "gc", "--dry-run").out
-    assert old.exists()
-    assert "removed 10.0 MB of libraries" in shell("cache", "gc").out
-    assert not old.exists()
-
-
 def test_a_bundle_copies_entries_to_another_cache(shell: Shell, cache: Cache) -> None:
     """A second import adds nothing."""
     other = str(shell.folder / "other")
