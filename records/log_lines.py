@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 FORMAT = "subgraph-tuner records"
-VERSION = 4
+VERSION = 1
 
 _TEXT, _TEXT_OR_NONE = (str,), (str, type(None))
 _NUMBER, _NUMBER_OR_NONE = (int, float), (int, float, type(None))
@@ -39,15 +39,6 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
         "features": _TEXT_OR_NONE,
         "best": (dict, type(None)),
     },
-}
-# Default values of fields that logs of older versions lack.
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "record": {
-        "conditions": None,
-        "clock_factor": None,
-        "confirmed_factor": None,
-        "origin": None,
-    }
 }
 
 
@@ -80,7 +71,7 @@ def check_header(line: str) -> None:
     """Check the first line of a log.
 
     Raises:
-        ValueError: If the line does not begin a log, or the log has a newer version.
+        ValueError: If the line does not begin a log, or the log has another version.
     """
     try:
         fields = json.loads(line)
@@ -89,10 +80,8 @@ def check_header(line: str) -> None:
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise ValueError("not a log of subgraph-tuner records")
     version = fields.get("version")
-    if type(version) is not int or version < 1:
-        raise ValueError(f"log version must be a positive integer, got {version!r}")
-    if version > VERSION:
-        raise ValueError(f"log version {version} is newer than {VERSION}: upgrade subgraph-tuner")
+    if type(version) is not int or version != VERSION:
+        raise ValueError(f"this subgraph-tuner reads logs of version {VERSION}, not {version!r}")
 
 
 def is_whole(line: str) -> bool:
@@ -117,7 +106,6 @@ def parse(line: str) -> tuple[str, dict[str, Any]]:
     expected = _FIELDS.get(kind) if isinstance(kind, str) else None
     if expected is None:
         raise ValueError(f"unknown kind {kind!r}")
-    fields = _DEFAULTS.get(kind, {}) | fields
     if fields.keys() != expected.keys():
         names = ", ".join(sorted(fields.keys() ^ expected.keys()))
         raise ValueError(f"missing or unknown fields of a {kind}: {names}")

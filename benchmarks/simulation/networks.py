@@ -20,6 +20,7 @@ from scheduler.replay import RecordedTask, Recording
 from tuner.engines.base import ModelFile, TargetInfo
 from tuner.errors import RequestError
 from tuner.jobs.preparation import Prepared
+from tuner.library.manifest import Source
 from tuner.networks.base import LoadedModel
 
 SPEC = '{"kind":"simulated"}'
@@ -80,7 +81,7 @@ def _store(
         )
         for task_id, task in zip(task_ids, drawn, strict=True)
     )
-    model = LoadedModel(name, sha256, ModelFile("", "onnx", {}), (), ())
+    model = LoadedModel(name, sha256, ModelFile("", "onnx", {}), (), (), Source(name))
     return Prepared(model, target, network_id, target_id, rows, n_calls, ())
 
 

@@ -17,6 +17,7 @@ from tuner.engines.base import ExtractedTask, ModelFile
 from tuner.executors.local import LocalExecutor
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.spec import TuneSpec
+from tuner.library.manifest import Source
 from tuner.networks.base import LoadedModel
 from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
@@ -88,7 +89,7 @@ class Workshop:
             n_calls = sum(task.weight for task in extracted)
             networks.record_extraction(session, network_id, target_id, rows, n_calls)
             weighted = tuple(tasks.weighted_tasks(session, network_id, target_id))
-        model = LoadedModel(name, sha256, file, ("y",), ())
+        model = LoadedModel(name, sha256, file, ("y",), (), Source(name))
         return Prepared(model, target, network_id, target_id, weighted, n_calls, ())
 
     def session(

@@ -28,7 +28,7 @@ def test_counts_of_a_task_include_all_jobs_and_imports(session: Session) -> None
 
 
 def test_trials_of_a_job_include_those_since_its_last_round(session: Session) -> None:
-    """Rounds of older versions, without stored totals, are counted as well."""
+    """Rounds that have not ended, without stored totals, are counted as well."""
     with_totals, without, idle = (make.job(session, seed=seed) for seed in range(3))
     task_id = make.task(session)
     for job_id in (with_totals, without):

@@ -59,11 +59,8 @@ def load_bench_model(
     Raises:
         RequestError: If the model is needed, cannot be read, or is another one.
     """
-    source = described.source
-    reference = model if model is not None else _reference(source, described)
-    seed = random_weights
-    if seed is None and source is not None:
-        seed = source.random_weights
+    reference = model if model is not None else _reference(described)
+    seed = described.source.random_weights if random_weights is None else random_weights
     zoo = reference.startswith("zoo:")
     shapes = {name: shape for name, (shape, _) in program.inputs.items()}
     values = program.values.items()
@@ -97,9 +94,9 @@ def _access(reference: str, folder: Path) -> Access:
     return replace(model_access(reference), writes=(folder,))
 
 
-def _reference(source: Source | None, described: Manifest) -> str:
-    if source is not None and source.name.startswith("zoo:"):
-        return source.name
+def _reference(described: Manifest) -> str:
+    if described.source.name.startswith("zoo:"):
+        return described.source.name
     raise RequestError(
         f"a comparison needs the model of the library, {_named(described)}", field="source"
     )
@@ -121,8 +118,6 @@ def _check_same(described: Manifest, program: Program, loaded: LoadedModel) -> N
     if loaded.sha256 == program.network:
         return
     source, own = described.source, loaded.source
-    if source is None or own is None:
-        raise _another(described, "; give the random weights that it was built with")
     if own.random_weights != source.random_weights:
         raise _another(
             described,
@@ -145,7 +140,5 @@ def _another(described: Manifest, text: str) -> RequestError:
 def _named(described: Manifest) -> str:
     """Return the name of the library's network, and of its file as far as it is known."""
     source = described.source
-    if source is None:
-        return described.model_name
     hashed = f", sha256 {source.sha256[:12]}..." if source.sha256 else ""
     return f"{described.model_name} ({source.name}{hashed})"

@@ -107,7 +107,7 @@ def observe(
         run: Runs the library once.
 
     Raises:
-        WorkError: If the library has no timers, or those of an older tuner.
+        WorkError: If the library has no timers.
     """
     try:
         install = getattr(ctypes.CDLL(str(library)), OBSERVE)

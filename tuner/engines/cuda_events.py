@@ -97,7 +97,7 @@ def open_timers(timers: CallTimers, library: str, runtime: str) -> EventTimers:
         runtime: Path or name of the CUDA runtime that the process uses.
 
     Raises:
-        WorkError: If the library was built by an older tuner, or the runtime fails.
+        WorkError: If the library has no events, or the runtime fails.
     """
     stall = getattr(ctypes.CDLL(library), STALL, None)
     return EventTimers(timers, ctypes.CDLL(runtime), stall)

@@ -179,17 +179,16 @@ class Manifest:
     """The description of a library.
 
     Attributes:
-        source: The model that it was last built from; None if an older tuner built it.
+        source: The model that it was last built from.
         kernel_calls: Kernel calls of all programs, by their number in a profile; empty if the
             library cannot be profiled.
-        pipeline: Identifier of the passes that split the networks; empty if an older tuner built
-            it.
+        pipeline: Identifier of the passes that split the networks.
         files: The sha256 of every file by name.
-        engine: Module that built it; manifests without one are those of the first engine.
+        engine: Module that built it.
         buckets: Dynamic dimensions whose sizes the programs are; None for fixed shapes.
         clock_secs: Time of the engine's clock kernel to which the latencies of the records refer;
             None where there is none.
-        clock_kernel: Name of that kernel; empty if an older tuner, with another one, built it.
+        clock_kernel: Name of that kernel.
         outputs: Names of the outputs of a call, in order.
         tail: The operators that run after the programs; None if all are compiled.
         machine: Machine that runs it, as Linux names it; empty if unknown.
@@ -205,11 +204,11 @@ class Manifest:
     weights: tuple[Weight, ...]
     subgraphs: tuple[SubgraphEntry, ...]
     files: Mapping[str, str]
+    engine: str
+    source: Source
+    pipeline: str
     version: int = VERSION
-    engine: str = "tuner.engines.relax.worker"
-    source: Source | None = None
     kernel_calls: tuple[KernelCall, ...] = ()
-    pipeline: str = ""
     buckets: Buckets | None = None
     clock_secs: float | None = None
     clock_kernel: str = ""
@@ -293,19 +292,18 @@ def parse(content: bytes, name: str) -> Manifest:
 
 
 def _check_version(name: str, version: int) -> None:
-    if version > VERSION:
+    if version != VERSION:
         raise RequestError(
-            f"{name} was written by a newer tuner (manifest version {version}); upgrade"
+            f"{name} has manifest version {version}, and this tuner reads version {VERSION}: build"
+            " the library again, or upgrade subgraph-tuner"
         )
-    if version < VERSION:
-        raise RequestError(f"{name} was written by an older tuner; build the library again")
 
 
 def _parse(raw: dict[str, Any]) -> Manifest:
     programs = tuple(_program(program) for program in raw["programs"])
     if not programs:
         raise ValueError("it names no program")
-    tail = parse_tail(raw.get("tail"))
+    tail = parse_tail(raw["tail"])
     # Only these have a digest, which is compared before a file is loaded.
     missing = {program.tail for program in programs if tail is not None} - raw["files"].keys()
     if missing:
@@ -320,21 +318,21 @@ def _parse(raw: dict[str, Any]) -> Manifest:
             ),
             "subgraphs": tuple(SubgraphEntry(**subgraph) for subgraph in raw["subgraphs"]),
             "files": dict(raw["files"].items()),
-            "kernel_calls": tuple(KernelCall(**call) for call in raw.get("kernel_calls", ())),
-            "source": Source(**raw["source"]) if raw.get("source") else None,
-            "buckets": parse_buckets(raw["buckets"]) if raw.get("buckets") else None,
+            "kernel_calls": tuple(KernelCall(**call) for call in raw["kernel_calls"]),
+            "source": Source(**raw["source"]),
+            "buckets": parse_buckets(raw["buckets"]) if raw["buckets"] else None,
             "tail": tail,
-            "features": tuple(map(str, raw.get("features", ()))),
+            "features": tuple(map(str, raw["features"])),
         }
     )
 
 
 def _program(raw: dict[str, Any]) -> Program:
     inputs = {name: (tuple(shape), dtype) for name, (shape, dtype) in raw["inputs"].items()}
-    values = values_of(raw.get("values", {}))
-    weights, limits = tuple(raw["weights"]), parse_limits(raw.get("limits", ()))
+    values = values_of(raw["values"])
+    weights, limits = tuple(raw["weights"]), parse_limits(raw["limits"])
     changed = {"inputs": inputs, "weights": weights, "values": values, "limits": limits}
-    return Program(**{**raw, **changed, "memory": _memory(raw.get("memory"))})
+    return Program(**{**raw, **changed, "memory": _memory(raw["memory"])})
 
 
 def _memory(raw: Mapping[str, Any] | None) -> ProgramMemory | None:

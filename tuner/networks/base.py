@@ -64,7 +64,7 @@ class LoadedModel:
         file: Path of the cleaned model, and its inputs.
         outputs: Names of the outputs, in order.
         notes: Changes made to the model.
-        source: The model before it was cleaned; None if there is none, as in tests.
+        source: The model before it was cleaned.
         values: Values of the inputs that became constants, by name; a shape without elements.
         tail: The operators of ``model`` that are not compiled; None if all are.
         limits: Limits of the values of inputs that it takes as indices and divisors.
@@ -75,7 +75,7 @@ class LoadedModel:
     file: ModelFile
     outputs: tuple[str, ...]
     notes: tuple[str, ...]
-    source: Source | None = None
+    source: Source
     values: Mapping[str, InputValue] = field(default_factory=dict)
     tail: Tail | None = None
     limits: tuple[InputLimit, ...] = ()

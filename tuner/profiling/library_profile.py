@@ -150,8 +150,7 @@ def _load_model(
     request: ProfileRequest,
     folder: Path,
 ) -> BenchModel | None:
-    source = described.source
-    is_zoo = source is not None and source.name.startswith("zoo:")
+    is_zoo = described.source.name.startswith("zoo:")
     if not request.against and request.model is None and not is_zoo:
         return None
     return load_bench_model(

@@ -67,12 +67,12 @@ class Verdict:
 def tune_command(described: Manifest, program: Program) -> str:
     """Return the command that tunes the network of a program further."""
     source = described.source
-    words = ["tuner", "tune", "MODEL" if source is None else source.name]
-    if source is not None and not source.name.startswith("zoo:"):
+    words = ["tuner", "tune", source.name]
+    if not source.name.startswith("zoo:"):
         shapes = {name: shape for name, (shape, _) in program.inputs.items() if shape}
         for name, value in (shapes | dict(program.values)).items():
             words += ["--input", f"{name}={_written(value)}"]
-    if source is not None and source.random_weights is not None:
+    if source.random_weights is not None:
         words += ["--random-weights", str(source.random_weights)]
     if kind_named(described.target) == "cuda":
         words += ["--target", "cuda"]

@@ -159,7 +159,7 @@ def _forecast(
         return status.spent_trials, outlook
     if not weighted:
         return 0, None
-    # No coordinator has stored a status: the job waits, or an older tuner ran it.
+    # No coordinator has stored a status: the job waits.
     snapshot = read_snapshot(session, weighted, job)
     ahead = look_ahead_on(snapshot)
     outlook = None if ahead is None else OutlookView(**asdict(ahead))

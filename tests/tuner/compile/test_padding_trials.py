@@ -19,6 +19,7 @@ from tuner.engines.base import ModelFile
 from tuner.errors import MalformedAnswer, RequestError
 from tuner.library.buckets import BucketedDimension, Buckets, SummedDimension
 from tuner.library.limits import InputLimit
+from tuner.library.manifest import Source
 from tuner.networks.base import LoadedModel, ModelFacts
 from tuner.networks.onnx import declared_inputs
 from tuner.networks.originals import Original
@@ -80,7 +81,7 @@ def trials(
     }
     outputs = tuple(info.name for info in proto.graph.output)
     loaded = LoadedModel(
-        "m", "0" * 64, ModelFile(str(path), "onnx", inputs), outputs, (), limits=limits
+        "m", "0" * 64, ModelFile(str(path), "onnx", inputs), outputs, (), Source("m"), limits=limits
     )
     buckets = Buckets(
         tuple(

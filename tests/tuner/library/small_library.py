@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tuner.library import manifest
-from tuner.library.manifest import Manifest, Program, SubgraphEntry, Weight
+from tuner.library.manifest import Manifest, Program, Source, SubgraphEntry, Weight
 
 
 def described(**changes: object) -> Manifest:
@@ -25,6 +25,9 @@ def described(**changes: object) -> Manifest:
             SubgraphEntry("softmax[1x3]", "cd" * 8, 1, None, None),
         ),
         "files": {},
+        "engine": "tuner.engines.relax.worker",
+        "source": Source("net.onnx"),
+        "pipeline": "",
     }
     return Manifest(**{**values, **changes})  # type: ignore[arg-type]
 

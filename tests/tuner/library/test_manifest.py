@@ -54,7 +54,7 @@ def test_fallback_makes_the_estimate_unknown() -> None:
         (lambda raw: raw["programs"][0].update(weights=None), "is damaged"),
         (lambda raw: raw.update(weights=[{"offset": 0}]), "is damaged"),
         (lambda raw: raw.pop("version"), "is damaged"),
-        (lambda raw: raw.update(version="new"), "is damaged"),
+        (lambda raw: raw.update(version="new"), "has manifest version new"),
         (lambda raw: raw["programs"][0].update(inputs=[1, 2]), "is damaged"),
         (lambda raw: raw["programs"][0].update(inputs={"data": "float32"}), "is damaged"),
         (lambda raw: raw.update(subgraphs=[{"name": "a"}]), "is damaged"),
@@ -68,8 +68,7 @@ def test_fallback_makes_the_estimate_unknown() -> None:
             lambda raw: raw.update(tail=TAIL, programs=[{**raw["programs"][0], "tail": "../a"}]),
             r"is damaged: the tail '\.\./a' is not one of its files",
         ),
-        (lambda raw: raw.update(version=99), "newer tuner .*version 99"),
-        (lambda raw: raw.update(version=1), "older tuner; build the library again"),
+        (lambda raw: raw.update(version=99), "has manifest version 99, and"),
     ],
 )
 def test_damaged_manifest_is_refused(

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from tests.tuner.networks.models import Array, model, run
 from tests.tuner.networks.single_nodes import node_model
 from tuner.engines.base import ModelFile
-from tuner.library.manifest import values_of
+from tuner.library.manifest import Source, values_of
 from tuner.networks.base import LoadedModel
 from tuner.networks.onnx import clean
 from tuner.networks.originals import write_original
@@ -92,7 +92,7 @@ def test_peers_run_the_model_with_an_empty_constant(tmp_path: Path) -> None:
     path = tmp_path / "decoder.onnx"
     onnx.save(decoder((1, "p", 8)), path)
     file = ModelFile("m.onnx", "onnx", {})
-    loaded = LoadedModel("m", "0" * 64, file, (), (), values={"past": (1, 0, 8)})
+    loaded = LoadedModel("m", "0" * 64, file, (), (), Source("m"), values={"past": (1, 0, 8)})
     values = decode(encode(loaded), LoadedModel).values
 
     original = write_original(

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.tuner.networks.models import Array, run
 from tuner.engines.base import ModelFile
 from tuner.errors import ModelError
+from tuner.library.manifest import Source
 from tuner.networks.base import LoadedModel
 from tuner.networks.fixed_values import split_values
 from tuner.networks.onnx import clean
@@ -103,7 +104,8 @@ def test_truth_values_of_other_inputs_are_refused() -> None:
 def test_truth_values_come_back_from_workers() -> None:
     """A number would be another value for an input of the shape (1,)."""
     loaded = LoadedModel(
-        "m", "0" * 64, ModelFile("m.onnx", "onnx", {}), (), (), values={"a": True, "b": 1}
+        *("m", "0" * 64, ModelFile("m.onnx", "onnx", {}), (), (), Source("m.onnx")),
+        values={"a": True, "b": 1},
     )
 
     values = decode(encode(loaded), LoadedModel).values

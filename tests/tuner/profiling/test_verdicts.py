@@ -47,7 +47,6 @@ def test_only_what_trials_could_improve_has_a_command() -> None:
 @pytest.mark.parametrize(
     ("source", "target", "command"),
     [
-        (None, "llvm", "tuner tune MODEL"),
         (Source("zoo:mlp"), '{"kind":"cuda"}', "tuner tune zoo:mlp --target cuda"),
         (
             Source("my net.onnx", random_weights=7),
@@ -57,13 +56,11 @@ def test_only_what_trials_could_improve_has_a_command() -> None:
         ),
     ],
 )
-def test_the_command_tunes_the_network_that_ran(
-    source: Source | None, target: str, command: str
-) -> None:
+def test_the_command_tunes_the_network_that_ran(source: Source, target: str, command: str) -> None:
     """It has the shapes, the values and the weights that the library was built with."""
     values: dict[str, InputValue] = {"past": (1, 0, 64), "sr": 16000, "cached": True}
     inputs = {"x": ((1, 8), "float32"), "scale": ((), "float32")}
     program = Program("main", "f" * 16, inputs, (), {}, values)
-    described = Manifest("net", target, {}, {}, ("y",), (program,), (), (), {}, source=source)
+    described = Manifest("net", target, {}, {}, ("y",), (program,), (), (), {}, "", source, "")
 
     assert tune_command(described, program) == command

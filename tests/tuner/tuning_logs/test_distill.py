@@ -22,8 +22,8 @@ def distilled(form: str, lines: list[str], top: int = 1, end: str = "\n") -> tup
 
 def record(latency: float | None, workload: str = "w0", **changed: Any) -> str:
     """Return a record of the tuner's own log."""
-    empty = ("error_text", "module_hash", "max_error", "confirmed_secs", "conditions")
-    fields: dict[str, Any] = dict.fromkeys(empty)
+    names = "error_text module_hash max_error confirmed_secs conditions clock_factor"
+    fields: dict[str, Any] = dict.fromkeys([*names.split(), "confirmed_factor", "origin"])
     failed = latency is None
     fields |= {
         "kind": "record",
@@ -95,11 +95,11 @@ def test_a_torn_last_line_is_left_out() -> None:
     ("first", "message"),
     [
         ("hello", "line 1: not a log"),
-        (json.dumps({"format": log_lines.FORMAT, "version": 99}), "newer"),
+        (json.dumps({"format": log_lines.FORMAT, "version": 99}), "not 99"),
     ],
 )
 def test_a_file_of_another_format_is_refused(first: str, message: str) -> None:
-    """The header of a newer version is refused as well."""
+    """The header of another version is refused as well."""
     with pytest.raises(RequestError, match=message):
         distilled("tuner", [first, record(1.0)])
 

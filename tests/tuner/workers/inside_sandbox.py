@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.engines.base import ModelFile
+from tuner.library.manifest import Source
 from tuner.networks.base import LoadedModel
 from tuner.workers import landlock, syscall_filter
 
@@ -46,7 +47,7 @@ def lie(sha256: str, content: bytes, form: str, folder: str, kind: str) -> Loade
         os.truncate(path, 2**31)
     else:
         path.write_bytes(content)
-    return LoadedModel("other", sha256, ModelFile(str(path), form, {}), ("y",), ())
+    return LoadedModel("other", sha256, ModelFile(str(path), form, {}), ("y",), (), Source("other"))
 
 
 def replace_folder(folder: str, target: str) -> None:

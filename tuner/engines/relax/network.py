@@ -97,8 +97,6 @@ class Library:
         weights = load_weights(folder / WEIGHTS, described.weights, device)
         self._queue: GpuQueue | None = None
         if device.dlpack_device_type() != _CPU:
-            if described.programs[0].memory is None:
-                raise RequestError(f"{folder} was built by an older tuner; build it again")
             scratch.install(file)
             _on_gpus.add(self)
             self._queue = GpuQueue(device, self._vm[manifest.WORKSPACE]())

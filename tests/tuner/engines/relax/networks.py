@@ -143,6 +143,9 @@ def link_untuned(
             done.weights,
             subgraphs,
             files,
+            "tuner.engines.relax.worker",
+            manifest.Source("test"),
+            "",
         ),
         kernel_calls=done.calls,
     )
