@@ -15,6 +15,7 @@ from api.capacity import max_connections
 from api.connections import Connections
 from api.protocol import BoundedProtocol
 from api.settings import ApiSettings, read_api_settings
+from api.turns import Turns
 from records import tokens
 from records.errors import RecordsError
 from tuner.context import Context, open_context
@@ -74,6 +75,7 @@ def make_server(settings: ApiSettings) -> uvicorn.Server:
     app = create_app(settings)
     limit = max_connections(settings.max_connections)
     app.state.connections = Connections(limit, is_behind_proxy=bool(settings.trusted_proxies))
+    app.state.turns = Turns()
     config = uvicorn.Config(
         app,
         host=settings.host,

@@ -11,13 +11,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import ClientDisconnect
 
 from api.errors import Problem
+from api.fair_queue import FairQueue
 
 # No transaction of a request or of an import takes longer.
 _STALL_TIMEOUT_SECS = 60.0
 _RETRY_AFTER_SECS = 5
 # A client that asks again sooner than this after an answer is in a hurry, and lets others go first.
 _MIN_PAUSE_SECS = 0.1
-_MAX_YIELD_SECS = 5.0
 
 
 @dataclass(eq=False)
@@ -74,30 +74,11 @@ SENDER: ContextVar[Sender] = ContextVar("sender")
 
 
 @dataclass(eq=False)
-class _Queue:
-    """The waiters of a client, with the times by which they rank, each kind in its order."""
-
-    calm: dict["asyncio.Future[None]", float] = field(default_factory=dict)
-    hasty: dict["asyncio.Future[None]", float] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.calm) + len(self.hasty)
-
-    def pop(self) -> "asyncio.Future[None]":
-        """Remove the first waiter, and return it."""
-        heads = [(next(iter(kind.items())), kind) for kind in (self.calm, self.hasty) if kind]
-        (waiter, _), kind = min(heads, key=lambda head: head[0][1])
-        del kind[waiter]
-        return waiter
-
-
-@dataclass(eq=False)
 class FairSemaphore:
     """Admits a number of requests at a time.
 
-    A free slot goes to the clients in turn; of one client, to the request that came first, where
-    those of connections that asked again at once count as some seconds younger. Without waiters
-    nothing is delayed. A request whose client disconnects stops waiting.
+    A free slot goes to the clients in turn, as :class:`~api.fair_queue.FairQueue` orders them.
+    Without waiters nothing is delayed. A request whose client disconnects stops waiting.
 
     Args:
         n_slots: Requests at a time.
@@ -106,7 +87,7 @@ class FairSemaphore:
 
     n_slots: int
     max_waiting: int
-    _waiting: dict[tuple[str, str], _Queue] = field(default_factory=dict)
+    _waiting: FairQueue[tuple[str, str], "asyncio.Future[None]"] = field(default_factory=FairQueue)
     _ended: float = -math.inf
 
     def __post_init__(self) -> None:
@@ -146,15 +127,11 @@ class FairSemaphore:
             self._n_free -= 1
             return
         key = (sender.client, sender.program)
-        queue = self._waiting.setdefault(key, _Queue())
-        if len(queue) >= self.max_waiting:
-            raise _crowded(sender.client, len(queue))
+        if (n_waiting := self._waiting.n_of(key)) >= self.max_waiting:
+            raise _crowded(sender.client, n_waiting)
         loop = asyncio.get_running_loop()
         arrived, waiter = loop.time(), loop.create_future()
-        if sender.peer.is_hasty:
-            queue.hasty[waiter] = arrived + _MAX_YIELD_SECS
-        else:
-            queue.calm[waiter] = arrived
+        self._waiting.add(key, waiter, arrived, is_hasty=sender.peer.is_hasty)
         sender.peer.wait_by(waiter)
         try:
             while not waiter.done():
@@ -169,25 +146,14 @@ class FairSemaphore:
             raise
         finally:
             sender.peer.wait_by(None)
-            self._drop(key, queue, waiter)
+            self._waiting.discard(key, waiter)
         if waiter.cancelled():
             raise ClientDisconnect
-
-    def _drop(self, key: tuple[str, str], queue: _Queue, waiter: "asyncio.Future[None]") -> None:
-        """Remove a waiter from its queue, unless it had its turn."""
-        queue.calm.pop(waiter, None)
-        queue.hasty.pop(waiter, None)
-        if not queue and self._waiting.get(key) is queue:
-            del self._waiting[key]
 
     def _release(self) -> None:
         """Give a slot to the next waiter, if there is one."""
         while self._waiting:
-            key, queue = next(iter(self._waiting.items()))
-            del self._waiting[key]
-            waiter = queue.pop()
-            if queue:
-                self._waiting[key] = queue
+            waiter = self._waiting.pop()
             if not waiter.done():
                 waiter.set_result(None)
                 return

@@ -13,11 +13,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from api.errors import Problem, respond
 from api.fair_semaphore import PEER, Peer
+from api.settings import is_loopback
 
 if TYPE_CHECKING:
     import asyncio
 
     from api.connections import Connections
+    from api.turns import Turns
 
 #: Maximum size of request line and headers together, and of what else a request has but a body.
 MAX_HEAD_BYTES = 64 * 1024
@@ -26,8 +28,9 @@ _HEAD_TIMEOUT_SECS = 30.0
 _READ_TIMEOUT_SECS = 30.0
 _MIN_READ_BYTES = 30 * 1024
 # Requests that may wait for the answer before theirs on one connection; common clients send none.
-_MAX_PIPELINED = 32
+_MAX_PIPELINED = 4
 _RETRY_AFTER_SECS = 5
+_MAX_AGENT_CHARS = 100
 #: Paths of probes, which are answered at any number of connections.
 PROBES = ("/healthz", "/readyz")
 
@@ -49,7 +52,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._peer = Peer()
         self._answered: RequestResponseCycle | None = None
         self._is_extra = False
-        self._open: Connections = self.config.app.state.connections  # type: ignore[union-attr]
+        state = self.config.app.state  # type: ignore[union-attr]
+        self._open: Connections = state.connections
+        self._turns: Turns = state.turns
+        self._client = ""
 
     def connection_made(self, transport: Any) -> None:
         """Start the timer for the first request."""
@@ -58,6 +64,7 @@ class BoundedProtocol(HttpToolsProtocol):
         transport.set_write_buffer_limits(high=0)
         self._open.open(self.client[0] if self.client else "", transport)
         self._is_extra = self._open.is_full
+        self._turns.note_arrival()
         self._start_timer()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -85,7 +92,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
             raise ConnectionAbortedError("too many requests wait on one connection")
         super().on_message_begin()
-        self._peer.ask(self.loop.time())
         cast("dict[str, Any]", self.scope)[PEER] = self._peer
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -102,6 +108,7 @@ class BoundedProtocol(HttpToolsProtocol):
         is_beyond = (self._is_extra and self._open.is_full) or self._open.is_crowded(self.transport)
         served = self.config.loaded_app
         self.app = cast("Any", _refuse) if is_beyond and path not in PROBES else served
+        self._client = self._name_client()
         super().on_headers_complete()
         self._note_turn()
 
@@ -139,8 +146,23 @@ class BoundedProtocol(HttpToolsProtocol):
         self._note_turn()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Start a request when its client has its turn."""
         self._answered = cycle
-        super()._start_asgi_task(cycle, app)
+        self._peer.ask(self.loop.time())
+
+        def start() -> None:
+            if not self.transport.is_closing():
+                super(BoundedProtocol, self)._start_asgi_task(cycle, app)
+
+        self._turns.add(self._client, start, is_hasty=self._peer.is_hasty)
+
+    def _name_client(self) -> str:
+        """Return the address of a client, with its program if it is one of this machine."""
+        address = self.client[0] if self.client else ""
+        if not is_loopback(address):
+            return address
+        agents = (value for name, value in self.headers if name == b"user-agent")
+        return f"{address} {next(agents, b'')[:_MAX_AGENT_CHARS]!r}"
 
     def _stop_answer(self) -> None:
         """Let the answer that is being sent end without sending more."""

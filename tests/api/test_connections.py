@@ -26,7 +26,7 @@ _CHUNKED = (
 
 
 @contextmanager
-def _connected(served: Served) -> Iterator[socket.socket]:
+def connected(served: Served) -> Iterator[socket.socket]:
     """Open a connection with a small buffer, on which little is received before it is read."""
     url = served.client.base_url
     with socket.socket() as connection:
@@ -59,7 +59,7 @@ def test_clients_that_read_nothing_keep_no_client_out(quick: ApiSettings) -> Non
         served.client.close()
         base = served.client.base_url
         for _ in range(14):
-            stack.enter_context(_connected(served)).sendall(_LARGE * 3)
+            stack.enter_context(connected(served)).sendall(_LARGE * 3)
         # Those at work leave no room, and their turn comes when they have filled all buffers.
         wait_for(lambda: httpx.get(base.join("/api/v1/jobs"), timeout=60).is_success)
 
@@ -69,7 +69,7 @@ def test_an_answer_that_nobody_reads_ends(
 ) -> None:
     """The connection is closed after a time without progress."""
     monkeypatch.setattr(protocol, "_READ_TIMEOUT_SECS", 0.2)
-    with serving(quick) as served, _connected(served) as connection:
+    with serving(quick) as served, connected(served) as connection:
         connection.sendall(_LARGE * 3)
         assert connection.recv(12) == b"HTTP/1.1 200"
         wait_for(lambda: not _is_served(connection))
@@ -82,7 +82,7 @@ def test_an_answer_that_is_read_slowly_arrives(
     """It may take longer than the time-out, as long as the client goes on reading."""
     monkeypatch.setattr(protocol, "_READ_TIMEOUT_SECS", 0.05)
     monkeypatch.setattr(protocol, "_MIN_READ_BYTES", 0)
-    with serving(quick) as served, _connected(served) as connection:
+    with serving(quick) as served, connected(served) as connection:
         connection.sendall(_LARGE.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
         assert connection.recv(12) == b"HTTP/1.1 200"
         time.sleep(0.2)
@@ -103,7 +103,7 @@ def test_an_answer_that_is_read_slowly_arrives(
 )
 def test_what_is_no_body_has_a_limit(quick: ApiSettings, sent: bytes) -> None:
     """A client that sends more beside a body, or many requests at once, is cut off."""
-    with serving(quick) as served, _connected(served) as connection:
+    with serving(quick) as served, connected(served) as connection:
         with pytest.raises(ConnectionError):  # noqa: PT012  either may be the first to notice
             connection.sendall(sent)
             while connection.recv(2**16):
@@ -127,7 +127,7 @@ def test_the_rest_of_a_refused_body_does_not_arrive_for_ever(
             return False
         return True
 
-    with serving(quick) as served, _connected(served) as connection:
+    with serving(quick) as served, connected(served) as connection:
         connection.sendall(head)
         assert connection.recv(12) == b"HTTP/1.1 405"
         wait_for(lambda: not is_open(connection))
@@ -139,7 +139,7 @@ def test_a_client_that_leaves_before_its_answers_is_no_error(
     """The answer on its way ends, although more requests have arrived behind it."""
     with serving(quick) as served:
         for _ in range(5):
-            with _connected(served) as connection:
+            with connected(served) as connection:
                 connection.sendall(_LARGE * 3)
                 assert connection.recv(12) == b"HTTP/1.1 200"
         assert served.client.get("/healthz").is_success

@@ -45,7 +45,7 @@ def test_the_protocol_has_the_methods_that_are_overridden() -> None:
 def test_the_protocol_has_the_attributes_in_use() -> None:
     """It queues requests in ``pipeline``, each with the application of its time."""
     assigned = inspect.getsource(HttpToolsProtocol)
-    for name in ("app", "pipeline", "client", "cycle", "flow"):
+    for name in ("app", "pipeline", "client", "cycle", "flow", "headers"):
         assert f"self.{name}" in inspect.getsource(HttpToolsProtocol.__init__)
     assert 'self.url = b""' in assigned
     assert "app = self.app" in assigned
