@@ -1,7 +1,7 @@
 """The processor of this machine, and whether it runs the code of a library."""
 
 import platform
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,14 @@ def cpu_fields() -> dict[str, str]:
     return fields
 
 
+def cpu_name() -> str:
+    """Name this CPU by model, family and stepping, as far as the kernel reports them."""
+    fields = cpu_fields()
+    keys = ("model name", "cpu family", "model", "stepping")
+    named = [fields[key] for key in keys if key in fields]
+    return " / ".join(named) or platform.processor() or platform.machine()
+
+
 def used_by_code(machine: str, features: Collection[str]) -> tuple[str, ...]:
     """Return those of a target's features that code may use, in order; LLVM names all."""
     return tuple(sorted(_FLAGS.get(machine, {}).keys() & set(features)))
@@ -129,6 +137,18 @@ def level_of(features: Collection[str]) -> str:
             break
         reached = level
     return reached
+
+
+def detect(model: str, named: Callable[[], Collection[str]]) -> dict[str, Any]:
+    """Return what a target names for this CPU; see :func:`detected`.
+
+    Args:
+        model: Name of its model in LLVM.
+        named: Returns the features that LLVM knows of the model.
+    """
+    machine = this_machine()
+    reported = reported_features(machine, cpu_fields())
+    return {"mcpu": model} if reported is None else detected(machine, model, named(), reported)
 
 
 def detected(

@@ -24,9 +24,9 @@ from tuner.engines.relax.schedules.gpu.defaults import schedule_by_default
 from tuner.engines.relax.targets import make_target
 from tuner.engines.relax.triton import host
 from tuner.engines.relax.triton import variants as triton
+from tuner.engines.runs import KERNEL
 from tuner.errors import WorkError, error_text
 
-KERNEL = "kernel"
 PACK = "pack"
 LIBRARY = "kernel.so"
 DESCRIPTION = "kernel.json"

@@ -24,13 +24,8 @@ _LISTS = ("keys", "libs", "mattr")
 def detect() -> dict[str, Any]:
     """Return the target of this CPU, without what the kernel does not report."""
     model = str(codegen.llvm_get_system_cpu())
-    cores = {"num-cores": machine_cores()}
-    machine = machine_of({})
-    reported = processors.reported_features(machine, processors.cpu_fields())
-    if reported is None:
-        return {"kind": "llvm", "mcpu": model, **cores}
-    named = _features(Target({"kind": "llvm", "mcpu": model}))
-    return {"kind": "llvm", **processors.detected(machine, model, named, reported), **cores}
+    found = processors.detect(model, lambda: _features(Target({"kind": "llvm", "mcpu": model})))
+    return {"kind": "llvm", **found, "num-cores": machine_cores()}
 
 
 def read_options(spec: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from tuner.engines.relax import build, workloads
 from tuner.engines.relax.reference import reference
 from tuner.engines.relax.run import load_kernel
 from tuner.engines.relax.targets import describe_target
+from tuner.engines.runs import KERNEL
 from tuner.engines.verification import checks
 
 _INPUTS: tuple[InputKind, ...] = ("real", "whole")
@@ -37,7 +38,7 @@ def is_correct(request: ObjectRequest, objects: list[Path], packed: list[dict[st
     """
     ir, spec = request.ir, request.target
     with TemporaryDirectory() as folder:
-        alias = f"--defsym=__tvm_ffi_{build.KERNEL}=__tvm_ffi_{request.symbol}"
+        alias = f"--defsym=__tvm_ffi_{KERNEL}=__tvm_ffi_{request.symbol}"
         link_shared(objects, Path(folder) / build.LIBRARY, (alias,))
         build.describe(workloads.load(ir), packed, Path(folder), variant_of(request.trace))
         paths = []

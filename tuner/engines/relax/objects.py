@@ -23,11 +23,12 @@ from tuner.engines.relax import (
     workloads,
 )
 from tuner.engines.relax.blobs import DeviceModule
-from tuner.engines.relax.build import KERNEL, PACK, build_for_gpu, schedule_for_gpu, split_packing
+from tuner.engines.relax.build import PACK, build_for_gpu, schedule_for_gpu, split_packing
 from tuner.engines.relax.kinds import is_cuda
 from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.targets import make_target
 from tuner.engines.relax.triton import variants as triton
+from tuner.engines.runs import KERNEL
 from tuner.errors import LinkError, OutOfMemory, described, error_text
 
 OBJECT = "kernel.o"

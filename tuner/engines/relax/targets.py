@@ -1,7 +1,6 @@
 """Resolution of target specifications to canonical JSON and a device fingerprint."""
 
 import json
-import platform
 from functools import lru_cache
 from typing import Any
 
@@ -10,7 +9,7 @@ import tvm_ffi
 from tvm.target import Target, codegen
 
 from tuner.devices.cpu_caches import machine_cores
-from tuner.engines import onednn
+from tuner.engines import onednn, target_json
 from tuner.engines.base import TargetInfo
 from tuner.engines.linker import linker_version
 from tuner.engines.relax import cpu_targets, cuda, dot_intrinsic, fast_import, gpu_targets
@@ -66,7 +65,7 @@ def describe_target(spec: str) -> TargetInfo:
     target, kind = _supported(spec)
     host = _host(target)
     return TargetInfo(
-        spec=_canonical(target),
+        spec=target_json.canonical(target),
         kind=kind,
         device=_device(target, kind),
         pipeline=_pipeline(target, kind),
@@ -84,7 +83,7 @@ def canonical(spec: str) -> str:
     Raises:
         TargetError: If it is unknown, malformed or of a kind that is not supported.
     """
-    return _canonical(_supported(spec)[0])
+    return target_json.canonical(_supported(spec)[0])
 
 
 def _supported(spec: str) -> tuple[Target, str]:
@@ -93,7 +92,7 @@ def _supported(spec: str) -> tuple[Target, str]:
     if kind not in ("llvm", "cuda"):
         raise TargetError(f"target kind {kind!r} is not supported; use llvm or cuda")
     # A tag may bring attributes that its text does not name.
-    _check_attributes(_plain(target.export()))
+    _check_attributes(target_json.plain(target.export()))
     return target, kind
 
 
@@ -179,24 +178,7 @@ def _completed(target: Target, spec: str) -> Target:
         return gpu_targets.complete(target, spec)
     if not is_cpu(target) or "num-cores" in target.attrs:
         return target
-    return Target({**json.loads(_canonical(target)), "num-cores": machine_cores()})
-
-
-def _canonical(target: Target) -> str:
-    exported = _plain(target.export())
-    exported.pop("tag", None)
-    return json.dumps(exported, sort_keys=True, separators=(",", ":"))
-
-
-def _plain(value: Any) -> Any:
-    """Convert TVM's containers to Python's."""
-    if hasattr(value, "items"):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, (bool, int, float)):
-        return value
-    return [_plain(item) for item in value]
+    return Target({**json.loads(target_json.canonical(target)), "num-cores": machine_cores()})
 
 
 def _pipeline(target: Target, kind: str) -> str:
@@ -220,17 +202,7 @@ def _device(target: Target, kind: str) -> dict[str, Any]:
         return {**gpu_targets.describe_device(target), **versions}
     if calls_onednn(target) and not onednn.problem():
         versions[onednn.NAME] = onednn.load()
-    return {"name": _cpu_name(), "n_cores": machine_cores(), **versions}
-
-
-def _cpu_name() -> str:
-    """Name the CPU by model, family and stepping."""
-    fields = processors.cpu_fields()
-    if not fields:
-        return platform.processor() or platform.machine()
-    keys = ("model name", "cpu family", "model", "stepping")
-    named = [fields[key] for key in keys if key in fields]
-    return " / ".join(named) or platform.machine()
+    return {"name": processors.cpu_name(), "n_cores": machine_cores(), **versions}
 
 
 def _problem(target: Target, kind: str, host: Target) -> str:

@@ -10,8 +10,8 @@ import tvm_ffi
 from tuner.devices import gpus
 from tuner.engines import timing
 from tuner.engines.base import EvaluatorSettings, RunRequest
-from tuner.engines.relax.build import KERNEL
 from tuner.engines.relax.run_device import is_gpu
+from tuner.engines.runs import KERNEL
 from tuner.engines.timing import Sample, Sampled
 
 if TYPE_CHECKING:

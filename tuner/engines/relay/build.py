@@ -12,9 +12,9 @@ from tvm.auto_scheduler import LayoutRewriteOption, SearchTask
 from tuner.engines.base import BuildRequest, BuildResult
 from tuner.engines.linker import link_shared
 from tuner.engines.relay import traces, workloads
+from tuner.engines.runs import KERNEL
 from tuner.errors import WorkError, error_text
 
-KERNEL = "kernel"
 LIBRARY = "kernel.so"
 DESCRIPTION = "kernel.json"
 _TRANSFORM = "auto_scheduler_layout_transform"

@@ -1,7 +1,6 @@
 """Resolution of target specifications to canonical JSON and a device fingerprint."""
 
 import json
-import platform
 from functools import lru_cache
 from typing import Any
 
@@ -10,6 +9,7 @@ from tvm import auto_scheduler
 from tvm.target import Target, codegen
 
 from tuner.devices.cpu_caches import machine_cores
+from tuner.engines import target_json
 from tuner.engines.base import TargetInfo
 from tuner.engines.linker import linker_version
 from tuner.engines.relay.settings import COMPILER, PIPELINE
@@ -41,7 +41,7 @@ def describe_target(spec: str) -> TargetInfo:
     _check_model(target)
     machine, features = _machine(target), _features(target)
     return TargetInfo(
-        spec=_canonical(target),
+        spec=target_json.canonical(target),
         kind=str(target.kind.name),
         device=_device(),
         pipeline=PIPELINE,
@@ -63,7 +63,7 @@ def canonical(text: str, n_cores: int) -> str:
         TargetError: If it is unknown, or this engine does not support it.
     """
     try:
-        attributes = _plain(Target(text).export())
+        attributes = target_json.plain(Target(text).export())
     except (ValueError, TypeError, tvm.TVMError) as error:
         raise TargetError(f"unknown target {text!r}: {summary(error, last=True)}") from error
     if attributes["kind"] != "llvm":
@@ -71,7 +71,7 @@ def canonical(text: str, n_cores: int) -> str:
             f"target kind {attributes['kind']!r} is not supported by the engine relay"
         )
     written = {name: value for name, value in attributes.items() if value != ""}
-    return _canonical(_parse(json.dumps({"num-cores": n_cores, **written})))
+    return target_json.canonical(_parse(json.dumps({"num-cores": n_cores, **written})))
 
 
 @lru_cache(maxsize=8)
@@ -108,7 +108,7 @@ def _parse(spec: str) -> Target:
     if kind != "llvm":
         raise TargetError(f"target kind {kind!r} is not supported by the engine relay; use llvm")
     if "num-cores" not in target.attrs:
-        target = Target({**_plain(target.export()), "num-cores": machine_cores()})
+        target = Target({**target_json.plain(target.export()), "num-cores": machine_cores()})
     return target
 
 
@@ -133,43 +133,13 @@ def _read(spec: str) -> Any:
 
 def _detect() -> dict[str, Any]:
     """Return the CPU of this machine, without what the kernel does not report."""
-    model, machine = str(codegen.llvm_get_system_cpu()), processors.this_machine()
-    reported = processors.reported_features(machine, processors.cpu_fields())
-    if reported is None:
-        return {"mcpu": model}
-    named = _features(Target({"kind": "llvm", "mcpu": model}))
-    return processors.detected(machine, model, named, reported)
-
-
-def _canonical(target: Target) -> str:
-    exported = _plain(target.export())
-    exported.pop("tag", None)
-    return json.dumps(exported, sort_keys=True, separators=(",", ":"))
-
-
-def _plain(value: Any) -> Any:
-    """Convert TVM's containers to Python's."""
-    if hasattr(value, "items"):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, (bool, int, float)):
-        return value
-    if hasattr(value, "value"):
-        return int(value.value)
-    return [_plain(item) for item in value]
+    model = str(codegen.llvm_get_system_cpu())
+    return processors.detect(model, lambda: _all_features(Target({"kind": "llvm", "mcpu": model})))
 
 
 def _device() -> dict[str, Any]:
     versions = {"tvm": str(tvm.__version__), "llvm": int(codegen.llvm_version_major())}
-    return {"name": _cpu_name(), "n_cores": machine_cores(), **versions}
-
-
-def _cpu_name() -> str:
-    fields = processors.cpu_fields()
-    keys = ("model name", "cpu family", "model", "stepping")
-    named = [fields[key] for key in keys if key in fields]
-    return " / ".join(named) or platform.processor() or platform.machine()
+    return {"name": processors.cpu_name(), "n_cores": machine_cores(), **versions}
 
 
 def _check_model(target: Target) -> None:
@@ -190,5 +160,8 @@ def _machine(target: Target) -> str:
 
 
 def _features(target: Target) -> tuple[str, ...]:
-    named = {str(feature) for feature in codegen.llvm_get_cpu_features(target)}
-    return processors.used_by_code(_machine(target), named)
+    return processors.used_by_code(_machine(target), _all_features(target))
+
+
+def _all_features(target: Target) -> set[str]:
+    return {str(feature) for feature in codegen.llvm_get_cpu_features(target)}

@@ -10,8 +10,8 @@ from tuner.engines import cache_state, timing
 from tuner.engines.base import EvaluatorSettings, RunRequest
 from tuner.engines.clock_readings import ClockReadings
 from tuner.engines.relay import cache_operations
-from tuner.engines.relay.build import KERNEL
 from tuner.engines.relay.clock import readings
+from tuner.engines.runs import KERNEL
 from tuner.engines.timing import Sample, Sampled, SampleHook
 
 if TYPE_CHECKING:

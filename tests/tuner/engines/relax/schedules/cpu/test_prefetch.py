@@ -15,10 +15,11 @@ from tests.tuner.engines.relax.conftest import draw
 from tests.tuner.engines.relax.schedules.test_ranking import ranked_traces
 from tuner.engines.base import TargetInfo
 from tuner.engines.relax import cpu_codegen, traces, workloads
-from tuner.engines.relax.build import KERNEL, PACK, split_packing
+from tuner.engines.relax.build import PACK, split_packing
 from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.schedules.cpu import prefetch
 from tuner.engines.relax.targets import make_target
+from tuner.engines.runs import KERNEL
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 

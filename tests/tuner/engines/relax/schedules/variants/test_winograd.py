@@ -25,6 +25,7 @@ from tuner.engines.relax.schedules.variants.winograd import Winograd
 from tuner.engines.relax.schedules.variants.winograd_schedule import Choice, Sizes
 from tuner.engines.relax.schedules.variants.winograd_transforms import matrices
 from tuner.engines.relax.targets import make_target
+from tuner.engines.runs import KERNEL
 from tuner.engines.verification import checks
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
@@ -130,7 +131,7 @@ def test_weights_are_transformed_before_the_kernel_runs(save: Save, target: Targ
 
     functions, packed = build.split_packing(schedule.mod["main"])
 
-    assert set(functions) == {build.KERNEL, build.PACK}
+    assert set(functions) == {KERNEL, build.PACK}
     assert [entry["shape"] for entry in packed] == [[36, 1, 16, 16]]
 
 
