@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from benchmarks._models import light_model
+from benchmarks.models import light_model
 from tuner.formatting import trial_count
 
 _FOLDER = Path("demo-out")

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks._models import light_model
 from benchmarks.corpus.catalogue import entry_named
 from benchmarks.corpus.entries import Entry, Exported, Light, Packaged, Quantised, Zoo
 from benchmarks.corpus.stamps import is_made, mark_made, model_file
+from benchmarks.models import light_model
 from tuner.workers.python_command import run_module
 
 _TIMEOUT_SECS = 1800.0

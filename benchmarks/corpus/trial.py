@@ -15,10 +15,10 @@ import numpy as np
 from filelock import FileLock
 
 import tuner
-from benchmarks._workers import open_worker
 from benchmarks.corpus.catalogue import entry_named
 from benchmarks.corpus.entries import Entry, Light
 from benchmarks.corpus.results import Result, without_times, write
+from benchmarks.workers import open_worker
 from tuner.compile.agreement import OutputCheck
 from tuner.compile.bench_inputs import draw_inputs
 from tuner.compile.build_library import build_library

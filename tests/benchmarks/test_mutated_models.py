@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks._model_bases import write_bases
-from benchmarks.mutated_models import judge, run
+from benchmarks.robustness.model_bases import write_bases
+from benchmarks.robustness.mutated_models import judge, run
 from tuner.service.limited_loading import ProcessLimits
 
 _N_MUTANTS = 50

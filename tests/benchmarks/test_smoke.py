@@ -1,92 +1,74 @@
-"""Benchmarks of the service work at sizes that take seconds."""
+"""Benchmarks can be started, and work at sizes that take seconds."""
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sqlalchemy import func, select
-
-from benchmarks._filling import TRIALS_PER_PICK, Filling, open_filled, workload_hash
-from benchmarks._latencies import percentile
-from records import database, measure_records
-from records.models import MeasureRecord, Pick
-from tuner.queries import jobs as job_queries
-from tuner.queries import records as record_queries
 
 _ROOT = Path(__file__).parents[2]
-_N_RECORDS = 3_200
-_N_TASKS = 20
+_CURVE = "benchmarks/scheduler/curves/mobilenet.jsonl.gz"
+_PROGRAMS = [
+    path.relative_to(_ROOT)
+    for path in sorted((_ROOT / "benchmarks").rglob("*.py"))
+    if "ArgumentParser(" in (text := path.read_text()) or "typer.Typer(" in text
+]
 
 
-def test_generated_records_agree_with_their_sums(tmp_path: Path) -> None:
-    """A generated job can be shown, and its table agrees with its records."""
-    filling = Filling(_N_RECORDS, _N_TASKS, tasks_per_job=_N_TASKS, events=True)
-    engine = open_filled(f"sqlite:///{tmp_path}/records.db", filling)
-    with database.sessions(engine, read_only=True)() as session:
-        n_failed = session.scalar(select(func.count(MeasureRecord.error_kind)))
-        (best,) = record_queries.read_bests(session, workload=workload_hash(3), target_id=1)
-        fastest = session.scalar(
-            select(func.min(MeasureRecord.latency)).where(MeasureRecord.task_id == 4)
-        )
-        view = job_queries.read_job(session, 1)
-        own = measure_records.own_trials(session, 1)
-        n_picks = session.scalar(select(func.count(Pick.id)))
-    engine.dispose()
+@pytest.mark.parametrize("program", _PROGRAMS, ids=str)
+def test_a_benchmark_has_a_help_text(
+    program: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Everything that its module imports is there, and its options are described."""
+    monkeypatch.setattr(sys, "argv", [str(program), "--help"])
 
-    assert view.job.trials == sum(own.values()) == _N_RECORDS
-    assert sum(task.failed for task in view.tasks) == n_failed
-    assert (best.task, best.latency_secs) == (4, fastest)
-    assert n_picks == filling.n_picks == _N_RECORDS // TRIALS_PER_PICK
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(_ROOT / program), run_name="__main__")
+
+    assert ended.value.code == 0
+    assert "--help" in capsys.readouterr().out
 
 
-def test_a_filled_database_is_not_filled_again(tmp_path: Path) -> None:
-    """A database of another size is refused, because its results would not compare."""
-    url = f"sqlite:///{tmp_path}/records.db"
-    for _ in range(2):
-        open_filled(url, Filling(640, 10, tasks_per_job=10)).dispose()
+def test_a_fleet_is_simulated_to_one_json_object() -> None:
+    """The database holds exactly the records that the simulated devices reported."""
+    sizes = "--devices 2 --networks 1 --tasks 4 --trials-per-round 8 --minutes 0.5 --warm-up 0.1"
 
-    with pytest.raises(ValueError, match="holds 640 records, not 1280"):
-        open_filled(url, Filling(1_280, 10, tasks_per_job=10))
+    report = json.loads(_run("simulation", _CURVE, *sizes.split(), "--json"))
 
-
-@pytest.mark.parametrize(("share", "expected"), [(0.0, 1), (0.5, 2), (0.99, 4), (1.0, 4)])
-def test_a_percentile_is_a_sample(share: float, expected: int) -> None:
-    """It is the nearest rank, never an interpolated value."""
-    assert percentile([3, 1, 4, 2], share) == expected
+    assert report["n_trials"] > 0
+    assert report["check"]["clean"] is True
 
 
-@pytest.mark.slow("minutes: every benchmark in a small size")
+@pytest.mark.slow("minutes: benchmarks in a small size")
 @pytest.mark.parametrize(
     "words",
     [
-        "build_cache --models zoo:mlp",
-        "runtime_cache --batch 4 --samples 8 --epochs 1 --quiet",
-        "cache_store --entries 2000 --lookups 200 --processes 8 --make-secs 1",
-        "lookup --records 64000 --tasks 200 --lookups 20",
-        "job_page --records 64000 --requests 3 --databases sqlite",
-        "event_readers --readers 20 --events 20",
-        "service_load --clients 5 --window 5 --pairs 1 --settle 1 --route-clients 2 --route-secs 1",
+        "speed.build_cache --models zoo:mlp",
+        "speed.jit --batch 4 --samples 8 --epochs 1 --quiet",
+        "speed.tune_relax --trials 40 --per-round 2",
+        "scheduler.record_curves zoo:mlp --rounds 2 --trials-per-round 2",
+        "scheduler.allocators --seeds 1",
+        "robustness.verification --schedules 10 --only softmax",
     ],
 )
-def test_a_benchmark_prints_one_line_a_database(words: str) -> None:
-    """The line is JSON and has the goals."""
+def test_a_benchmark_prints_one_line(words: str, tmp_path: Path) -> None:
+    """The line is JSON."""
     name, *options = words.split()
+    if name == "scheduler.record_curves":
+        options += ["--data-dir", str(tmp_path / "data"), "--out", str(tmp_path / "curves")]
 
-    for line in _run(name, *options):
-        assert line["benchmark"] == name
-        assert line["reached"] in (True, False)
+    assert json.loads(_run(name, *options).splitlines()[-1])["benchmark"] == name.split(".")[-1]
 
 
-def _run(name: str, *options: str) -> list[dict[str, Any]]:
+def _run(name: str, *options: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{name}", *options],
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
         cwd=_ROOT,
-        timeout=300,
+        timeout=600,
         check=True,
     )
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return done.stdout

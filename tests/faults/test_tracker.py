@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from benchmarks import _sleeping_engine as sleeping
-from benchmarks._rpc_servers import RpcServers
 from records import database
 from records.models import MeasureRecord
+from tests import sleeping_engine as sleeping
 from tests.cli import Cli, finish
+from tests.rpc_servers import RpcServers
 from tuner.devices.runners.rpc_fleet import RpcFleet
 from tuner.engines.base import BuildRequest, EvaluatorSettings, RunRequest
 from tuner.errors import DeviceLost

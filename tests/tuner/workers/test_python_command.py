@@ -105,7 +105,7 @@ def test_commands_import_nothing_from_the_current_folder(
 def test_plots_take_no_settings_from_the_current_folder(run: Cli, folder: Path) -> None:
     """Matplotlib would take them, and warn of these."""
     (folder / "matplotlibrc").write_text("font.size: large\nno.such.setting: 1\n")
-    curve = next((ROOT / "benchmarks" / "curves").glob("*.jsonl.gz"))
+    curve = next((ROOT / "benchmarks" / "scheduler" / "curves").glob("*.jsonl.gz"))
     words = ("replay", str(curve), "--allocator", "gradient", "--plot", "curves.png")
     answer = finish(_start(run, folder, "-m", "tuner", *words))
 

@@ -60,7 +60,7 @@ def replay(
     Examples:
         tuner replay 3
         tuner replay 3 --save resnet.jsonl.gz
-        tuner replay benchmarks/curves/*.jsonl.gz --plot curves.png
+        tuner replay benchmarks/scheduler/curves/*.jsonl.gz --plot curves.png
     """
     from scheduler.allocators import ALLOCATORS
     from tuner.errors import RequestError

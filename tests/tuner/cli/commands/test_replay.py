@@ -9,7 +9,7 @@ from scheduler.allocators import ALLOCATORS
 from tests.cli import ROOT
 from tests.tuner.cli.commands.conftest import Shell
 
-CURVES = sorted((ROOT / "benchmarks" / "curves").glob("*.jsonl.gz"))
+CURVES = sorted((ROOT / "benchmarks" / "scheduler" / "curves").glob("*.jsonl.gz"))
 
 
 def test_job_is_replayed_by_every_allocator(tuned: Shell) -> None:

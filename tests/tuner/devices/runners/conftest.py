@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks._rpc_servers import RpcServers
+from tests.rpc_servers import RpcServers
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import _sleeping_engine as sleeping
-from benchmarks._rpc_servers import RpcServers, free_port
+from tests import sleeping_engine as sleeping
+from tests.rpc_servers import RpcServers, free_port
 from tuner.devices.runners.rpc import RpcRunner
 from tuner.devices.runners.rpc_fleet import RpcFleet
 from tuner.devices.runners.rpc_leases import RpcLeases

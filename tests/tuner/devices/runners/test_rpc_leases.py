@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks._rpc_servers import RpcServers
+from tests.rpc_servers import RpcServers
 from tests.tuner.devices.runners.registering import put
 from tuner.devices.runners.rpc_leases import RpcLeases
 from tuner.errors import DeviceLost

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks._rpc_servers import RpcServers, free_port
+from tests.rpc_servers import RpcServers, free_port
 from tests.tuner.devices.runners.registering import put
 from tuner.devices.runners.addresses import RpcAddress
 from tuner.devices.runners.tracker import Lease, Tracker

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from onnx import helper
 
-from benchmarks._rpc_servers import RpcServers
+from tests.rpc_servers import RpcServers
 from tests.tuner.engines.relax.conftest import Save, draw
 from tuner import cost_models
 from tuner.devices.runners.tracker import Tracker

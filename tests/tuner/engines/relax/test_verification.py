@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tvm import te, tirx, topi
 
-from benchmarks import _kernels, _mutations
-from benchmarks.verification import Judge, mutants
+from benchmarks.robustness import kernel_cases, kernel_mutations
+from benchmarks.robustness.verification import Judge, mutants
 from tests.tuner.engines.relax import conftest
 from tuner.engines.base import BuildRequest, RunRequest, RunResult, TargetInfo
 from tuner.engines.relax import run, worker, workloads
@@ -19,7 +19,7 @@ from tuner.engines.verification.translation import translate
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
-KERNELS = _kernels.functions()
+KERNELS = kernel_cases.functions()
 JudgeOf = Callable[[str], Judge]
 
 
@@ -33,7 +33,7 @@ def mutated(name: str, mutate: Callable[[str], str | None]) -> bytes:
     """Return a wrong variant of a kernel."""
     text = mutate(KERNELS[name]().script())
     assert text is not None
-    return workloads.dump(workloads.as_workload(_kernels.parse(text)))
+    return workloads.dump(workloads.as_workload(kernel_cases.parse(text)))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_kernel_is_accepted_and_its_mutants_are_refused(judge_of: JudgeOf, nam
 def test_one_lost_term_of_4608_in_float16_is_found(judge_of: JudgeOf) -> None:
     """On whole numbers, whose sums are exact in float16; dense ones cannot reveal it."""
     name = "conv2d float16 4608 terms"
-    lost = mutated(name, _mutations.drop_last_term)
+    lost = mutated(name, kernel_mutations.drop_last_term)
     judge = judge_of(name)
 
     assert judge.verdict(judge.ir, "").error_text == ""
@@ -74,7 +74,7 @@ def test_one_lost_term_of_4608_in_float16_is_found(judge_of: JudgeOf) -> None:
 
 def test_every_output_is_compared(judge_of: JudgeOf) -> None:
     """Outputs that are exchanged are found, whichever is last."""
-    ir = mutated("split float32", _mutations.swap_outputs)
+    ir = mutated("split float32", kernel_mutations.swap_outputs)
 
     verdict = judge_of("split float32").verdict(ir, "")
 

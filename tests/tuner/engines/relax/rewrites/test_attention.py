@@ -10,8 +10,8 @@ from onnx import TensorProto, helper
 from tvm import relax
 from tvm.s_tir import Schedule
 
-from benchmarks import _kernels
-from benchmarks.verification import Judge
+from benchmarks.robustness import kernel_cases
+from benchmarks.robustness.verification import Judge
 from tests.tuner.engines.relax.conftest import Array, Save, draw
 from tests.tuner.engines.relax.schedules.test_ranking import ranked_traces
 from tests.tuner.engines.relax.test_lowering import names_of, outputs_of
@@ -235,7 +235,7 @@ def test_a_lost_key_and_a_lost_row_are_found(
     for mutate in (_lost_key, _lost_row):
         wrong = mutate(text)
         assert wrong != text
-        ir = workloads.dump(workloads.as_workload(_kernels.parse(wrong)))
+        ir = workloads.dump(workloads.as_workload(kernel_cases.parse(wrong)))
         assert judge.verdict(ir, "").error_kind == "wrong_result"
 
 

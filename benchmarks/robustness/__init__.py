@@ -1,0 +1,1 @@
+"""Sweeps and attacks: operators, damaged models, wrong kernels, faults of a service."""

@@ -1,0 +1,323 @@
+"""Mutated ONNX files through the loader of the service, which must refuse or load each of them.
+
+Each mutant is an operator, a layer or a network of which bytes, fields, shapes, attributes, edges,
+opsets, types or weights were changed, see :mod:`~benchmarks.robustness.model_mutations`. It is
+loaded and split into tasks as the worker of a service does that: in a process with limits on memory
+and time, which here serves many mutants. A mutant counts as broken if its error has no code of
+docs/errors.md, holds text of a compiler or a path, or if it takes more than its memory or time.
+Those are kept in ``broken/`` of the folder.
+
+Some mutants go through ``tuner serve`` as uploads as well: their jobs must end alike, and the
+service must live. Prints one JSON line. A run that was interrupted continues where it ended.
+
+    python -m benchmarks.robustness.mutated_models --mutants 10000
+"""
+
+import argparse
+import json
+import random
+import re
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import httpx
+import psutil
+
+from benchmarks import services
+from benchmarks.robustness.model_bases import FAMILIES, write_bases
+from benchmarks.robustness.model_mutations import mutate
+from benchmarks.workers import is_worker
+from tuner.context import Context, open_context
+from tuner.errors import ModelCode, TunerError
+from tuner.jobs.model_loading import LoadLimits
+from tuner.jobs.preparation import prepare
+from tuner.jobs.requests import ModelRequest
+from tuner.service.limited_loading import ProcessLimits, user_facing_errors
+from tuner.workers.factory import fresh_worker
+from tuner.workers.pool import Pool
+from tuner.workers.sandbox_paths import Access
+
+ENGINE = "tuner.engines.relax.worker"
+_WEIGHTS = {"operators": 46, "layers": 46, "light": 2, "zoo": 6}
+_PER_PROCESS = 250
+_GRACE_SECS = 10.0
+# Code and data of the libraries that are mapped from files, which the limit leaves out.
+_MAPPED_BYTES = 700 << 20
+_MAX_CHARS = 2_500
+_CODE = re.compile(r"\[([a-z-]+)\]$")
+_INTERNAL = re.compile(
+    r"Traceback|File \"|\.(cc|cpp|h|py):\d|site-packages|ICHECK|Check failed|(tvm|onnx)::"
+    r"|0x[0-9a-f]{8}"
+)
+_PEAK = re.compile(r"VmHWM:\s+(\d+)")
+_CODES = frozenset(get_args(ModelCode)) - {"bad-model"}
+_UPLOAD_SECS = 600.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of one mutant.
+
+    Attributes:
+        number: Number of the mutant.
+        base: Family and name of the model that was mutated.
+        code: Code of its error; "loaded" without one, empty if the error has none.
+        text: Text of the error.
+        secs: Seconds that it took.
+        peak_bytes: Largest memory of the process so far.
+        broken: Reasons why it counts as broken.
+    """
+
+    number: int
+    base: str
+    code: str
+    text: str
+    secs: float
+    peak_bytes: int
+    broken: tuple[str, ...] = ()
+
+
+def main() -> None:
+    """Run the mutants of the command line."""
+    arguments = _parse()
+    services.exit_on_sigterm()
+    folder: Path = arguments.folder
+    write_bases(folder / "bases", arguments.families)
+    limits = ProcessLimits(arguments.memory_mb << 20, arguments.load_timeout)
+    done = _read(folder / f"outcomes-{arguments.seed}.jsonl")
+    started = time.monotonic()
+    todo = [number for number in range(arguments.mutants) if number not in done]
+    with (folder / f"outcomes-{arguments.seed}.jsonl").open("a") as log:
+        for outcome in run(folder, todo, limits, arguments.families, arguments.seed):
+            done[outcome.number] = outcome
+            log.write(json.dumps(asdict(outcome)) + "\n")
+            log.flush()
+            _show(outcome, len(done), arguments.mutants)
+    outcomes = [done[number] for number in sorted(done) if number < arguments.mutants]
+    secs = time.monotonic() - started
+    uploads = upload(folder, outcomes, limits, arguments) if arguments.uploads else None
+    print(json.dumps(_report(outcomes, len(todo), secs, uploads)), flush=True)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mutants", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument("--folder", type=Path, default=Path("build/mutated-models"))
+    parser.add_argument("--memory-mb", type=int, default=4096, help="memory of a load process")
+    parser.add_argument("--load-timeout", type=float, default=60.0, help="seconds of each step")
+    parser.add_argument("--uploads", type=int, default=20, help="mutants that a service gets")
+    return parser.parse_args()
+
+
+def run(
+    folder: Path,
+    numbers: Sequence[int],
+    limits: ProcessLimits,
+    families: Sequence[str] = FAMILIES,
+    seed: int = 0,
+) -> Iterator[Outcome]:
+    """Load mutants, and yield the end of each.
+
+    Args:
+        folder: Folder with the models to mutate in ``bases/``.
+        numbers: Numbers of the mutants.
+        limits: Limits of a load process.
+        families: Families to mutate.
+        seed: Seed of all mutations.
+    """
+    bases = _bases(folder / "bases", families)
+    for start in range(0, len(numbers), _PER_PROCESS):
+        # Nothing but mutants is in it, and the cleaned models of 10,000 take gigabytes.
+        shutil.rmtree(folder / "data", ignore_errors=True)
+        with _loader(folder, limits) as (context, worker):
+            for number in numbers[start : start + _PER_PROCESS]:
+                base, content = make_mutant(bases, seed, number)
+                outcome = load(context, worker, limits, (number, base, content))
+                if outcome.broken:
+                    _keep(folder / "broken", outcome, content)
+                yield outcome
+
+
+def make_mutant(bases: dict[str, list[Path]], seed: int, number: int) -> tuple[str, bytes]:
+    """Return the name of the mutated model, and the mutant."""
+    draw = random.Random(f"{seed}-{number}")
+    family = draw.choices(list(bases), [_WEIGHTS[family] for family in bases])[0]
+    base = draw.choice(bases[family])
+    return f"{family}/{base.stem}", mutate(draw, base.read_bytes())
+
+
+def load(
+    context: Context, worker: Pool, limits: ProcessLimits, mutant: tuple[int, str, bytes]
+) -> Outcome:
+    """Load one mutant and split it into tasks, and judge its end."""
+    number, base, content = mutant
+    path = context.settings.data_dir / f"{number}.onnx"
+    path.write_bytes(content)
+    request = ModelRequest(str(path), name=f"mutant {number}")
+    started, text, broken = time.monotonic(), "", []
+    try:
+        with user_facing_errors(request, limits):
+            load_limits = LoadLimits(limits.secs, alone=True)
+            prepare(request, context, worker, must_run=True, limits=load_limits)
+        code = "loaded"
+    except TunerError as error:
+        text = str(error)
+        code = (_CODE.findall(text) or [""])[0]
+        broken = [*judge(text, str(context.settings.data_dir))]
+    except Exception as error:
+        code, text = "", f"{type(error).__name__}: {error}"[:_MAX_CHARS]
+        broken = ["internal error"]
+    secs = time.monotonic() - started
+    peak = _peak_bytes()
+    if secs > 3 * limits.secs + _GRACE_SECS:
+        broken.append("too slow")
+    if peak > limits.max_bytes + _MAPPED_BYTES:
+        broken.append("too large")
+    path.unlink()
+    return Outcome(number, base, code, text, round(secs, 2), peak, tuple(broken))
+
+
+def judge(text: str, folder: str) -> Iterator[str]:
+    """Yield what is wrong with the error of a mutant.
+
+    Args:
+        text: The error as the owner of the job sees it.
+        folder: A path that it must not hold.
+    """
+    if not set(_CODE.findall(text)) & _CODES:
+        yield "without a code"
+    if _INTERNAL.search(text) or folder in text:
+        yield "internal text"
+    if not text.isprintable():
+        yield "not printable"
+    if len(text) > _MAX_CHARS:
+        yield "too long"
+
+
+def upload(
+    folder: Path, outcomes: list[Outcome], limits: ProcessLimits, arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """Send some of the mutants to a service; compare the ends of their jobs with the outcomes."""
+    draw = random.Random(arguments.seed)
+    # Of each kind of end alike, so that rare ones are among them.
+    kinds: dict[str, list[Outcome]] = {}
+    for outcome in draw.sample(outcomes, len(outcomes)):
+        kinds.setdefault(outcome.code, []).append(outcome)
+    rows = sorted(kinds.values(), key=len)
+    ranked = [row[turn] for turn in range(arguments.uploads) for row in rows if turn < len(row)]
+    chosen = ranked[: arguments.uploads]
+    bases = _bases(folder / "bases", arguments.families)
+    data = folder / "service"
+    shutil.rmtree(data, ignore_errors=True)
+    options = ("--load-memory-mb", str(limits.max_bytes >> 20), "--load-timeout", str(limits.secs))
+    differing = []
+    url = f"sqlite:///{(data / 'tuner.db').absolute()}"
+    with services.service(url, data.absolute(), ENGINE, *options) as (service, pid):
+        children = psutil.Process(pid).children()
+        for outcome in chosen:
+            _, content = make_mutant(bases, arguments.seed, outcome.number)
+            ended = _ended(service, outcome.number, content)
+            if ended != outcome.code:
+                differing.append({"number": outcome.number, "code": outcome.code, "job": ended})
+        lives = all(child.is_running() for child in children)
+        ready = httpx.get(f"{service}/readyz", timeout=30.0).is_success
+    return {"uploads": len(chosen), "differing": differing, "service_lives": lives and ready}
+
+
+def _ended(service: str, number: int, content: bytes) -> str:
+    """Upload a mutant for its tasks alone, and return the code of its job's end."""
+    files = {"model": (f"{number}.onnx", content)}
+    answer = httpx.post(
+        f"{service}/api/v1/tune", files=files, data={"trials": "0"}, timeout=_UPLOAD_SECS
+    )
+    if answer.is_error:
+        return f"status {answer.status_code}"
+    job, deadline = answer.json()["job"]["id"], time.monotonic() + _UPLOAD_SECS
+    while time.monotonic() < deadline:
+        view = httpx.get(f"{service}/api/v1/jobs/{job}", timeout=_UPLOAD_SECS).json()["job"]
+        if view["state"] not in ("queued", "running"):
+            break
+        time.sleep(0.3)
+    if view["state"] == "done":
+        return "loaded"
+    text = view["message"] or ""
+    wrong = list(judge(text, "/build/"))
+    return ", ".join(wrong) if wrong else str(_CODE.findall(text)[0])
+
+
+@contextmanager
+def _loader(folder: Path, limits: ProcessLimits) -> Iterator[tuple[Context, Pool]]:
+    data = folder.absolute() / "data"
+    access = Access(files=(folder.absolute(),))
+    with (
+        open_context(f"sqlite:///{data / 'tuner.db'}", data, engine=ENGINE) as context,
+        fresh_worker(context.settings, access=access, max_bytes=limits.max_bytes) as worker,
+    ):
+        yield context, worker
+
+
+def _bases(folder: Path, families: Sequence[str]) -> dict[str, list[Path]]:
+    return {family: sorted((folder / family).glob("*.onnx")) for family in families}
+
+
+def _peak_bytes() -> int:
+    """Return the largest memory that the load process had so far; 0 if it has just ended."""
+    for child in psutil.Process().children(recursive=True):
+        with suppress(OSError, psutil.Error):
+            peak = _PEAK.search(Path(f"/proc/{child.pid}/status").read_text())
+            if peak and is_worker(child):
+                return int(peak[1]) << 10
+    return 0
+
+
+def _keep(folder: Path, outcome: Outcome, content: bytes) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / f"{outcome.number}.onnx").write_bytes(content)
+    (folder / f"{outcome.number}.json").write_text(json.dumps(asdict(outcome), indent=1))
+
+
+def _read(path: Path) -> dict[int, Outcome]:
+    lines = path.read_text().splitlines() if path.is_file() else []
+    read = [json.loads(line) for line in lines]
+    return {item["number"]: Outcome(**{**item, "broken": tuple(item["broken"])}) for item in read}
+
+
+def _show(outcome: Outcome, n_done: int, n_mutants: int) -> None:
+    if outcome.broken:
+        reasons = ", ".join(outcome.broken)
+        print(f"{outcome.number} {outcome.base}: {reasons}: {outcome.text[:300]}", file=sys.stderr)
+    elif n_done % 100 == 0:
+        print(f"{n_done} of {n_mutants}", file=sys.stderr)
+
+
+def _report(
+    outcomes: list[Outcome], n_loaded_now: int, secs: float, uploads: dict[str, Any] | None
+) -> dict[str, Any]:
+    broken = [outcome for outcome in outcomes if outcome.broken]
+    is_well = uploads is None or (uploads["service_lives"] and not uploads["differing"])
+    return {
+        "benchmark": "mutated_models",
+        "mutants": len(outcomes),
+        "ran_now": n_loaded_now,
+        "secs": round(secs, 1),
+        "codes": dict(Counter(outcome.code for outcome in outcomes).most_common()),
+        "slowest_secs": max((outcome.secs for outcome in outcomes), default=0.0),
+        "peak_mib": max((outcome.peak_bytes for outcome in outcomes), default=0) >> 20,
+        "broken": len(broken),
+        "broken_numbers": [outcome.number for outcome in broken][:50],
+        "service": uploads,
+        "reached": not broken and is_well,
+    }
+
+
+if __name__ == "__main__":
+    main()

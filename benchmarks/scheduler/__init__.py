@@ -1,0 +1,1 @@
+"""Allocators compared on recorded latency curves."""

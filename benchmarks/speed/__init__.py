@@ -1,0 +1,1 @@
+"""Speed of tuning, builds and libraries, compared with peers."""
