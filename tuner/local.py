@@ -93,8 +93,8 @@ def build(
         else:
             prepared = [loader.prepare(request) for request in requests]
         built = build_library(loader.context, prepared, loader.worker, out, options)
-        stale = stale_bests(loader.context, prepared) if built.fallbacks else ()
-        return reports.report_build(built, stale, requests[0].reference)
+        stale = stale_bests(loader.context, prepared) if built.n_fallbacks else ()
+        return BuildReport(**vars(built), stale=stale, model=requests[0].reference)
 
 
 def evaluate(library: Path, request: BenchRequest, overrides: SettingOverrides) -> Comparison:

@@ -3,14 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from tuner.compile.build_library import BuiltLibrary
-from tuner.compile.subgraphs import BuildStep
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.stale_records import StaleBest
-from tuner.library.manifest import Manifest
 from tuner.queries.tasks import view_snapshot
 from tuner.schemas import TaskView
 from tuner.tuning.run_local import TuneResult
@@ -85,39 +82,16 @@ class ExtractReport:
 
 
 @dataclass(frozen=True)
-class BuildReport:
-    """A library in a folder.
+class BuildReport(BuiltLibrary):
+    """A library in a folder, for people.
 
     Attributes:
-        folder: Path of the library.
-        manifest: Contents of the library.
-        cached: True if nothing had to be compiled or linked.
-        steps: Origin of each subgraph's object; empty if the library was cached or a service
-            built it.
-        secs: Duration of this build; None if a service built it.
-        compile_secs: Time that compiling everything takes in one process; None if unknown.
         stale: Records of other versions, for subgraphs that have none of this version.
         model: The model as the user named it.
     """
 
-    folder: Path
-    manifest: Manifest
-    cached: bool
-    steps: Sequence[BuildStep] = ()
-    secs: float | None = None
-    compile_secs: float | None = None
     stale: Sequence[StaleBest] = ()
     model: str = "MODEL"
-
-    @property
-    def n_fallbacks(self) -> int:
-        """Number of subgraphs without a record."""
-        return sum(1 for subgraph in self.manifest.subgraphs if subgraph.record is None)
-
-    @property
-    def n_hits(self) -> int:
-        """Number of subgraphs whose object was in the build cache."""
-        return sum(step.hit for step in self.steps)
 
 
 def report_tuning(result: TuneResult) -> TuneReport:
@@ -150,18 +124,4 @@ def report_tasks(prepared: Prepared, definitions: Mapping[str, str]) -> ExtractR
             for task in prepared.tasks
         ],
         definitions=definitions,
-    )
-
-
-def report_build(built: BuiltLibrary, stale: Sequence[StaleBest], model: str) -> BuildReport:
-    """Report a library that was built on this machine from the model named ``model``."""
-    return BuildReport(
-        folder=built.folder,
-        manifest=built.manifest,
-        cached=built.cached,
-        steps=built.steps,
-        secs=built.secs,
-        compile_secs=built.compile_secs,
-        stale=stale,
-        model=model,
     )

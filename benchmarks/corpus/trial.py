@@ -84,7 +84,7 @@ def _build(
         on_extracted()
         built = build_library(context, [prepared], worker, folder / "library")
         result.build_secs = time.perf_counter() - extracted
-        result.n_fallbacks = len(built.fallbacks)
+        result.n_fallbacks = built.n_fallbacks
 
 
 def _compare(result: Result, entry: Entry, model: str, folder: Path, *, is_timed: bool) -> None:

@@ -190,7 +190,7 @@ def _make(
         tuned.snapshot.n_trials,
         round(tuned.secs, 1),
         len(built.manifest.subgraphs),
-        len(built.fallbacks),
+        built.n_fallbacks,
     )
     return dict(zip(_MADE, made, strict=True))
 

@@ -76,22 +76,28 @@ class BuiltLibrary:
         folder: Path of the library.
         manifest: Manifest with the current best records.
         cached: True if the library was in the cache before.
-        steps: Origin of each object; empty if the library was cached.
-        compile_secs: Time that compiling everything takes in one process.
-        secs: Duration of this build.
+        steps: Origin of each subgraph's object; empty if the library was cached or a service
+            built it.
+        secs: Duration of this build; None if a service built it.
+        compile_secs: Time that compiling everything takes in one process; None if unknown.
     """
 
     folder: Path
     manifest: manifests.Manifest
     cached: bool
-    steps: tuple[BuildStep, ...]
-    compile_secs: float
-    secs: float
+    steps: Sequence[BuildStep] = ()
+    secs: float | None = None
+    compile_secs: float | None = None
 
     @property
-    def fallbacks(self) -> list[manifests.SubgraphEntry]:
-        """Subgraphs without a record."""
-        return [entry for entry in self.manifest.subgraphs if entry.record is None]
+    def n_fallbacks(self) -> int:
+        """Number of subgraphs without a record."""
+        return sum(subgraph.record is None for subgraph in self.manifest.subgraphs)
+
+    @property
+    def n_hits(self) -> int:
+        """Number of subgraphs whose object was in the build cache."""
+        return sum(step.hit for step in self.steps)
 
 
 def build_library(

@@ -1,7 +1,7 @@
 """Contract of the access to jobs and records."""
 
 from collections.abc import Sequence
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Literal, Protocol
 
 from tuner.errors import RequestError
 from tuner.schemas import BestView, Imported, JobSummary, JobView, PickView, RecordView
@@ -9,6 +9,7 @@ from tuner.schemas import BestView, Imported, JobSummary, JobView, PickView, Rec
 if TYPE_CHECKING:
     from scheduler.replay import Recording
 
+Action = Literal["pause", "cancel", "resume", "release"]
 _MAX_LISTED = 10
 
 
@@ -30,17 +31,8 @@ class Backend(Protocol):
     def picks(self, job: int, n_picks: int) -> list[PickView]:
         """Return the last picks of a job in their sequence."""
 
-    def pause(self, job: int) -> JobSummary:
-        """Stop a job after its running round, to be resumed."""
-
-    def cancel(self, job: int) -> JobSummary:
-        """Stop a job after its running round and mark it as cancelled."""
-
-    def resume(self, job: int) -> JobSummary:
-        """Continue a job that was paused or cancelled, or that failed."""
-
-    def release(self, job: int) -> JobSummary:
-        """Queue a quarantined job and its quarantined builds again."""
+    def act(self, job: int, action: Action) -> JobSummary:
+        """Pause or cancel a job after its running round, resume it, or release it."""
 
     def raise_budget(self, job: int, trials: int | None, seconds: float | None) -> JobSummary:
         """Raise the existing limits of a job; lower ones have no effect."""

@@ -1,6 +1,7 @@
 """Access to jobs and records in a database."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import IO, TYPE_CHECKING
 
 from sqlalchemy import select
@@ -9,7 +10,7 @@ from sqlalchemy.orm import Session
 from records import attempts, job_states, jobs, log, submissions, tasks
 from records.errors import BadLog
 from records.models import Job, JobState, Target, Task, Workload
-from tuner.cli.backends.base import no_such_job
+from tuner.cli.backends.base import Action, no_such_job
 from tuner.context import Context
 from tuner.errors import RequestError
 from tuner.job_replay import recording as recordings
@@ -51,21 +52,9 @@ class LocalBackend:
         with self._context.readers() as session:
             return pick_queries.read_picks(session, job, limit=n_picks)[::-1]
 
-    def pause(self, job: int) -> JobSummary:
-        """Pause a job."""
-        return self._changed(job, lambda session: _stop(session, job, "paused"))
-
-    def cancel(self, job: int) -> JobSummary:
-        """Cancel a job."""
-        return self._changed(job, lambda session: _stop(session, job, "cancelled"))
-
-    def resume(self, job: int) -> JobSummary:
-        """Queue a job of the service again."""
-        return self._changed(job, lambda session: _resume(session, job))
-
-    def release(self, job: int) -> JobSummary:
-        """Release a quarantined job."""
-        return self._changed(job, lambda session: _release(session, job))
+    def act(self, job: int, action: Action) -> JobSummary:
+        """Change the state of a job."""
+        return self._changed(job, lambda session: _ACTIONS[action](session, job))
 
     def raise_budget(self, job: int, trials: int | None, seconds: float | None) -> JobSummary:
         """Raise the limits of a job."""
@@ -172,6 +161,14 @@ def _resume(session: Session, job: int) -> None:
 def _release(session: Session, job: int) -> None:
     if not attempts.release(session, job):
         raise RequestError(f"neither job {job} nor a build of it is quarantined")
+
+
+_ACTIONS: dict[Action, Callable[[Session, int], None]] = {
+    "pause": partial(_stop, state="paused"),
+    "cancel": partial(_stop, state="cancelled"),
+    "resume": _resume,
+    "release": _release,
+}
 
 
 def _check_workload(session: Session, workload: str | None) -> None:

@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO, cast
 
-from tuner.cli.backends.base import no_such_job
+from tuner.cli.backends.base import Action, no_such_job
 from tuner.client import NotFoundError, RequestRejected, TunerClient
 from tuner.errors import RequestError
 from tuner.job_replay import recording as recordings
@@ -45,21 +45,16 @@ class RemoteBackend:
         """Read the last picks of a job."""
         return list(islice(self._client.picks(job), n_picks))[::-1]
 
-    def pause(self, job: int) -> JobSummary:
-        """Pause a job."""
-        return self._existing(job, lambda: self._client.pause(job))
-
-    def cancel(self, job: int) -> JobSummary:
-        """Cancel a job."""
-        return self._existing(job, lambda: self._client.cancel(job))
-
-    def resume(self, job: int) -> JobSummary:
-        """Queue a job of the service again."""
-        return self._existing(job, lambda: self._client.resume(job))
-
-    def release(self, job: int) -> JobSummary:
-        """Release a quarantined job."""
-        return self._existing(job, lambda: self._client.release(job))
+    def act(self, job: int, action: Action) -> JobSummary:
+        """Change the state of a job."""
+        client = self._client
+        calls = {
+            "pause": client.pause,
+            "cancel": client.cancel,
+            "resume": client.resume,
+            "release": client.release,
+        }
+        return self._existing(job, lambda: calls[action](job))
 
     def raise_budget(self, job: int, trials: int | None, seconds: float | None) -> JobSummary:
         """Raise the limits of a job."""

@@ -11,6 +11,7 @@ from tuner.cli.console import print_json, print_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tuner.cli.backends.base import Action
     from tuner.schemas import JobSummary
 
 app = typer.Typer(
@@ -43,72 +44,34 @@ def ls(
     _show(jobs)
 
 
-@app.command("pause")
-def pause(
-    job: JobArgument,
-    database: options.DatabaseOption = None,
-    data_dir: options.DataDirOption = None,
-    json_output: options.JsonOption = False,
-) -> None:
-    """Stop a job after its running round; `tuner tune` or `jobs resume` continues it.
+_ACTIONS: "dict[Action, str]" = {
+    "pause": """Stop a job after its running round; `tuner tune` or `jobs resume` continues it.""",
+    "cancel": """Stop a job after its running round and mark it as cancelled; its records stay.""",
+    "resume": """Continue a job of the service that was paused or cancelled, or that failed.
 
-    Example:
-        tuner jobs pause 3
-    """
-    with open_backend(database, data_dir) as backend:
-        _report(backend.pause(job), json_output=json_output)
+    To continue a job of the command line, run `tuner tune` with the same network.""",
+    "release": """Queue a quarantined job, and its quarantined builds, again.
+
+    The service quarantines a job over which its worker's process died three times.""",
+}
 
 
-@app.command("cancel")
-def cancel(
-    job: JobArgument,
-    database: options.DatabaseOption = None,
-    data_dir: options.DataDirOption = None,
-    json_output: options.JsonOption = False,
-) -> None:
-    """Stop a job after its running round and mark it as cancelled; its records stay.
+def _add(action: "Action", text: str) -> None:
+    def act(
+        job: JobArgument,
+        database: options.DatabaseOption = None,
+        data_dir: options.DataDirOption = None,
+        json_output: options.JsonOption = False,
+    ) -> None:
+        with open_backend(database, data_dir) as backend:
+            _report(backend.act(job, action), json_output=json_output)
 
-    Example:
-        tuner jobs cancel 3
-    """
-    with open_backend(database, data_dir) as backend:
-        _report(backend.cancel(job), json_output=json_output)
+    act.__doc__ = f"{text}\n\n    Example:\n        tuner jobs {action} 3\n    "
+    app.command(action)(act)
 
 
-@app.command("resume")
-def resume(
-    job: JobArgument,
-    database: options.DatabaseOption = None,
-    data_dir: options.DataDirOption = None,
-    json_output: options.JsonOption = False,
-) -> None:
-    """Continue a job of the service that was paused or cancelled, or that failed.
-
-    To continue a job of the command line, run `tuner tune` with the same network.
-
-    Example:
-        tuner jobs resume 3
-    """
-    with open_backend(database, data_dir) as backend:
-        _report(backend.resume(job), json_output=json_output)
-
-
-@app.command("release")
-def release(
-    job: JobArgument,
-    database: options.DatabaseOption = None,
-    data_dir: options.DataDirOption = None,
-    json_output: options.JsonOption = False,
-) -> None:
-    """Queue a quarantined job, and its quarantined builds, again.
-
-    The service quarantines a job over which its worker's process died three times.
-
-    Example:
-        tuner jobs release 3
-    """
-    with open_backend(database, data_dir) as backend:
-        _report(backend.release(job), json_output=json_output)
+for _action, _text in _ACTIONS.items():
+    _add(_action, _text)
 
 
 @app.command("rm")
