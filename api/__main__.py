@@ -11,13 +11,13 @@ import uvicorn
 from fastapi import FastAPI
 
 from api.app import create_app
-from api.capacity import max_connections
-from api.connections import Connections
-from api.protocol import BoundedProtocol
+from api.load.capacity import max_connections
+from api.load.connections import Connections
+from api.load.protocol import BoundedProtocol
 from api.settings import ApiSettings, read_api_settings
 from api.turns import Turns
-from records import tokens
 from records.errors import RecordsError
+from records.service import tokens
 from tuner.context import Context, open_context
 from tuner.errors import TunerError
 from tuner.service import logs

@@ -6,8 +6,10 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
-from api import exception_handlers, middleware, openapi
+from api import middleware
 from api.app_state import open_state
+from api.documents import exception_handlers, openapi
+from api.load.warmup import warm_up
 from api.routes import (
     PREFIX,
     catalogue,
@@ -21,7 +23,6 @@ from api.routes import (
     usage,
 )
 from api.settings import ApiSettings
-from api.warmup import warm_up
 from api.web import pages
 
 _ROUTES = (tune, jobs, tasks, events, libraries, records, catalogue, usage)

@@ -12,28 +12,28 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session, sessionmaker
 from starlette.requests import HTTPConnection
 
-from api.auth import Tokens
-from api.capacity import (
+from api.clients.auth import Tokens
+from api.clients.caps import Cap
+from api.clients.limits import Buckets
+from api.clients.ownerships import Ownerships
+from api.documents.response_cache import TableCache
+from api.events import Hub
+from api.load.capacity import (
     MAX_EXPORTS,
     capacity_of,
     max_connections,
     share_of_all,
     share_of_client,
 )
-from api.caps import Cap
-from api.events import Hub
-from api.fair_semaphore import FairSemaphore
-from api.incoming import Incoming
-from api.limits import Buckets
+from api.load.fair_semaphore import FairSemaphore
+from api.load.readiness import Readiness
+from api.load.transactions import Transactions
 from api.metrics import Metrics
-from api.ownerships import Ownerships
-from api.readiness import Readiness
-from api.response_cache import TableCache
 from api.settings import ApiSettings
-from api.transactions import Transactions
-from api.uploads import prepare_folders
+from api.uploads.incoming import Incoming
+from api.uploads.uploads import prepare_folders
 from records import database
-from records.connections import Limits
+from records.storage.connections import Limits
 from tuner.context import open_context
 from tuner.disk_floor import folders_of
 

@@ -7,13 +7,13 @@ from fastapi import Depends, Request
 from sqlalchemy.orm import Session
 
 from api.app_state import State, state_of
-from api.auth import ANONYMOUS, SUBJECT, Subject, address_of, client_name, secret_of
+from api.clients.auth import ANONYMOUS, SUBJECT, Subject, address_of, client_name, secret_of
+from api.documents.schemas import Id
 from api.errors import Problem
-from api.fair_semaphore import SENDER
-from api.schemas import Id
+from api.load.fair_semaphore import SENDER
 from api.settings import ApiSettings
 from records.errors import NoSuchRow
-from records.tokens import SCOPES
+from records.service.tokens import SCOPES
 
 _CHALLENGE = {"www-authenticate": 'Bearer realm="subgraph-tuner"'}
 

@@ -19,10 +19,11 @@ from typing import TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, sessionmaker
 
-from api.capacity import N_EVENT_THREADS
-from api.single_flight import SingleFlight
-from records import events, jobs
+from api.documents.single_flight import SingleFlight
+from api.load.capacity import N_EVENT_THREADS
+from records import jobs
 from records.models import Event
+from records.tuning import events
 
 _POLL_INTERVAL_SECS = 0.3
 _RETRY_INTERVAL_SECS = 1.0

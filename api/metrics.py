@@ -14,9 +14,10 @@ from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, sessionmaker
 
-from records import leases, migrations, workers
+from records import migrations
 from records.jobs import count_by_state
 from records.models import JobState
+from records.service import leases, workers
 from tuner.disk_floor import disks_of
 from tuner.queries import metrics
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from records import quotas
-from records.quotas import Quotas
+from records.service import quotas
+from records.service.quotas import Quotas
 from tuner.errors import RequestError
 from tuner.jobs.spec import MAX_PRIORITY
 from tuner.settings import Settings, read_settings

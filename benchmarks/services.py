@@ -13,8 +13,8 @@ from pathlib import Path
 
 import httpx
 
-from tuner.workers.environment import MORE_VARIABLES
-from tuner.workers.python_command import run_module
+from tuner.workers.confinement.environment import MORE_VARIABLES
+from tuner.workers.processes.python_command import run_module
 
 ROOT = Path(__file__).parents[1]
 _START_SECS = 60.0

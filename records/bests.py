@@ -11,10 +11,10 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningInsert
 
-from records.bulk import BulkInsert
 from records.errors import NoSuchRow, NoValidRecord
 from records.models import BestRecord, MeasureRecord
-from records.upsert import insert, table
+from records.storage.bulk import BulkInsert
+from records.storage.upsert import insert, table
 
 # Characters at the beginning of a trace, in which it names its variant.
 HEAD_CHARS = 64

@@ -16,8 +16,8 @@ from sqlalchemy import URL, Engine, event, exc, make_url
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import migrations
-from records.connections import BUSY_SECS, DEFAULT_LIMITS, Limits, connect
 from records.errors import DatabaseUnusable
+from records.storage.connections import BUSY_SECS, DEFAULT_LIMITS, Limits, connect
 
 # Receives the seconds spent waiting for the write lock; returns whether to wait on.
 OnLocked = Callable[[float], bool]

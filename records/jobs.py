@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.orm import Session
 
-from records import access, events, job_states
-from records.bulk import BulkSelect
 from records.errors import NoSuchRow
 from records.models import Job, JobState, NetworkTask, Task
+from records.service import access
+from records.storage.bulk import BulkSelect
+from records.storage.upsert import find_or_insert, table
 from records.text import storable
-from records.upsert import find_or_insert, table
+from records.tuning import events, job_states
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,8 @@ class JobStanding(NamedTuple):
 def open_job(session: Session, new: NewJob) -> Job:
     """Return the job of a network, target, objective and seed, creating it if it is new.
 
-    Jobs of the service are also distinguished by ``submission``, see :mod:`records.submissions`.
+    Jobs of the service are also distinguished by ``submission``, see
+    :mod:`records.service.submissions`.
 
     An existing job keeps its priority, and the settings that the request does not contain. Its
     budget becomes the larger of the two, or is set where it had no limit; a budget of None

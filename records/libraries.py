@@ -6,9 +6,9 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from records.access import EVERYTHING, Viewer, visible_libraries
 from records.models import Library
-from records.upsert import find_or_insert
+from records.service.access import EVERYTHING, Viewer, visible_libraries
+from records.storage.upsert import find_or_insert
 
 
 @dataclass(frozen=True, kw_only=True)

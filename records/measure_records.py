@@ -13,11 +13,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningInsert
 
-from records import aggregates, bests, events
-from records.bulk import BulkInsert, BulkStatement
+from records import bests
 from records.models import MeasureFeature, MeasureRecord, Pick, Task, now
+from records.storage.bulk import BulkInsert, BulkStatement
+from records.storage.upsert import table
 from records.text import storable
-from records.upsert import table
+from records.tuning import aggregates, events
 
 # Columns of a record and its features, by name; the id is added when the row is stored.
 Row = dict[str, Any]

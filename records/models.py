@@ -177,11 +177,11 @@ class Job(Base):
 
     A job of the service has a ``request``, identified by the hash ``submission``; until its model
     is loaded it has neither network nor target. ``n_events`` counts its events, see
-    :mod:`records.events`. A deleted job is ``hidden``, because its records refer to it.
-    :mod:`records.attempts` explains ``attempts`` and ``quarantined``.
+    :mod:`records.tuning.events`. A deleted job is ``hidden``, because its records refer to it.
+    :mod:`records.tuning.attempts` explains ``attempts`` and ``quarantined``.
 
     ``owner`` is the name of the token that submitted it and ``project`` that token's project; a
-    job without an owner belongs to the administrators, see :mod:`records.access`.
+    job without an owner belongs to the administrators, see :mod:`records.service.access`.
     """
 
     __tablename__ = "job"
@@ -235,8 +235,8 @@ class Pick(Base):
 
     ``secs`` is the duration of the round, search and builds included, in the run that ended it.
     The totals of its trials are stored here, so that views never scan ``measure_record``; see
-    :class:`records.rounds.RoundResult`. ``total_secs`` and ``job_trials`` are the latency of the
-    network and the trials of the job after the round. :mod:`records.attempts` explains
+    :class:`records.tuning.rounds.RoundResult`. ``total_secs`` and ``job_trials`` are the latency of
+    the network and the trials of the job after the round. :mod:`records.tuning.attempts` explains
     ``attempts``.
     """
 
@@ -375,7 +375,7 @@ class MeasureRecord(Base):
 
 
 class Suspect(Base):
-    """A candidate that is blamed for the loss of ``blame`` devices; see :mod:`records.suspects`."""
+    """A candidate blamed for the loss of ``blame`` devices; see :mod:`records.tuning.suspects`."""
 
     __tablename__ = "suspect"
 

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 from sqlalchemy import Row, Select, bindparam, func, select, true, update
 from sqlalchemy.orm import Session
 
-from records import events, jobs
+from records import jobs
 from records.errors import NoSuchRow
 from records.models import Job, Pick
+from records.storage.upsert import table
 from records.text import storable
-from records.upsert import table
+from records.tuning import events
 
 
 class NewPick(NamedTuple):

@@ -8,7 +8,7 @@ from sqlalchemy import Text, cast, exists, select, update
 from sqlalchemy.orm import Session
 
 from records.models import Job, Pick, Target
-from records.upsert import find_or_insert
+from records.storage.upsert import find_or_insert
 
 
 def fingerprint(spec: str, device: dict[str, Any]) -> str:

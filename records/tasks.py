@@ -7,11 +7,11 @@ from typing import Any
 from sqlalchemy import Select, SQLColumnExpression, bindparam, literal, select, update
 from sqlalchemy.orm import Session
 
-from records import workload_names
 from records.errors import NoSuchRow
+from records.logs import workload_names
 from records.models import Job, NetworkTask, Target, Task, Workload
+from records.storage.upsert import find_or_insert, table
 from records.text import storable
-from records.upsert import find_or_insert, table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,7 @@ class NewWorkload:
     """A subgraph extracted by an engine.
 
     Attributes:
-        hash: Name of the workload: SHA-256 of the IR, see :mod:`records.workload_names`.
+        hash: Name of the workload: SHA-256 of the IR, see :mod:`records.logs.workload_names`.
         engine: Engine that produced the IR.
         ir: IR, serialised by that engine.
         flop: Floating-point operations in one call.

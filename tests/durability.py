@@ -4,7 +4,7 @@ Tests commit thousands of times, and a disk takes tens of milliseconds for each.
 start, and the tests of durability, do wait for it.
 """
 
-from records import connections
+from records.storage import connections
 
 # The mode of the product.
 DURABLE = connections.SYNCHRONOUS

@@ -11,7 +11,8 @@ from tempfile import TemporaryDirectory
 
 from sqlalchemy import Engine, make_url
 
-from records import connections, migrations
+from records import migrations
+from records.storage import connections
 
 # The function of the product.
 MIGRATE = migrations.migrate

@@ -12,7 +12,7 @@ from typing import Self
 from tuner.devices.runners.addresses import RpcAddress
 from tuner.devices.runners.tracker import Tracker
 from tuner.errors import DeviceLost
-from tuner.workers.python_command import run_module
+from tuner.workers.processes.python_command import run_module
 
 _START_SECS = 180.0
 

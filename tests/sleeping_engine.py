@@ -43,8 +43,8 @@ with warnings.catch_warnings():
     from tvm.target import Target
 
     from tuner.engines.linker import link_shared
-    from tuner.engines.relax import rpc
-    from tuner.engines.relax import run as kernels
+    from tuner.engines.relax.run import artifacts as kernels
+    from tuner.engines.relax.run import rpc
     from tuner.engines.verification import comparison, input_sets, references
 
 NAME = "tests.sleeping_engine"

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import database as databases
-from records.connections import DEFAULT_LIMITS, Limits
+from records.storage.connections import DEFAULT_LIMITS, Limits
 from tuner.errors import RequestError
 from tuner.settings import Settings, read_settings
 

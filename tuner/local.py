@@ -27,13 +27,13 @@ from tuner.profiling.library_profile import ProfileRequest, profile_library
 from tuner.profiling.results import LibraryProfile
 from tuner.reports import BuildReport, ExtractReport, TuneReport
 from tuner.settings import SettingOverrides, read_settings
-from tuner.tuning.remeasure import verify_records
-from tuner.tuning.remeasure_options import Remeasured, Verified, VerifyRequest
+from tuner.tuning.rounds.remeasure import verify_records
+from tuner.tuning.rounds.remeasure_options import Remeasured, Verified, VerifyRequest
 from tuner.tuning.run_local import run_separately, run_tuning
 from tuner.tuning.status import TuningCallbacks
+from tuner.workers.confinement.sandbox_paths import model_access
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
-from tuner.workers.sandbox_paths import model_access
 
 _DEFINITION_TIMEOUT_SECS = 120.0
 

@@ -5,12 +5,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from sqlalchemy.orm import Session
 
-from api import pagination, schemas
 from api.dependencies import Administering, ReaderDep, Reading
-from api.errors import Problem
-from api.openapi import problems
-from api.routes import PREFIX
-from api.schemas import (
+from api.documents import pagination, schemas
+from api.documents.openapi import problems
+from api.documents.schemas import (
     AuditPage,
     Devices,
     Id,
@@ -19,8 +17,10 @@ from api.schemas import (
     TargetPage,
     Workers,
 )
-from records.access import Viewer
-from records.catalogue import targets_of
+from api.errors import Problem
+from api.routes import PREFIX
+from records.service.access import Viewer
+from records.service.catalogue import targets_of
 from tuner.queries import catalogue
 
 _MAX_WORKERS = 1000

@@ -11,12 +11,12 @@ from starlette.types import Receive, Scope, Send
 
 from api.app_state import State
 from api.dependencies import ReadingJob, StateDep, identify
+from api.documents.openapi import problems
+from api.documents.schemas import MAX_ID, Id
 from api.errors import Problem, respond
 from api.events import Channel
-from api.fair_semaphore import SENDER
-from api.openapi import problems
+from api.load.fair_semaphore import SENDER
 from api.routes import PREFIX
-from api.schemas import MAX_ID, Id
 
 router = APIRouter(prefix=PREFIX, tags=["jobs"])
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}

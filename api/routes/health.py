@@ -8,9 +8,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
-from api.auth import Subject
+from api.clients.auth import Subject
 from api.dependencies import StateDep, require
-from api.openapi import problems
+from api.documents.openapi import problems
 
 
 class Ready(BaseModel):

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from sqlalchemy.orm import Session
 
-from api import pagination, quotas, schemas
-from api.auth import Subject
+from api.clients import quotas
+from api.clients.auth import Subject
 from api.dependencies import (
     Administering,
     ChangingJob,
@@ -16,12 +16,15 @@ from api.dependencies import (
     StateDep,
     WriterDep,
 )
+from api.documents import pagination, schemas
+from api.documents.openapi import problems
+from api.documents.schemas import Id, JobPage, links_of
 from api.errors import Problem
-from api.openapi import problems
 from api.routes import PREFIX
-from api.schemas import Id, JobPage, links_of
-from records import attempts, audit, job_states, jobs, submissions
+from records import jobs
 from records.models import Job, JobState
+from records.service import audit, submissions
+from records.tuning import attempts, job_states
 from tuner.queries import jobs as job_queries
 from tuner.queries.catalogue import builds_of
 from tuner.queries.history import read_failures

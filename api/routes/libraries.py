@@ -12,8 +12,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from api import pagination, quotas, schemas
-from api.caps import Cap
+from api.clients import quotas
+from api.clients.caps import Cap
 from api.dependencies import (
     ChangingJob,
     ReaderDep,
@@ -22,16 +22,19 @@ from api.dependencies import (
     StateDep,
     WriterDep,
 )
-from api.disk import check_disk
+from api.documents import pagination, schemas
+from api.documents.etag import matches
+from api.documents.openapi import problems
+from api.documents.schemas import BuildIn, Id, LibraryPage
 from api.errors import Problem, respond
-from api.etag import matches
-from api.fair_semaphore import SENDER
-from api.openapi import problems
+from api.load.disk import check_disk
+from api.load.fair_semaphore import SENDER
 from api.routes import PREFIX
-from api.schemas import BuildIn, Id, LibraryPage
-from records import audit, builds, job_states, jobs
+from records import jobs
 from records.errors import NoSuchRow
-from records.service_models import Build as BuildRow
+from records.service import audit, builds
+from records.service.service_models import Build as BuildRow
+from records.tuning import job_states
 from tuner.queries import catalogue
 from tuner.schemas import Build
 

@@ -15,20 +15,22 @@ from sqlalchemy import exc
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
-from api import pagination, schemas
 from api.app_state import State
-from api.auth import Subject
+from api.clients.auth import Subject
 from api.dependencies import Administering, ReaderDep, Reading, StateDep
+from api.documents import pagination, schemas
+from api.documents.openapi import problems
+from api.documents.schemas import BestPage, RecordPage, Text
 from api.errors import Problem
-from api.exports import MEDIA_TYPE, ExportResponse
-from api.openapi import problems
-from api.receiving import receiving
+from api.load.exports import MEDIA_TYPE, ExportResponse
 from api.routes import PREFIX
-from api.schemas import BestPage, RecordPage, Text
-from records import audit, jobs, log, tasks
-from records.access import check_visible
+from api.uploads.receiving import receiving
+from records import jobs, tasks
 from records.errors import NoSuchRow
+from records.logs import measure_log
 from records.models import Target
+from records.service import audit
+from records.service.access import check_visible
 from tuner.queries import records as record_queries
 from tuner.schemas import Imported
 
@@ -181,16 +183,16 @@ async def _turn(state: State) -> AsyncIterator[None]:
 def _check(spool: Any) -> None:
     """Check a log before the transaction, which keeps others from writing."""
     with _lines_of(spool) as lines:
-        log.check(_checked(lines))
+        measure_log.check(_checked(lines))
 
 
-def _import(state: State, spool: Any, subject: Subject, trust: bool) -> log.ImportReport:
+def _import(state: State, spool: Any, subject: Subject, trust: bool) -> measure_log.ImportReport:
     with (
         _lines_of(spool) as lines,
         _in_time() as deadline,
         state.bulk_sessions.begin() as session,
     ):
-        report = log.import_(session, _until(deadline, _checked(lines)), trusted=trust)
+        report = measure_log.import_(session, _until(deadline, _checked(lines)), trusted=trust)
         counts = {"added": report.n_added, "known": report.n_known, "torn": report.n_bad}
         detail = {**counts, "refused": report.n_refused, "trusted": trust}
         audit.log_action(session, subject.name, subject.address, "import", None, detail)

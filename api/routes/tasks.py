@@ -6,14 +6,15 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api import formats, pagination, schemas
 from api.dependencies import ReaderDep, ReadingJob, StateDep
+from api.documents import formats, pagination, schemas
+from api.documents.etag import matches
+from api.documents.openapi import problems
+from api.documents.schemas import Failures, Id, PickPage
 from api.errors import Problem
-from api.etag import matches
-from api.openapi import problems
 from api.routes import PREFIX
-from api.schemas import Failures, Id, PickPage
-from records import job_states, jobs, tasks
+from records import jobs, tasks
+from records.tuning import job_states
 from tuner.job_replay import recording as recordings
 from tuner.queries import history, picks
 from tuner.queries import jobs as job_queries

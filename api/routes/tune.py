@@ -6,11 +6,11 @@ from fastapi import APIRouter, Header, Request, Response
 from sqlalchemy.orm import Session
 
 from api.dependencies import StateDep, Submitting
-from api.forms import body_schema
-from api.openapi import problems
+from api.documents.openapi import problems
+from api.documents.schemas import links_of
 from api.routes import PREFIX
-from api.schemas import links_of
-from api.submission import submit_form
+from api.uploads.forms import body_schema
+from api.uploads.submission import submit_form
 from records import jobs
 from tuner.queries import jobs as job_queries
 from tuner.schemas import JobSummary, Submitted

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from api.dependencies import ReaderDep, Reading, SettingsDep
 from api.routes import PREFIX
-from records import quotas
+from records.service import quotas
 from tuner.jobs.spec import MAX_PRIORITY
 from tuner.schemas import QuotaUse, TokenInfo
 

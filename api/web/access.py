@@ -5,7 +5,7 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
-from api.auth import Subject
+from api.clients.auth import Subject
 from api.dependencies import owner_of_job, reader_of_job, require
 
 

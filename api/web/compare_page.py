@@ -13,7 +13,7 @@ from api.web import access, charts
 from api.web.charts import Curve
 from api.web.rendering import render
 from api.web.sorting import Keys, read_sorting, sort_rows
-from records.access import check_visible
+from records.service.access import check_visible
 from tuner.queries import history as job_history
 from tuner.queries import jobs as job_queries
 from tuner.queries.comparison import OwnResult, own_results

@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 from starlette.exceptions import HTTPException
 
 from api.dependencies import ReaderDep, StateDep
+from api.documents.schemas import BudgetIn, BuildIn, Id, PriorityIn
 from api.routes import jobs as routes
 from api.routes import libraries
-from api.schemas import BudgetIn, BuildIn, Id, PriorityIn
 from api.web import access
 from api.web.errors import Message, message_of
 from api.web.job_page import job_page

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 from sqlalchemy.orm import Session
 
-from api import pagination
 from api.dependencies import ReaderDep
-from api.schemas import Text
+from api.documents import pagination
+from api.documents.schemas import Text
 from api.web import access
 from api.web.errors import Message
 from api.web.forms import EMPTY, Form

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from sqlalchemy.orm import Session
 
-from api.auth import Subject
+from api.clients.auth import Subject
 from api.dependencies import ReaderDep
-from api.schemas import Id
+from api.documents.schemas import Id
 from api.web import access, charts
 from api.web.charts import Chart, Curve
 from api.web.errors import Message
@@ -18,7 +18,7 @@ from api.web.profile_section import read_section
 from api.web.rendering import render
 from api.web.sorting import Keys, read_sorting, sort_rows
 from records import jobs, libraries
-from records.access import Ownership
+from records.service.access import Ownership
 from tuner.queries import catalogue, history, picks
 from tuner.queries import jobs as job_queries
 from tuner.queries.progress import eta_secs

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from records import profiles
+from records.tuning import profiles
 from tuner.profiling.page import Bar, bars_of
 from tuner.profiling.results import LibraryProfile, from_json
 from tuner.profiling.verdicts import MEANINGS

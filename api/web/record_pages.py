@@ -8,12 +8,12 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from api.dependencies import ReaderDep
-from api.schemas import Id, OptionalId
+from api.documents.schemas import Id, OptionalId
 from api.web import access
 from api.web.rendering import render
 from api.web.sorting import query
-from records.access import ownership
 from records.models import MeasureRecord
+from records.service.access import ownership
 from tuner.engines.base import origin_of
 from tuner.queries import record_browser
 from tuner.queries.record_browser import RecordFilter

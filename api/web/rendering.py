@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from api.auth import ANONYMOUS, Subject
+from api.clients.auth import ANONYMOUS, Subject
 from api.web import assets
 from scheduler import estimate
 from tuner import formatting

@@ -5,11 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
 
-from api.auth import COOKIE, SUBJECT, address_of
+from api.clients.auth import COOKIE, SUBJECT, address_of
 from api.dependencies import StateDep
 from api.web.forms import local_path
 from api.web.rendering import THEME_COOKIE, THEMES, render
-from records import audit
+from records.service import audit
 
 router = APIRouter(include_in_schema=False)
 

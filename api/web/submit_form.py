@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 
 from api.dependencies import StateDep
 from api.errors import as_problem
-from api.submission import submit_form
+from api.uploads.submission import submit_form
 from api.web import access
 from api.web.errors import message_of
 from api.web.forms import Form

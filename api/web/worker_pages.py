@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from api import pagination
 from api.dependencies import ReaderDep
-from api.schemas import OptionalId
+from api.documents import pagination
+from api.documents.schemas import OptionalId
 from api.web import access
 from api.web.rendering import render
 from api.web.sorting import query

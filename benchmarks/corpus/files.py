@@ -11,7 +11,7 @@ from benchmarks.corpus.catalogue import entry_named
 from benchmarks.corpus.entries import Entry, Exported, Light, Packaged, Quantised, Zoo
 from benchmarks.corpus.stamps import is_made, mark_made, model_file
 from benchmarks.models import light_model
-from tuner.workers.python_command import run_module
+from tuner.workers.processes.python_command import run_module
 
 _TIMEOUT_SECS = 1800.0
 _PIP = run_module("pip", "--quiet", "--disable-pip-version-check", "--no-input")

@@ -18,7 +18,7 @@ import psutil
 from benchmarks.corpus.entries import Entry
 from benchmarks.corpus.files import FetchError, Files
 from benchmarks.corpus.results import Result, read, write
-from tuner.workers.python_command import run_module
+from tuner.workers.processes.python_command import run_module
 
 _POLL_SECS = 0.5
 

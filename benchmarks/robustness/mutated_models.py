@@ -40,9 +40,9 @@ from tuner.jobs.model_loading import LoadLimits
 from tuner.jobs.preparation import prepare
 from tuner.jobs.requests import ModelRequest
 from tuner.service.limited_loading import ProcessLimits, user_facing_errors
+from tuner.workers.confinement.sandbox_paths import Access
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
-from tuner.workers.sandbox_paths import Access
 
 ENGINE = "tuner.engines.relax.worker"
 _WEIGHTS = {"operators": 46, "layers": 46, "light": 2, "zoo": 6}

@@ -62,8 +62,8 @@ def _run(model: onnx.ModelProto, inputs: dict[str, Array], folder: Path) -> list
     import tvm
     from tvm import relax
 
-    from tuner.engines.relax.lower import lower
-    from tuner.engines.relax.targets import describe_target, make_target
+    from tuner.engines.relax.graph.pipeline import lower
+    from tuner.engines.relax.target.targets import describe_target, make_target
     from tuner.networks.worker import load_model
 
     path = folder / "model.onnx"

@@ -24,7 +24,9 @@ from benchmarks.robustness import kernel_cases
 from benchmarks.robustness.kernel_mutations import MUTATIONS
 from tuner import cost_models
 from tuner.engines.base import BuildRequest, InputKind, ReferenceRequest, RunResult, SearchRequest
-from tuner.engines.relax import run, worker, workloads
+from tuner.engines.relax import worker
+from tuner.engines.relax.ir import workloads
+from tuner.engines.relax.run import artifacts
 from tuner.engines.verification import checks
 
 _N_MUTATIONS = 3
@@ -84,7 +86,7 @@ class Runner:
 
 
 def _check(artifact: str, target: str, references: Sequence[str]) -> RunResult:
-    return checks.check(run.load_kernel(artifact, target), references)
+    return checks.check(artifacts.load_kernel(artifact, target), references)
 
 
 class Judge:

@@ -28,9 +28,10 @@ from sqlalchemy.orm import Session
 
 from benchmarks.scheduler.curve_models import NETWORKS, request_of
 from benchmarks.workers import open_worker
-from records import bests, rounds
+from records import bests
 from records.models import MeasureRecord
 from records.tasks import WeightedTask, weighted_tasks
+from records.tuning import rounds
 from scheduler.replay import Recording
 from tuner.context import Context, open_context
 from tuner.job_replay import recording as recordings

@@ -20,8 +20,8 @@ from tuner.jobs.preparation import Prepared
 from tuner.jobs.spec import MAX_TRIALS, TuneSpec
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
+from tuner.tuning.job.session_options import SessionOptions
 from tuner.tuning.session import TuningSession
-from tuner.tuning.session_options import SessionOptions
 from tuner.tuning.status import TuningStatus
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tuner.workers.python_command import run_module
+from tuner.workers.processes.python_command import run_module
 
 # Published log of a framework that compiles operators at run time: seconds of a step in which every
 # operator missed, and of one in which every operator hit.

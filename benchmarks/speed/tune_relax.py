@@ -185,10 +185,10 @@ def _peer(
     from tvm.s_tir.meta_schedule.relax_integration import tune_relax
     from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, LocalRunner
 
-    from tuner.engines.relax import traces
-    from tuner.engines.relax.extract import find_subgraphs
-    from tuner.engines.relax.lower import lower
-    from tuner.engines.relax.targets import make_target
+    from tuner.engines.relax.graph.extract import find_subgraphs
+    from tuner.engines.relax.graph.pipeline import lower
+    from tuner.engines.relax.ir import traces
+    from tuner.engines.relax.target.targets import make_target
 
     target = make_target(spec)
     module = lower(model, target, is_whole=True).module

@@ -23,13 +23,13 @@ import onnx
 import tvm
 
 from tuner.engines.base import BuildRequest, variant_of
-from tuner.engines.relax import workloads
-from tuner.engines.relax.build import build
-from tuner.engines.relax.extract import Subgraph, find_subgraphs
-from tuner.engines.relax.lower import lower
-from tuner.engines.relax.run import load_kernel
+from tuner.engines.relax.codegen.build import build
+from tuner.engines.relax.graph.extract import Subgraph, find_subgraphs
+from tuner.engines.relax.graph.pipeline import lower
+from tuner.engines.relax.ir import workloads
+from tuner.engines.relax.run.artifacts import load_kernel
 from tuner.engines.relax.schedules import ranking
-from tuner.engines.relax.targets import describe_target, make_target
+from tuner.engines.relax.target.targets import describe_target, make_target
 from tuner.engines.verification import input_sets
 from tuner.networks.worker import load_model
 

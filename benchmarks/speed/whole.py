@@ -21,11 +21,11 @@ def compile_whole(model: ModelFile, spec: str, traces: Mapping[str, str], out: s
     from tvm.relax.backend.cpu_generic import pipeline
 
     from tuner.engines.linker import find_compiler
-    from tuner.engines.relax import traces as replays
-    from tuner.engines.relax.extract import find_subgraphs
-    from tuner.engines.relax.lower import lower
+    from tuner.engines.relax.graph.extract import find_subgraphs
+    from tuner.engines.relax.graph.pipeline import lower
+    from tuner.engines.relax.ir import traces as replays
     from tuner.engines.relax.settings import PASS_CONFIG
-    from tuner.engines.relax.targets import make_target
+    from tuner.engines.relax.target.targets import make_target
 
     target = make_target(spec)
     module = lower(model, target, is_whole=True).module

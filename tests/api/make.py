@@ -5,9 +5,10 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from records import builds, measure_records, networks, picks, submissions, tasks, workers
+from records import measure_records, networks, picks, tasks
 from records.models import Job
-from records.submissions import Submission
+from records.service import builds, submissions, workers
+from records.service.submissions import Submission
 from tests.records import make as rows
 from tests.tuner.networks.models import relu_model
 

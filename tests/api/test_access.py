@@ -12,12 +12,13 @@ import httpx
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from api import app_state, auth
+from api import app_state
 from api.app import create_app
-from api.limits import Buckets
+from api.clients import auth
+from api.clients.limits import Buckets
 from api.settings import ApiSettings, is_loopback
-from records import tokens
 from records.models import now
+from records.service import tokens
 from tests.api import make
 from tests.api.conftest import Served, serving
 

@@ -12,14 +12,15 @@ from fastapi import FastAPI
 from sqlalchemy import event
 from starlette.types import Receive, Scope, Send
 
-from api import exports, readiness, streaming
-from api.caps import Cap
+from api.clients.caps import Cap
+from api.clients.limits import limited
 from api.errors import Problem
-from api.fair_semaphore import SENDER, Sender
-from api.limits import limited
+from api.load import exports, readiness, streaming
+from api.load.fair_semaphore import SENDER, Sender
 from api.middleware import BodyLimits
 from api.settings import ApiSettings
-from records import log, measure_records
+from records import measure_records
+from records.logs import measure_log
 from tests.api.conftest import Served, serving
 from tests.records import make as rows
 
@@ -86,7 +87,7 @@ def test_an_export_holds_no_connection_while_its_reader_waits(
         n_held, content = asyncio.run(read())
         with served.sessions() as session:
             whole = io.StringIO()
-            assert log.export(session, whole) == 35
+            assert measure_log.export(session, whole) == 35
 
     assert n_held == 0
     assert content.decode() == whole.getvalue()
@@ -96,7 +97,7 @@ def test_an_export_leaves_out_what_is_stored_after_its_start(quick: ApiSettings)
     """It ends although records keep coming."""
     with serving(quick) as served:
         store_records(served, 3)
-        export, stream = log.Export(), io.StringIO()
+        export, stream = measure_log.Export(), io.StringIO()
         with served.sessions() as session:
             assert export.write_page(session, stream, 2)
         with served.sessions.begin() as session:
@@ -140,7 +141,7 @@ def test_an_export_ends_at_its_deadline() -> None:
 
 def test_a_body_may_not_trickle(monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte now and then keeps no request open for ever."""
-    monkeypatch.setattr("api.limits._IDLE_TIMEOUT_SECS", 0.1)
+    monkeypatch.setattr("api.clients.limits._IDLE_TIMEOUT_SECS", 0.1)
 
     async def receive() -> dict[str, object]:
         await asyncio.sleep(0.03)

@@ -8,9 +8,10 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from records import devices, libraries, workers
+from records import libraries
 from records.models import Network, Target, now
-from records.service_models import DeviceStatus, Worker
+from records.service import devices, workers
+from records.service.service_models import DeviceStatus, Worker
 from tests.api import make
 from tests.api.conftest import Served
 

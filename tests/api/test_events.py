@@ -13,7 +13,7 @@ import pytest
 
 from api import events as hub
 from api.settings import ApiSettings
-from records import events
+from records.tuning import events
 from tests.api import make
 from tests.api.conftest import Served, serving
 

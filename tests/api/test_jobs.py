@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from records import attempts, audit, jobs, leases
+from records import jobs
 from records.models import JobState
+from records.service import audit, leases
+from records.tuning import attempts
 from tests.api import make
 from tests.api.conftest import Served
 

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from records import bests, events, jobs, measure_records, tasks
+from records import bests, jobs, measure_records, tasks
+from records.tuning import events
 from tests.api import make
 from tests.api.conftest import Served
 from tests.records import make as rows

@@ -9,7 +9,8 @@ import pytest
 
 from api import app_state
 from api.settings import ApiSettings
-from records import builds, events
+from records.service import builds
+from records.tuning import events
 from tests.api import make
 from tests.api.conftest import Served, serving
 

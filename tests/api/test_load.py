@@ -14,10 +14,10 @@ import pytest
 from fastapi.routing import APIRoute
 
 from api import routes, web
-from api.capacity import capacity_of
 from api.dependencies import _reader, _settings, _state, _writer
+from api.load.capacity import capacity_of
 from api.settings import ApiSettings
-from records import tokens
+from records.service import tokens
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tests.api.test_tune import wait_for

@@ -10,16 +10,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api import metrics
 from api.settings import ApiSettings
-from records import (
-    builds,
-    events,
-    jobs,
-    leases,
-    measure_records,
-    migrations,
-    tasks,
-)
+from records import jobs, measure_records, migrations, tasks
 from records.models import ERROR_KINDS, now
+from records.service import builds, leases
+from records.tuning import events
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tests.records import make as rows

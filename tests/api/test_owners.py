@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import select
 
 from api.settings import ApiSettings
-from records import tokens
 from records.models import Job, Library
-from records.quotas import Quotas
-from records.service_models import Upload
+from records.service import tokens
+from records.service.quotas import Quotas
+from records.service.service_models import Upload
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tests.api.test_access import needed_scope, routes

@@ -14,7 +14,7 @@ from starlette.responses import FileResponse, RangeNotSatisfiable
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from api import protocol
+from api.load import protocol
 from api.settings import ApiSettings
 from tests.api.conftest import serving
 from tests.api.test_tune import open_below, wait_for

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from api.settings import ApiSettings
-from records import audit
+from records.service import audit
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tests.api.test_access import token

@@ -14,7 +14,8 @@ from sqlalchemy.orm import Session
 from api import app_state
 from api.routes import records as record_routes
 from api.settings import ApiSettings
-from records import log, measure_records
+from records import measure_records
+from records.logs import measure_log
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tests.records import make as rows
@@ -142,7 +143,7 @@ def test_a_damaged_log_begins_no_transaction(
     """It is read to its end before it keeps others from writing."""
     with serving(quick) as served:
         damaged = exported_log(served) + b"damaged\n"
-        monkeypatch.setattr(log, "import_", None)
+        monkeypatch.setattr(measure_log, "import_", None)
         answer = served.client.post(AT, content=damaged)
 
     assert answer.status_code == 422, answer.text
@@ -179,7 +180,7 @@ def test_an_import_that_the_database_ends_took_too_long(
 
     with serving(settings) as served:
         content = exported_log(served)
-        monkeypatch.setattr(log, "import_", store)
+        monkeypatch.setattr(measure_log, "import_", store)
         slow = served.client.post(AT, content=content)
         monkeypatch.setattr(record_routes, "_MAX_IMPORT_SECS", 50.0)
         ended = served.client.post(AT, content=content)
@@ -193,7 +194,7 @@ def test_one_import_runs_at_a_time(quick: ApiSettings, monkeypatch: pytest.Monke
     """Another one waits for it, and is asked to come again if it takes long."""
     monkeypatch.setattr(record_routes, "_WAIT_SECS", 0.1)
     began, ended = threading.Event(), threading.Event()
-    check = log.check
+    check = measure_log.check
 
     def wait(lines: Iterable[str]) -> None:
         check(lines)
@@ -202,7 +203,7 @@ def test_one_import_runs_at_a_time(quick: ApiSettings, monkeypatch: pytest.Monke
 
     with serving(quick) as served, ThreadPoolExecutor() as threads:
         content = exported_log(served)
-        monkeypatch.setattr(log, "check", wait)
+        monkeypatch.setattr(measure_log, "check", wait)
         first = threads.submit(served.client.post, AT, content=content)
         assert began.wait(20.0)
         second = served.client.post(AT, content=content)

@@ -5,7 +5,7 @@ import time
 import pytest
 from sqlalchemy import text
 
-from api import readiness
+from api.load import readiness
 from api.settings import ApiSettings
 from records import migrations
 from tests.api.conftest import Served, serving

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from api import formats
+from api.documents import formats
+from api.documents.response_cache import FRESH_SECS
 from api.errors import Problem
-from api.response_cache import FRESH_SECS
 from api.settings import ApiSettings
 from records import jobs
 from tests.api import make

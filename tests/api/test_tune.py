@@ -15,7 +15,8 @@ import httpx
 import pytest
 
 from api.settings import ApiSettings
-from records import audit, jobs
+from records import jobs
+from records.service import audit
 from tests.api.conftest import Served, serving
 from tests.api.make import ONNX
 from tests.services import Service

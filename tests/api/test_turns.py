@@ -9,7 +9,7 @@ from api import turns
 from api.settings import ApiSettings
 from api.turns import Turns
 from tests.api.conftest import serving
-from tests.api.test_connections import connected
+from tests.api.load.test_connections import connected
 
 _PROBE = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import httpx
 
-from api.incoming import MAX_UPLOADS
 from api.settings import ApiSettings
-from records import tokens
-from records.quotas import Quotas
+from api.uploads.incoming import MAX_UPLOADS
+from records.service import tokens
+from records.service.quotas import Quotas
 from tests.api.conftest import Served, serving
 from tests.api.make import ONNX
 from tests.api.test_tune import wait_for

@@ -7,7 +7,7 @@ import typer
 from pydantic import TypeAdapter
 
 import tuner.api
-from api.forms import TuneForm
+from api.uploads.forms import TuneForm
 from tuner.cli.main import app
 from tuner.cli.options import option_of
 from tuner.client.models import TuneFields

@@ -11,8 +11,9 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.settings import ApiSettings
-from records import jobs, leases, measure_records, tasks
+from records import jobs, measure_records, tasks
 from records.models import now
+from records.service import leases
 from tests.api import make
 from tests.api.conftest import serving
 from tests.docs.documents import ROOT

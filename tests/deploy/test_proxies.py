@@ -15,7 +15,8 @@ import httpx
 import pytest
 
 from api.settings import ApiSettings
-from records import audit, events
+from records.service import audit
+from records.tuning import events
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tests.api.test_access import token

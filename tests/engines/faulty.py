@@ -16,9 +16,9 @@ from tuner.engines.base import (
     RunResult,
     SearchRequest,
 )
-from tuner.engines.relax import build as build_module
-from tuner.engines.relax import run as run_module
 from tuner.engines.relax import worker as real
+from tuner.engines.relax.codegen import build as build_module
+from tuner.engines.relax.run import artifacts as run_module
 from tuner.engines.relax.worker import (
     calibration_kernel,
     clock_secs,

@@ -22,10 +22,10 @@ from tuner.networks.base import LoadedModel
 from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
+from tuner.tuning.job.session_options import SessionOptions
 from tuner.tuning.session import TuningSession
-from tuner.tuning.session_options import SessionOptions
-from tuner.tuning.snapshot import JobSnapshot
 from tuner.tuning.status import TuningStatus
+from tuner.tuning.tasks.snapshot import JobSnapshot
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from tuner.devices.runners.local import LocalRunner
 from tuner.executors.local import LocalExecutor
 from tuner.executors.ray.executor import RayExecutor
 from tuner.settings import Settings
-from tuner.tuning.search import SearchSettings
+from tuner.tuning.rounds.search import SearchSettings
 from tuner.tuning.session import TuningSession
 from tuner.workers.future_call import FutureCall
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from records import database, suspects
+from records import database
 from records.measure_records import trace_hash
 from records.models import MeasureRecord
-from records.suspects import Blame
+from records.tuning import suspects
+from records.tuning.suspects import Blame
 from tests.engines import faulty_toy, toy
 from tests.engines.faults import Control
 from tests.faults.conftest import FaultyExecutor, Hall

@@ -33,11 +33,11 @@ from tuner.settings import Settings
 from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
-from tuner.tuning.search import SearchInputs, SearchSettings, search
+from tuner.tuning.job.session_options import SessionOptions
+from tuner.tuning.rounds.search import SearchInputs, SearchSettings, search
 from tuner.tuning.session import TuningSession
-from tuner.tuning.session_options import SessionOptions
 from tuner.tuning.status import TuningStatus
-from tuner.workers.sandbox_paths import scratch_folder
+from tuner.workers.confinement.sandbox_paths import scratch_folder
 
 # By name: the module itself imports TVM, which only workers do.
 FAULTY = "tests.engines.faulty"

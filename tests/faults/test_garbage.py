@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from records.models import CostModel, MeasureRecord
 from tests.engines.toy_network import bests_of
 from tests.faults.conftest import Hall
-from tuner.tuning.search import SearchSettings
+from tuner.tuning.rounds.search import SearchSettings
 
 _ANY = ["none", "text", "number", "list", "unsendable", "unreceivable"]
 _OF_SEARCH = ["odd_candidates", "unstorable_candidates"]

@@ -15,7 +15,8 @@ import httpx
 import pytest
 from sqlalchemy import exc, make_url, text
 
-from records import database, events
+from records import database
+from records.tuning import events
 from tests.cli import ROOT
 from tests.records.conftest import postgres, postgres_url
 from tests.service.rig import rig, serve, wait_for

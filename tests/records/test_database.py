@@ -10,9 +10,10 @@ import pytest
 from sqlalchemy import Engine, func, select, text
 from sqlalchemy.exc import OperationalError
 
-from records import connections, database, measure_records
+from records import database, measure_records
 from records.errors import DatabaseUnusable, SchemaTooNew
 from records.models import MeasureRecord
+from records.storage import connections
 from tests.durability import DURABLE
 from tests.records import make
 

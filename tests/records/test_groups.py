@@ -10,7 +10,7 @@ from sqlalchemy import Engine, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from records import database, events, measure_records
+from records import database, measure_records
 from records.models import (
     ERROR_KINDS,
     BestRecord,
@@ -20,7 +20,8 @@ from records.models import (
     MeasureRecord,
     Pick,
 )
-from records.upsert import table
+from records.storage.upsert import table
+from records.tuning import events
 from tests.records import make
 
 _KEPT = (MeasureRecord, MeasureFeature, BestRecord, ImportedRound, JobFailure, Pick)

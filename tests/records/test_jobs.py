@@ -4,9 +4,10 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from records import jobs, networks, submissions
+from records import jobs, networks
 from records.errors import NoSuchRow
 from records.models import Job
+from records.service import submissions
 from tests.records import make
 
 

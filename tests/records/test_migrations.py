@@ -7,9 +7,11 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import CheckConstraint, Engine, inspect, text
 
-from records import bests, database, events, leases, measure_records, service_models
+from records import bests, database, measure_records
 from records.errors import LeaseLost, SchemaTooNew, SchemaTooOld
 from records.models import Base, JobFailure, Pick
+from records.service import leases, service_models
+from records.tuning import events
 from tests.records import make
 from tests.records.later_version import later_version
 

@@ -6,9 +6,10 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from records import database, events, picks
+from records import database, picks
 from records.errors import NoSuchRow
 from records.models import Job, Pick
+from records.tuning import events
 from tests.records import make
 
 

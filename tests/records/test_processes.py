@@ -6,10 +6,11 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from records import audit, builds, events, workers
 from records.errors import NoSuchRow
 from records.models import now
-from records.service_models import Worker
+from records.service import audit, builds, workers
+from records.service.service_models import Worker
+from records.tuning import events
 from tests.records import make
 
 

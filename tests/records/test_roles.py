@@ -7,9 +7,11 @@ import pytest
 from sqlalchemy import Engine, make_url, select
 from sqlalchemy.exc import ProgrammingError
 
-from records import attempts, audit, builds, database, roles, tokens
+from records import database, roles
 from records.roles import API, PASSWORDS, WORKER
-from records.service_models import ApiToken, Lease
+from records.service import audit, builds, tokens
+from records.service.service_models import ApiToken, Lease
+from records.tuning import attempts
 from tests.records import make
 
 SECRETS = {API: "the API's: 100% 'quoted'", WORKER: "the worker's"}

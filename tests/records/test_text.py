@@ -3,7 +3,9 @@
 import pytest
 from sqlalchemy.orm import Session
 
-from records import builds, events, jobs, networks
+from records import jobs, networks
+from records.service import builds
+from records.tuning import events
 from tests.records import make
 
 ARBITRARY = "dimension 'N\x00' is \ud800 wide"

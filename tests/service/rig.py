@@ -18,9 +18,11 @@ from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from records import builds, database, events, workers
+from records import database
 from records.models import Event, Job, MeasureRecord, Pick
-from records.service_models import Build, Worker
+from records.service import builds, workers
+from records.service.service_models import Build, Worker
+from records.tuning import events
 from tests.cli import ROOT, WORKER_VARIABLES
 from tests.engines import toy
 from tuner.jobs.requests import ModelRequest, TuneRequest

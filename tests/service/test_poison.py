@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from records import attempts
+from records.tuning import attempts
 from tests.engines import toy
 from tests.service.conftest import own_postgres, postgres
 from tests.service.rig import Rig, rig, wait_for

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from records import jobs, networks, submissions, targets
+from records import jobs, networks, targets
 from records.models import JobState, MeasureRecord
+from records.service import submissions
 from tests.engines import toy
 from tests.service.rig import Rig, rig, wait_for
 from tuner.client.downloads import unpack

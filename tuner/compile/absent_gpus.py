@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
-from records import bests, imported, other_targets
+from records import bests
 from records.bests import BestTrace
+from records.logs import imported, other_targets
 from records.models import Target
 from tuner.engines.base import TargetInfo
 

@@ -12,9 +12,9 @@ from tuner.library.manifest import Manifest, Program, Source
 from tuner.networks.base import LoadedModel, ModelFacts, ValueRange
 from tuner.networks.originals import Original
 from tuner.settings import Settings
+from tuner.workers.confinement.sandbox_paths import Access, model_access, models_folder
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
-from tuner.workers.sandbox_paths import Access, model_access, models_folder
 
 _TIMEOUT_SECS = 600.0
 

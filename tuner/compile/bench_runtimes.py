@@ -14,16 +14,16 @@ from tuner.compile.bench_model import BenchModel
 from tuner.compile.comparison import Samples, SkippedPeer
 from tuner.devices.cpu_caches import n_cores
 from tuner.engines.base import NetworkRun
-from tuner.engines.clock_readings import MAX_SLOWDOWN
+from tuner.engines.runtime.clock_readings import MAX_SLOWDOWN
 from tuner.errors import RequestError, TunerError
 from tuner.library.arrays import Array, read_arrays
 from tuner.peers.base import Device, PeerInfo, PeerModel
 from tuner.peers.catalogue import PEERS, PeerPackage
 from tuner.settings import Settings
 from tuner.workers.base import CallTimeout
+from tuner.workers.confinement.sandbox_paths import model_access
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
-from tuner.workers.sandbox_paths import model_access
 
 _LOG = logging.getLogger(__name__)
 ALL = "all"

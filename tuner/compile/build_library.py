@@ -16,7 +16,7 @@ from tuner.compile.library_files import LibraryFiles, tasks_of
 from tuner.compile.object_compiler import ObjectCompiler
 from tuner.compile.subgraphs import BuildStep, OnStep
 from tuner.context import Context
-from tuner.engines import clock_kernel
+from tuner.engines.runtime import clock_kernel
 from tuner.jobs.preparation import Prepared
 from tuner.library import manifest as manifests
 from tuner.library.buckets import Buckets

@@ -12,8 +12,8 @@ from tuner.build_cache.entries import Entry
 from tuner.build_cache.keys import Key
 from tuner.compile.object_compiler import ObjectCompiler
 from tuner.compile.subgraphs import BuildStep, SubgraphObjects, subgraph_request
-from tuner.engines import call_timers, thread_pool
 from tuner.engines.base import LinkRequest, LinkResult, variant_of
+from tuner.engines.runtime import call_timers, thread_pool
 from tuner.errors import MalformedAnswer, WorkError
 from tuner.jobs.model_loading import check_file
 from tuner.jobs.preparation import Prepared

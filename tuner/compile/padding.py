@@ -17,8 +17,8 @@ from tuner.networks.originals import Original
 from tuner.networks.shapes import DynamicDimension
 from tuner.peers.catalogue import PEERS
 from tuner.settings import Settings
+from tuner.workers.confinement.sandbox_paths import model_access
 from tuner.workers.factory import fresh_worker
-from tuner.workers.sandbox_paths import model_access
 
 KIND = "padding"
 _PACKAGES = ("onnx", "onnxruntime", "torch", "numpy")

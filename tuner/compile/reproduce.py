@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 from sqlalchemy.orm import Session
 
-from records import other_targets
+from records.logs import other_targets
 from tuner.build_cache.opening import open_local
 from tuner.compile.object_compiler import ObjectCompiler
 from tuner.compile.subgraphs import SubgraphRequest

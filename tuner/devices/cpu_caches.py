@@ -4,7 +4,7 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-from tuner.workers.environment import MACHINE_CORES
+from tuner.workers.confinement.environment import MACHINE_CORES
 
 _CPUS = Path("/sys/devices/system/cpu")
 # Sizes where Linux reports none, as on many virtual machines with another architecture.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from tuner.engines.packed import KernelOffer, PackedCandidate
-from tuner.engines.tensor_digests import TensorDigest
+from tuner.engines.runtime.tensor_digests import TensorDigest
 from tuner.library.manifest import KernelCall, ProgramMemory, Weight
 
 ErrorKind = Literal[

@@ -10,8 +10,8 @@ from pathlib import Path
 from tuner.engines import environments
 from tuner.engines.environments import Environment
 from tuner.errors import RequestError, WorkError
-from tuner.workers import python_command
-from tuner.workers.environment import without_current_folder
+from tuner.workers.confinement.environment import without_current_folder
+from tuner.workers.processes import python_command
 
 # The Python version that TVM 0.19 has wheels for.
 _PYTHON = (3, 11)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from tuner.engines.base import RunRequest, RunResult
-from tuner.engines.cache_state import Arguments
-from tuner.engines.timing import Sampled, merge
+from tuner.engines.runtime.cache_state import Arguments
+from tuner.engines.runtime.timing import Sampled, merge
 from tuner.engines.verification import checks
 from tuner.engines.verification.checks import Array
 from tuner.errors import RequestError, error_text

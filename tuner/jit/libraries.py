@@ -21,9 +21,9 @@ from tuner.library import loading
 from tuner.library.manifest import Manifest
 from tuner.process_folder import shared_folder
 from tuner.settings import Settings, read_settings
+from tuner.workers.confinement.sandbox_paths import model_access
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import CallTimeout
-from tuner.workers.sandbox_paths import model_access
 
 if TYPE_CHECKING:
     from tuner.engines.relax.network import Library

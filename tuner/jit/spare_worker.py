@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tuner.settings import Settings
+from tuner.workers.confinement.sandbox_paths import Access
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
-from tuner.workers.sandbox_paths import Access
 
 _MAX_IDLE_SECS = 15.0
 

@@ -2,8 +2,8 @@
 
 import onnx
 
-from tuner.engines.relax.torch_agreement import check_agreement
-from tuner.networks.torch_onnx import as_onnx, exporter
+from tuner.engines.relax.frontend.torch_agreement import check_agreement
+from tuner.networks.torch.torch_onnx import as_onnx, exporter
 
 
 def convert(program: str, out: str) -> None:

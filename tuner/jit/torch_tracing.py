@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from tuner.errors import ModelError, summary
 from tuner.jit.torch_changes import Dependencies
 from tuner.jit.torch_signatures import Signature
-from tuner.networks.torch_random import is_mutable, is_random
+from tuner.networks.torch.torch_random import is_mutable, is_random
 
 # Modules that compute another function in training mode.
 _TRAINING_MODULES = (

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from records import rounds
 from records.tasks import WeightedTask
+from records.tuning import rounds
 from scheduler.errors import SchedulerError
 from scheduler.replay import RecordedTask, Recording
 from tuner.errors import RequestError
-from tuner.tuning.task_profiles import similarity_group, task_profiles
+from tuner.tuning.tasks.task_profiles import similarity_group, task_profiles
 
 _VERSION = 1
 # Exceptions that a damaged file or a file of another kind can cause.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from records.tasks import WeightedTask
 from tuner.errors import ModelError
 from tuner.settings import Settings
-from tuner.workers.memory import memory_limits
+from tuner.workers.confinement.memory import memory_limits
 from tuner.workers.messages import MAX_BLOB_BYTES
 
 # Of each element of an output: its expected value and the bound of its error, in float64.

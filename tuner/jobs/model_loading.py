@@ -11,8 +11,8 @@ from tuner.atomic_files import atomic_file
 from tuner.errors import MalformedAnswer, ModelError, WorkerLost, WorkError
 from tuner.networks.base import MAX_ONNX_BYTES, LoadedModel, file_hash, hash_with
 from tuner.workers.exchange import OutputFolder
-from tuner.workers.pause_group import current_group
 from tuner.workers.pool import CallTimeout, Pool
+from tuner.workers.processes.pause_group import current_group
 
 _COPY_BYTES = 1 << 20
 

@@ -10,7 +10,8 @@ from typing import Any, cast
 
 from sqlalchemy.orm import Session, sessionmaker
 
-from records import networks, targets, tasks, workload_names
+from records import networks, targets, tasks
+from records.logs import workload_names
 from tuner.build_cache.opening import open_local
 from tuner.context import Context
 from tuner.devices import target_cache
@@ -34,8 +35,8 @@ from tuner.jobs.model_loading import (
 )
 from tuner.jobs.requests import ModelRequest
 from tuner.networks.base import LoadedModel
+from tuner.workers.confinement.sandbox_paths import models_folder
 from tuner.workers.pool import CallTimeout, Pool
-from tuner.workers.sandbox_paths import models_folder
 
 _LOG = logging.getLogger(__name__)
 

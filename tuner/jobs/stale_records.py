@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from records import imported, other_targets
+from records.logs import imported, other_targets
+from records.logs.other_targets import BestOnTarget, RecordedTrace
 from records.models import Target
-from records.other_targets import BestOnTarget, RecordedTrace
 from tuner.context import Context
 from tuner.engines.base import TargetInfo
 from tuner.jobs.preparation import Prepared

@@ -15,9 +15,9 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from records import submissions
 from records.models import Job, NetworkTask
-from records.submissions import Submission
+from records.service import submissions
+from records.service.submissions import Submission
 from tuner.errors import RequestError
 from tuner.jobs.comparability import check_default
 from tuner.jobs.requests import ModelRequest, TuneRequest

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from records import imported
+from records.logs import imported
 from records.models import Target
 from tuner.engines.base import TargetInfo
 

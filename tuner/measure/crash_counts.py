@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from records.measure_records import trace_hash
-from records.suspects import Blame
+from records.tuning.suspects import Blame
 from tuner.engines.base import RunResult
 from tuner.errors import DeviceLost
 

@@ -13,7 +13,7 @@ from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.measure.disk_space import raising_disk_full
 from tuner.measure.worker_calls import call_with_retry
 from tuner.workers.base import CallTimeout
-from tuner.workers.sandbox_paths import references_folder, scratch_folder
+from tuner.workers.confinement.sandbox_paths import references_folder, scratch_folder
 
 _TIMEOUT_SECS = 300.0
 # Format and rules of the references; a change makes those on disk obsolete.

@@ -60,7 +60,7 @@ def _load(reference: str, shapes: _Shapes, random_weights: int | None, *, alone:
         return _load_zoo(reference.removeprefix("zoo:"), shapes, random_weights)
     path = _existing_file(reference)
     if path.suffix.lower() == ".onnx":
-        from tuner.networks import inference, onnx_file
+        from tuner.networks.onnx import inference, onnx_file
 
         model = onnx_file.read(path, alone=alone)
         with described(
@@ -72,13 +72,13 @@ def _load(reference: str, shapes: _Shapes, random_weights: int | None, *, alone:
             f"{str(path)!r} is not a .onnx file; upload an ONNX model", code="unknown-format"
         )
     if path.suffix.lower() == ".pt2":
-        from tuner.networks import torch
+        from tuner.networks.torch import archives
 
         if random_weights is not None:
             raise ModelError(
                 f"{path}: random weights are supported for ONNX models only", code="random-weights"
             )
-        return torch.load(path, shapes.inputs, shapes.sizes)
+        return archives.load(path, shapes.inputs, shapes.sizes)
     raise _unknown_format(path)
 
 
@@ -101,14 +101,14 @@ def find_dynamic_dimensions(reference: str, *, alone: bool = False) -> tuple[Dyn
     path = _existing_file(reference)
     with described(lambda reason: _unexpected(reference, reason)):
         if path.suffix.lower() == ".pt2" and not alone:
-            from tuner.networks import torch
+            from tuner.networks.torch import archives
 
-            return dynamic_dimensions(torch.declared_inputs(path))
+            return dynamic_dimensions(archives.declared_inputs(path))
         if path.suffix.lower() != ".onnx":
             raise _unknown_format(path)
-        from tuner.networks import onnx, onnx_file
+        from tuner.networks.onnx import cleaning, onnx_file
 
-        return dynamic_dimensions(onnx.declared_inputs(onnx_file.read(path, alone=alone)))
+        return dynamic_dimensions(cleaning.declared_inputs(onnx_file.read(path, alone=alone)))
 
 
 def _unexpected(reference: str, reason: str) -> ModelError:
@@ -146,7 +146,8 @@ def _zoo_hint(reference: str) -> str:
 
 
 def _load_onnx(model: "ModelProto", name: str, shapes: _Shapes, seed: int | None) -> Network:
-    from tuner.networks import onnx, weights
+    from tuner.networks import weights
+    from tuner.networks.onnx import cleaning
 
     notes: tuple[str, ...] = ()
     if seed is not None:
@@ -157,11 +158,12 @@ def _load_onnx(model: "ModelProto", name: str, shapes: _Shapes, seed: int | None
             "weights are placeholders (constant); "
             "use random weights to make output checks meaningful",
         )
-    return onnx.clean(model, shapes.inputs, name=name, notes=notes, sizes=shapes.sizes)
+    return cleaning.clean(model, shapes.inputs, name=name, notes=notes, sizes=shapes.sizes)
 
 
 def _load_zoo(query: str, shapes: _Shapes, seed: int | None) -> Network:
-    from tuner.networks import onnx, weights
+    from tuner.networks import weights
+    from tuner.networks.onnx import cleaning
     from tuner.networks.zoo import catalogue
 
     model = catalogue.build(query)
@@ -175,4 +177,4 @@ def _load_zoo(query: str, shapes: _Shapes, seed: int | None) -> Network:
     if seed is not None:
         model = weights.randomise_weights(model, seed)
         notes = (f"zoo network with random weights (seed {seed})",)
-    return onnx.clean(model, name=query, notes=notes)
+    return cleaning.clean(model, name=query, notes=notes)

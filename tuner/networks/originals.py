@@ -93,8 +93,8 @@ def write_original(
     """
     if Path(reference).suffix.lower() == ".pt2":
         return Original(reference, "pt2", Path(reference).name, inputs, {})
-    from tuner.networks.fixed_values import as_text, fix_values
-    from tuner.networks.repairs import drop_repeated_outputs
+    from tuner.networks.onnx.folding.fixed_values import as_text, fix_values
+    from tuner.networks.onnx.repairs import drop_repeated_outputs
 
     zoo = reference.startswith("zoo:")
     model = _generate(reference) if zoo else _read(Path(reference))
@@ -119,7 +119,7 @@ def _external_files(data: bytes) -> list[str]:
     import onnx
     from onnx.external_data_helper import uses_external_data
 
-    from tuner.networks.onnx_file import tensors_within
+    from tuner.networks.onnx.onnx_file import tensors_within
 
     model = onnx.ModelProto.FromString(data)
     return sorted(
@@ -140,13 +140,13 @@ def _generate(reference: str) -> "ModelProto":
 
 
 def _read(path: Path) -> "ModelProto":
-    from tuner.networks import onnx_file
+    from tuner.networks.onnx import onnx_file
 
     return onnx_file.read(path)
 
 
 def _symbols(model: "ModelProto", inputs: Inputs) -> dict[str, int]:
-    from tuner.networks.onnx import declared_inputs
+    from tuner.networks.onnx.cleaning import declared_inputs
 
     return {
         dim: size

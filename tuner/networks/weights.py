@@ -14,8 +14,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from tuner.networks.foreign import is_foreign
-from tuner.networks.graph import Array, attribute, constant_readers
+from tuner.networks.onnx.foreign import is_foreign
+from tuner.networks.onnx.graph import Array, attribute, constant_readers
 
 #: Inputs that hold weights, and their roles. "variance" takes precedence over the others, because
 #: a constant shared with it must stay positive.

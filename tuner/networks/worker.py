@@ -50,13 +50,13 @@ def read_dimensions(reference: str, alone: bool) -> tuple[DynamicDimension, ...]
 def describe_inputs(file: ModelFile) -> ModelFacts:
     """Find the values that the inputs of a cleaned model may take."""
     if file.format == "pt2":
-        from tuner.networks.torch_values import describe_pt2
+        from tuner.networks.torch.torch_values import describe_pt2
 
         return describe_pt2(file.path)
     import onnx
 
-    from tuner.networks.input_values import describe_onnx
-    from tuner.networks.tail import with_tail
+    from tuner.networks.onnx.inputs.input_values import describe_onnx
+    from tuner.networks.onnx.tail import with_tail
 
     return describe_onnx(with_tail(onnx.load(file.path)))
 
@@ -65,7 +65,7 @@ def write_tail(file: ModelFile, path: str) -> None:
     """Write the tail of a cleaned model as a file of its own."""
     import onnx
 
-    from tuner.networks.tail import tail_of
+    from tuner.networks.onnx.tail import tail_of
 
     Path(path).write_bytes(tail_of(onnx.load(file.path)))
 

@@ -20,7 +20,7 @@ from tuner.errors import RequestError
 from tuner.packs import registry, result_lines
 from tuner.packs.registry import RegisteredPack
 from tuner.packs.runner.measure import Key, results_of
-from tuner.tuning.storage_retry import sessions_with_retry
+from tuner.tuning.writing.storage_retry import sessions_with_retry
 from tuner.workers import result_validation
 
 # Records of one statement.

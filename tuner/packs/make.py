@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from records import other_targets, tasks
+from records import tasks
+from records.logs import other_targets
 from tuner.atomic_files import atomic_file
 from tuner.context import Context
 from tuner.engines.base import InputKind, ReferenceRequest, TargetInfo, variant_of
@@ -24,11 +25,11 @@ from tuner.jobs.requests import ModelRequest
 from tuner.packs import archive, choice, registry, result_lines
 from tuner.packs.registry import RegisteredCandidate, RegisteredPack
 from tuner.workers.base import CallTimeout
+from tuner.workers.confinement.memory import builder_count
+from tuner.workers.confinement.sandbox_paths import model_access
 from tuner.workers.factory import builder_pool, fresh_worker
 from tuner.workers.future_call import FutureCall
-from tuner.workers.memory import builder_count
 from tuner.workers.pool import Pool
-from tuner.workers.sandbox_paths import model_access
 
 _ENGINE = "tuner.engines.relax.worker"
 _OFFER_TIMEOUT_SECS, _REFERENCE_TIMEOUT_SECS, _COMPILE_TIMEOUT_SECS = 120.0, 600.0, 60.0

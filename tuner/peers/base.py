@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from tuner.engines.base import NetworkRun
-from tuner.engines.tensor_digests import TensorDigest
+from tuner.engines.runtime.tensor_digests import TensorDigest
 from tuner.errors import RequestError, summary
 from tuner.library.arrays import Array, read_arrays, write_arrays
 

@@ -12,7 +12,7 @@ import onnx
 import onnxruntime
 
 from tuner.engines.base import NetworkRun
-from tuner.engines.tensor_digests import digest_of
+from tuner.engines.runtime.tensor_digests import digest_of
 from tuner.errors import RequestError, summary
 from tuner.library.arrays import Array
 from tuner.peers import exact_sums

@@ -13,9 +13,9 @@ from tuner.library.manifest import Manifest, Program, SubgraphEntry
 from tuner.profiling.node_matching import CallGroup
 from tuner.profiling.results import CallProfile, KernelProfile
 from tuner.profiling.verdicts import KernelFacts, judge, tune_command
-from tuner.tuning.snapshot import read_states
-from tuner.tuning.task_profiles import is_memory_bound, loses_weights, roof_secs
-from tuner.tuning.task_state import TaskFeatures, TaskState
+from tuner.tuning.tasks.snapshot import read_states
+from tuner.tuning.tasks.task_profiles import is_memory_bound, loses_weights, roof_secs
+from tuner.tuning.tasks.task_state import TaskFeatures, TaskState
 
 # Share of the trials that count as the latest ones, and the gain in them that is one.
 _LATEST, _MIN_GAIN = 1 / 3, 0.02

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from records import profiles, targets
+from records import targets
+from records.tuning import profiles
 from tuner.compile.bench_inputs import (
     choose_program,
     draw_inputs,
@@ -34,9 +35,9 @@ from tuner.profiling.node_matching import CallGroup, group_calls
 from tuner.profiling.peer_profile import match
 from tuner.profiling.results import LibraryProfile, as_json
 from tuner.settings import Settings
+from tuner.workers.confinement.sandbox_paths import model_access, timing_access
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
-from tuner.workers.sandbox_paths import model_access, timing_access
 
 _TIMEOUT_SECS = 600.0
 _RUNS_IN_TURN = 10

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tuner.engines.base import ObservedCall
-from tuner.engines.tensor_digests import TensorDigest
+from tuner.engines.runtime.tensor_digests import TensorDigest
 from tuner.peers.base import GraphNode, ObservedGraph
 
 # Results that a fixed shape decides.

@@ -7,10 +7,11 @@ from typing import Any, TypeVar
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from records import audit, bests, builds, catalogue, devices, libraries, tasks, workers
-from records.access import EVERYTHING, Viewer, visible_jobs
+from records import bests, libraries, tasks
 from records.models import Job, NetworkTask, Target, Task
-from records.service_models import Build as BuildRow
+from records.service import audit, builds, catalogue, devices, workers
+from records.service.access import EVERYTHING, Viewer, visible_jobs
+from records.service.service_models import Build as BuildRow
 from tuner import schemas
 from tuner.jobs.submission import names_of
 from tuner.schemas.base import Schema

@@ -11,16 +11,17 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Text, cast, func, select
 from sqlalchemy.orm import Session
 
-from records import events, job_states, jobs, networks, task_stats, tasks
-from records.access import EVERYTHING, Viewer, visible_jobs
+from records import jobs, networks, tasks
 from records.models import Job, JobState, JobStatus, Network, Target
+from records.service.access import EVERYTHING, Viewer, visible_jobs
 from records.tasks import WeightedTask
+from records.tuning import events, job_states, task_stats
 from tuner.jobs.submission import names_of
 from tuner.queries.latencies import total_latencies
 from tuner.queries.picks import last_pick
 from tuner.queries.tasks import read_tasks
 from tuner.schemas import JobSummary, JobView, OutlookView, SplitView
-from tuner.tuning.snapshot import look_ahead_on, read_snapshot
+from tuner.tuning.tasks.snapshot import look_ahead_on, read_snapshot
 
 JobOrder = Literal[
     "created", "-created", "updated", "-updated", "priority", "-priority", "name", "-name"

@@ -7,9 +7,9 @@ from datetime import datetime
 from sqlalchemy import Select, func, select, text
 from sqlalchemy.orm import Session
 
-from records import job_states
 from records.models import ERROR_KINDS, Job, JobFailure, JobState, MeasureRecord, Pick, now
-from records.service_models import Build
+from records.service.service_models import Build
+from records.tuning import job_states
 from tuner.queries.latencies import total_latencies
 
 # Picks whose neighbours may not be committed yet.

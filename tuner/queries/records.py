@@ -7,7 +7,7 @@ from sqlalchemy import BindParameter, Select, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from records.bests import HEAD_CHARS
-from records.log import ImportReport
+from records.logs.measure_log import ImportReport
 from records.models import BestRecord, MeasureRecord, Target, Task, Workload
 from records.tasks import full_name
 from scheduler import estimate

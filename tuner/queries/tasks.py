@@ -7,16 +7,17 @@ import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from records import bests, picks, task_stats
+from records import bests, picks
 from records.models import Job, JobStatus, Pick
 from records.tasks import WeightedTask
+from records.tuning import task_stats
 from scheduler import estimate
 from tuner.engines.base import origin_of, variant_of_origin
 from tuner.queries.picks import picks_by_task
 from tuner.schemas import PickView, TaskView
-from tuner.tuning.snapshot import JobSnapshot, TaskRow
-from tuner.tuning.task_profiles import task_profiles
-from tuner.tuning.task_state import is_exhausted
+from tuner.tuning.tasks.snapshot import JobSnapshot, TaskRow
+from tuner.tuning.tasks.task_profiles import task_profiles
+from tuner.tuning.tasks.task_state import is_exhausted
 
 
 def view_snapshot(snapshot: JobSnapshot, current: int | None = None) -> list[TaskView]:

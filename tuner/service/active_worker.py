@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import replace
 
-from records import leases
-from records.leases import HeldLease
+from records.service import leases
+from records.service.leases import HeldLease
 from tuner import disk_floor
 from tuner.context import Context
 from tuner.devices.calibration.calibrator import CalibrationSettings
@@ -20,8 +20,8 @@ from tuner.service.retention import RetentionTask
 from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
-from tuner.tuning.storage_retry import wait_for_lock
-from tuner.tuning.unsettled_attempts import UnsettledAttempts
+from tuner.tuning.job.unsettled_attempts import UnsettledAttempts
+from tuner.tuning.writing.storage_retry import wait_for_lock
 
 _LEASE_CHECK_INTERVAL_SECS = 0.5
 

@@ -14,8 +14,9 @@ from threading import Thread
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from records import database, workers
+from records import database
 from records.errors import DatabaseUnusable, RecordsError
+from records.service import workers
 from tuner.errors import TunerError
 from tuner.settings import Settings, read_settings
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from tuner.devices.cpu_gate import CpuGate
 from tuner.tuning.event_loop import run_in_thread
-from tuner.workers.pause_group import PauseGroup
+from tuner.workers.processes.pause_group import PauseGroup
 
 Result = TypeVar("Result")
 

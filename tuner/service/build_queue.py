@@ -7,10 +7,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from records import attempts, builds, jobs
+from records import jobs
 from records.errors import NoSuchRow
 from records.models import Job
-from records.service_models import Build
+from records.service import builds
+from records.service.service_models import Build
+from records.tuning import attempts
 from scheduler.turns import Turns
 from tuner.compile.build_library import BuildOptions, CachedLibrary, build_into_cache
 from tuner.compile.padding import BucketedModel, check_padding
@@ -31,7 +33,7 @@ from tuner.service.limited_loading import (
     user_facing_errors,
 )
 from tuner.tuning.context import TuningContext
-from tuner.tuning.storage_retry import FATAL_DB_ERRORS
+from tuner.tuning.writing.storage_retry import FATAL_DB_ERRORS
 
 _POLL_INTERVAL_SECS = 0.5
 
@@ -43,7 +45,7 @@ class BuildQueue:
 
     A build that fails for any reason but a lost database affects no other. Measurements do not
     wait for a build: its compilers pause while a CPU is measured. Nor does a build wait for one
-    that several processes died over, which waits for its turn: see :mod:`records.attempts`.
+    that several processes died over, which waits for its turn: see :mod:`records.tuning.attempts`.
     Without free disk space all wait.
 
     Args:

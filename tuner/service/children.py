@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.workers.environment import without_current_folder
+from tuner.workers.confinement.environment import without_current_folder
 
 _PR_SET_PDEATHSIG = 1
 _MAX_BACK_OFF_SECS = 30.0

@@ -18,10 +18,11 @@ from typing import Any, Self
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from records import database, leases, workers
+from records import database
 from records.errors import LeaseLost, RecordsError
-from records.leases import HeldLease
 from records.models import now
+from records.service import leases, workers
+from records.service.leases import HeldLease
 from tuner.errors import summary
 from tuner.settings import DEFAULT_MAX_STALL_SECS
 from tuner.workers.utilisation import UtilisationMeter

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from records import holdings
 from records.models import now
+from records.service import holdings
 from tuner.build_cache import gc, index
 from tuner.build_cache.index import IndexedEntry
 from tuner.build_cache.local import LocalTier

@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 from sqlalchemy.exc import DataError
 from sqlalchemy.orm import Session
 
-from records import attempts, events, jobs, submissions, targets
+from records import jobs, targets
 from records.models import Job, JobState
+from records.service import submissions
+from records.tuning import attempts, events
 from scheduler.turns import Turns
 from tuner.context import Context
 from tuner.devices.target_cache import DescribeTarget
@@ -22,11 +24,11 @@ from tuner.jobs.submission import request_of
 from tuner.service import logs
 from tuner.service.limited_loading import ProcessLimits, again_if_killed, load_all
 from tuner.tuning.context import TuningContext
+from tuner.tuning.job.session_options import SessionOptions
+from tuner.tuning.job.unsettled_attempts import UnsettledAttempts
 from tuner.tuning.session import TuningSession
-from tuner.tuning.session_options import SessionOptions
 from tuner.tuning.status import TuningStatus
-from tuner.tuning.storage_retry import FATAL_DB_ERRORS
-from tuner.tuning.unsettled_attempts import UnsettledAttempts
+from tuner.tuning.writing.storage_retry import FATAL_DB_ERRORS
 
 _LOG = logging.getLogger(__name__)
 

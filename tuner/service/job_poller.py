@@ -3,13 +3,13 @@
 import asyncio
 from contextlib import suppress
 
-from records import attempts
 from records.models import Job
+from records.tuning import attempts
 from tuner.service.background import run_beside_measurements, run_between_measurements
 from tuner.service.job_loader import JobLoader
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
-from tuner.tuning.storage_retry import FATAL_DB_ERRORS
+from tuner.tuning.writing.storage_retry import FATAL_DB_ERRORS
 
 _POLL_INTERVAL_SECS = 0.5
 # A slow load holds up no other job; more at once would take too much memory, because each may use
@@ -27,7 +27,7 @@ class JobPoller:
     when it is cancelled, paused or deleted.
 
     A job that several processes died over is loaded apart from other suspects, see
-    :mod:`records.attempts`.
+    :mod:`records.tuning.attempts`.
 
     Args:
         loader: Loader of jobs.

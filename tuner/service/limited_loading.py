@@ -16,9 +16,9 @@ from tuner.jobs.preparation import Prepared, combine, prepare
 from tuner.jobs.programs import programs_of, read_dimensions
 from tuner.jobs.requests import ModelRequest
 from tuner.networks.shapes import DynamicDimension
+from tuner.workers.confinement.sandbox_paths import Access, model_access
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
-from tuner.workers.sandbox_paths import Access, model_access
 
 _LOG = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from tuner.errors import RequestError
 from tuner.executors.factory import has_remote_devices
 from tuner.library.signatures import policy_of
 from tuner.settings import Settings
-from tuner.workers import sandbox
+from tuner.workers.confinement import sandbox
 
 _LOG = logging.getLogger(__name__)
 

@@ -9,16 +9,18 @@ from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
-from records import calibrations, devices, purge, workers
 from records.models import now
+from records.service import devices, workers
+from records.storage import purge
+from records.tuning import calibrations
 from tuner.build_cache import gc
 from tuner.build_cache.opening import open_local
 from tuner.context import Context
 from tuner.devices.cpu_gate import CpuGate
 from tuner.service.background import run_between_measurements
 from tuner.service.job_files import remove_files
-from tuner.tuning.storage_retry import FATAL_DB_ERRORS
-from tuner.workers.log_rotation import rotate
+from tuner.tuning.writing.storage_retry import FATAL_DB_ERRORS
+from tuner.workers.confinement.log_rotation import rotate
 
 _RETENTION_INTERVAL_SECS = 3600.0
 _LOG_INTERVAL_SECS = 60.0

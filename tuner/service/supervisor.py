@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tuner import interrupts
 from tuner.errors import RequestError, WorkError
 from tuner.service.children import Child, Program
-from tuner.workers.python_command import run_module
+from tuner.workers.processes.python_command import run_module
 
 _TICK_SECS = 0.2
 _GRACE_SECS = 8.0

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 from records import database
 from records.errors import RecordsError, SchemaTooNew, SchemaTooOld
-from records.leases import HeldLease
+from records.service.leases import HeldLease
 from tuner import interrupts
 from tuner.context import Context
 from tuner.devices.locks import cores_lock, device_lock
@@ -23,10 +23,10 @@ from tuner.service.arenas import limit_arenas
 from tuner.service.coordinator_lease import CoordinatorLease
 from tuner.service.limited_loading import ProcessLimits
 from tuner.settings import Settings
-from tuner.tuning.storage_retry import FATAL_DB_ERRORS
-from tuner.tuning.unsettled_attempts import UnsettledAttempts
-from tuner.workers import sandbox
+from tuner.tuning.job.unsettled_attempts import UnsettledAttempts
+from tuner.tuning.writing.storage_retry import FATAL_DB_ERRORS
 from tuner.workers.base import CallTimeout
+from tuner.workers.confinement import sandbox
 
 _LEASE_POLL_INTERVAL_SECS = 1.0
 _IDLE_TRANSACTION_TIMEOUT_SECS = 5.0

@@ -83,7 +83,7 @@ class Settings:
         data_dir: Directory of models, references, compiled code and logs.
         engine: Module with the worker functions.
         n_builders: Worker processes that search, build and train; without a setting fewer where
-            memory is short, see :func:`tuner.workers.memory.builder_count`.
+            memory is short, see :func:`tuner.workers.confinement.memory.builder_count`.
         cache_dir: Directory of the build cache; ``cache`` in the data directory by default.
         cache_remote: URL of a second store that several machines share; None for none.
         rpc: Devices behind TVM's RPC trackers; see :mod:`tuner.devices.runners.addresses`.
@@ -97,7 +97,7 @@ class Settings:
         relay_python: Python of the environment for Relay; by default the one that
             ``tuner engine install relay`` makes.
         worker_bytes: Memory of each worker process, bytes; None for shares of this machine's, see
-            :func:`tuner.workers.memory.memory_limits`.
+            :func:`tuner.workers.confinement.memory.memory_limits`.
         load_share: Part of the cores that processes which load and compile submitted models may
             use, above 0 and at most 1.
         max_stall_secs: Time without progress of a coordinator's main loop after which it ends.
@@ -106,7 +106,7 @@ class Settings:
         worker_sandbox: ``required`` to refuse a kernel that cannot confine worker processes,
             ``partial`` to confine them as far as it can, ``off`` for none; ``auto`` is
             ``required`` for a service and ``partial`` for commands; see
-            :mod:`tuner.workers.sandbox`.
+            :mod:`tuner.workers.confinement.sandbox`.
         worker_paths: More files and folders that confined workers may read.
         signing_key: File of the Ed25519 key that signs entries and libraries for others; None to
             sign nothing.

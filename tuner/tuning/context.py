@@ -10,10 +10,11 @@ from weakref import WeakValueDictionary
 
 from sqlalchemy.orm import Session, sessionmaker
 
-from records import measure_records, picks, suspects, targets
+from records import measure_records, picks, targets
 from records.models import Pick
 from records.picks import NewPick
-from records.suspects import Blame
+from records.tuning import suspects
+from records.tuning.suspects import Blame
 from tuner.devices.device import Device
 from tuner.disk_floor import DiskWatch
 from tuner.engines.base import Candidate, TargetInfo
@@ -21,13 +22,13 @@ from tuner.errors import DeviceBusy, TargetError
 from tuner.executors.base import Executor
 from tuner.measure.context import MeasureContext
 from tuner.measure.crash_counts import CrashCounts
-from tuner.tuning.cost_model_manager import CostModelManager
-from tuner.tuning.progress_throttle import ProgressThrottle
-from tuner.tuning.record_writer import RecordWriter
-from tuner.tuning.suspect_turn import SuspectTurn
-from tuner.tuning.task_state_cache import TaskStateCache
-from tuner.tuning.unsettled_attempts import UnsettledAttempts
-from tuner.tuning.write_policy import WritePolicy
+from tuner.tuning.job.suspect_turn import SuspectTurn
+from tuner.tuning.job.unsettled_attempts import UnsettledAttempts
+from tuner.tuning.tasks.cost_model_manager import CostModelManager
+from tuner.tuning.tasks.task_state_cache import TaskStateCache
+from tuner.tuning.writing.progress_throttle import ProgressThrottle
+from tuner.tuning.writing.record_writer import RecordWriter
+from tuner.tuning.writing.write_policy import WritePolicy
 
 if TYPE_CHECKING:
     from tuner.devices.runners.base import Runner
@@ -48,7 +49,8 @@ class TuningContext:
         progress_throttle: Limit on how often the status of jobs is published.
         in_flight: Candidates of running rounds, by task and pick; no other round proposes them.
         devices: Present devices, by name.
-        suspect_turn: Turn of work that several processes died over; see :mod:`records.attempts`.
+        suspect_turn: Turn of work that several processes died over; see
+            :mod:`records.tuning.attempts`.
         unsettled: Attempts that could not be taken back without a database.
         disk: Watch over the free disk space of a service; None for a command.
         targets_with_peaks: Targets whose peaks are known.

@@ -23,12 +23,12 @@ from tuner.devices.device import Device
 from tuner.engines.base import TargetInfo
 from tuner.errors import DeviceApart, DeviceLost, DiskFull, TunerError, WorkError
 from tuner.tuning import event_loop
-from tuner.tuning.active_job import ActiveJob, RunningRound
 from tuner.tuning.context import TuningContext
-from tuner.tuning.device_manager import DeviceManager
-from tuner.tuning.pick_batch import PendingPick, PickBatch
+from tuner.tuning.devices.device_manager import DeviceManager
+from tuner.tuning.job.active_job import ActiveJob, RunningRound
+from tuner.tuning.job.pick_batch import PendingPick, PickBatch
 from tuner.tuning.session import WAITING, TuningSession
-from tuner.tuning.storage_retry import FATAL_DB_ERRORS
+from tuner.tuning.writing.storage_retry import FATAL_DB_ERRORS
 
 # Longest wait before the limits of jobs and the list of devices are read again.
 _REFRESH_INTERVAL_SECS = 0.5

@@ -20,16 +20,16 @@ from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
-from tuner.tuning.job_leases import JobLeases
-from tuner.tuning.run_deadline import RunDeadline, out_of_time
+from tuner.tuning.job.job_leases import JobLeases
+from tuner.tuning.job.run_deadline import RunDeadline, out_of_time
+from tuner.tuning.job.session_options import SessionOptions
 from tuner.tuning.session import TuningSession
-from tuner.tuning.session_options import SessionOptions
-from tuner.tuning.snapshot import JobSnapshot
 from tuner.tuning.status import StatusCallback, TuningCallbacks
-from tuner.tuning.storage_retry import run_with_reconnect, sessions_with_retry
+from tuner.tuning.tasks.snapshot import JobSnapshot
+from tuner.tuning.writing.storage_retry import run_with_reconnect, sessions_with_retry
+from tuner.workers.confinement.sandbox_paths import model_access
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
-from tuner.workers.sandbox_paths import model_access
 
 _SILENT = TuningCallbacks()
 # Duration of the end of a command, compared with that of its start, on an idle machine and on a

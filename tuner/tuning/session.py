@@ -12,29 +12,30 @@ from collections import deque
 from functools import partial
 from typing import get_args
 
-from records import attempts, jobs, picks
+from records import jobs, picks
 from records.models import Job, JobState, Pick
 from records.picks import NewPick
+from records.tuning import attempts
 from tuner.devices.device import Device
 from tuner.engines.base import TargetInfo
 from tuner.errors import DeviceLost, DiskFull, WorkError
 from tuner.jobs.preparation import Prepared
 from tuner.measure.round_measurement import RoundStopped
-from tuner.tuning import finals
-from tuner.tuning.attempts import JobAttempts
 from tuner.tuning.context import TuningContext
-from tuner.tuning.final_time import FinalTime
-from tuner.tuning.job_limits import JobLimits, requested_limits
-from tuner.tuning.job_opening import open_job
-from tuner.tuning.job_timer import JobTimer
-from tuner.tuning.pick_chooser import PickChooser
-from tuner.tuning.round_runner import NothingLeft, RoundRunner, SearchFailed
-from tuner.tuning.run_deadline import out_of_time
-from tuner.tuning.session_options import SessionOptions, round_size
-from tuner.tuning.snapshot import JobSnapshot, read_snapshot
+from tuner.tuning.job.attempts import JobAttempts
+from tuner.tuning.job.job_limits import JobLimits, requested_limits
+from tuner.tuning.job.job_opening import open_job
+from tuner.tuning.job.job_timer import JobTimer
+from tuner.tuning.job.pick_chooser import PickChooser
+from tuner.tuning.job.run_deadline import out_of_time
+from tuner.tuning.job.session_options import SessionOptions, round_size
+from tuner.tuning.rounds import finals
+from tuner.tuning.rounds.final_time import FinalTime
+from tuner.tuning.rounds.round_runner import NothingLeft, RoundRunner, SearchFailed
 from tuner.tuning.status import StatusCallback, TuningStatus
-from tuner.tuning.status_publisher import StatusPublisher, StatusUpdate
-from tuner.tuning.storage_retry import FATAL_DB_ERRORS
+from tuner.tuning.tasks.snapshot import JobSnapshot, read_snapshot
+from tuner.tuning.writing.status_publisher import StatusPublisher, StatusUpdate
+from tuner.tuning.writing.storage_retry import FATAL_DB_ERRORS
 
 WAITING = "waiting for a device"
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from scheduler.budget import Budget
 from scheduler.outlook import Outlook
-from tuner.tuning.snapshot import JobSnapshot
+from tuner.tuning.tasks.snapshot import JobSnapshot
 
 
 @dataclass(frozen=True)

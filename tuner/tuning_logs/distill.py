@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import IO, Any, NamedTuple
 
-from records import log_lines
+from records.logs import log_lines
 from tuner.errors import RequestError
 from tuner.tuning_logs import ansor, checks, metaschedule
 from tuner.tuning_logs.base import BadLine, Entry, Skips

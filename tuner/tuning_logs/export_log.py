@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from records import exports
-from records.exports import ExportedRecord, ExportedTask
+from records.logs import exports
+from records.logs.exports import ExportedRecord, ExportedTask
 from tuner.context import Context
 from tuner.engines.log_base import TraceBatch, WorkloadText
 from tuner.errors import TargetError, WorkError
@@ -17,8 +17,8 @@ from tuner.tuning_logs.formats import FORMATS
 from tuner.tuning_logs.trace_replay import submit
 from tuner.tuning_logs.writers import Writer
 from tuner.workers.base import CallTimeout
+from tuner.workers.confinement.memory import builder_count
 from tuner.workers.factory import builder_pool
-from tuner.workers.memory import builder_count
 from tuner.workers.pool import Pool
 
 _BATCH = 128

@@ -8,13 +8,13 @@ from typing import IO
 
 from sqlalchemy.orm import Session, sessionmaker
 
-from records import imported
+from records.logs import imported
 from records.models import Workload
 from tuner.context import Context
 from tuner.engines.base import TargetInfo
 from tuner.engines.log_base import TraceBatch, TraceText
 from tuner.errors import RequestError
-from tuner.tuning.storage_retry import sessions_with_retry
+from tuner.tuning.writing.storage_retry import sessions_with_retry
 from tuner.tuning_logs import ansor, metaschedule
 from tuner.tuning_logs.base import BadLine, Entry, LogImportReport, Skips
 from tuner.tuning_logs.files import Line, open_log, read_lines
@@ -22,8 +22,8 @@ from tuner.tuning_logs.formats import FORMATS, Format
 from tuner.tuning_logs.targets import Targets
 from tuner.tuning_logs.trace_replay import Replays, submit
 from tuner.tuning_logs.workloads import IncludedWorkloads, NamedWorkloads, Workloads
+from tuner.workers.confinement.memory import builder_count
 from tuner.workers.factory import builder_pool
-from tuner.workers.memory import builder_count
 from tuner.workers.pool import Pool
 
 # Maximum lines and characters of a group, which is held in memory.

@@ -6,7 +6,7 @@ from typing import IO, Protocol
 from sqlalchemy import select
 from sqlalchemy.orm import Session, sessionmaker
 
-from records import workload_names
+from records.logs import workload_names
 from records.models import Workload
 from records.tasks import NewWorkload, ensure_workload
 from tuner.errors import RequestError, WorkError

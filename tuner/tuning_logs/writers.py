@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Protocol
 
-from records.exports import ExportedRecord
+from records.logs.exports import ExportedRecord
 from tuner.engines.log_base import WorkloadText
 from tuner.tuning_logs import ansor, metaschedule
 

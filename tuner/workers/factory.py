@@ -2,8 +2,8 @@
 
 A whole network is loaded only in a process that ends with its work, so that no long-lived worker
 keeps a network's weights in memory. Each process has a limit on its memory, see
-:mod:`tuner.workers.memory`, and reaches only what its calls need, see
-:mod:`tuner.workers.sandbox_paths`.
+:mod:`tuner.workers.confinement.memory`, and reaches only what its calls need, see
+:mod:`tuner.workers.confinement.sandbox_paths`.
 """
 
 import os
@@ -13,11 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.settings import Settings
-from tuner.workers.core_shares import cores_of
-from tuner.workers.environment import MACHINE_CORES
-from tuner.workers.memory import data_limit, memory_limits
-from tuner.workers.pool import Pool, WorkerSettings
-from tuner.workers.sandbox_paths import (
+from tuner.workers.confinement.core_shares import cores_of
+from tuner.workers.confinement.environment import MACHINE_CORES
+from tuner.workers.confinement.memory import data_limit, memory_limits
+from tuner.workers.confinement.sandbox_paths import (
     Access,
     make_folder,
     models_folder,
@@ -26,6 +25,7 @@ from tuner.workers.sandbox_paths import (
     sandbox_of,
     scratch_folder,
 )
+from tuner.workers.pool import Pool, WorkerSettings
 from tuner.workers.split_env_pool import SplitEnvPool
 
 _NO_ACCESS = Access()

@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any, Self
 from tuner.engines.result_types import result_type
 from tuner.errors import WorkerLost
 from tuner.process_folder import process_folder
-from tuner.workers import fork_server, messages, process_trees
+from tuner.workers import messages
 from tuner.workers.base import CallTimeout
+from tuner.workers.confinement.log_rotation import rotate
 from tuner.workers.exchange import Exchange
 from tuner.workers.future_call import FutureCall
-from tuner.workers.log_rotation import rotate
-from tuner.workers.pause_group import current_group
+from tuner.workers.processes import fork_server, process_trees
+from tuner.workers.processes.pause_group import current_group
 from tuner.workers.worker_handle import (
     PendingCall,
     WorkerHandle,

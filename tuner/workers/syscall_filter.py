@@ -1,6 +1,6 @@
 """A seccomp filter: system calls that no worker needs fail, among them sockets.
 
-Standard library only, as :mod:`tuner.workers.landlock`.
+Standard library only, as :mod:`tuner.workers.confinement.landlock`.
 """
 
 import ctypes

@@ -16,10 +16,11 @@ from typing import Any
 
 from tuner.engines.environments import Interpreter
 from tuner.process_folder import worker_folder
-from tuner.workers import fork_server, messages, process_start, worker_process
+from tuner.workers import messages, worker_process
+from tuner.workers.confinement.log_rotation import DEFAULT_MAX_BYTES
+from tuner.workers.confinement.sandbox import Sandbox
 from tuner.workers.exchange import Exchange
-from tuner.workers.log_rotation import DEFAULT_MAX_BYTES
-from tuner.workers.sandbox import Sandbox
+from tuner.workers.processes import fork_server, process_start
 
 _CHUNK_BYTES = 1 << 20
 # A process that closed its connection ends within this time, or its pool kills it.

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tuner.errors import OutOfMemory, TunerError, WorkError, lacks_memory, last_line
 from tuner.workers import messages
-from tuner.workers.sandbox import Sandbox, enter_or_report
+from tuner.workers.confinement.sandbox import Sandbox, enter_or_report
 
 # Exit status of a worker that may serve no further call: EX_TEMPFAIL of sysexits.h.
 RETIRED = 75

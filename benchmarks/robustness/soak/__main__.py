@@ -38,8 +38,9 @@ from benchmarks.robustness.soak.clients import API, Client, Owner, Scene, good_m
 from benchmarks.robustness.soak.faults import Faults, Plan, small_disk
 from benchmarks.robustness.soak.ledger import Ledger
 from benchmarks.robustness.soak.samples import Samples, is_flat, sizes
-from records import database, tokens
-from tuner.workers import sandbox
+from records import database
+from records.service import tokens
+from tuner.workers.confinement import sandbox
 
 _ENGINES = {"synthetic": "tests.engines.toy", "real": "tuner.engines.relax.worker"}
 _N_OWNERS = 5

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from benchmarks.robustness.soak.ledger import Ledger
 from records.models import Event, Job, MeasureRecord, Pick
-from records.service_models import Build, Lease
+from records.service.service_models import Build, Lease
 from tuner.jobs.submission import uploads_of
 
 _MAX_SHOWN = 5

@@ -8,13 +8,14 @@ import httpx
 import pytest
 
 from api.settings import ApiSettings
-from records import devices, jobs, networks, submissions, tasks, tokens
+from records import jobs, networks, tasks
+from records.service import devices, submissions, tokens
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tests.records import make as rows
 
 if TYPE_CHECKING:
-    from records.service_models import DeviceState
+    from records.service.service_models import DeviceState
 
 _BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 _HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}</script>"

@@ -6,8 +6,9 @@ import httpx
 import pytest
 
 from api.settings import ApiSettings
-from records import jobs, profiles
+from records import jobs
 from records.models import Network, Target
+from records.tuning import profiles
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tuner.peers.base import PeerNode

@@ -1,6 +1,7 @@
 """Tokens for the tests."""
 
-from records import database, tokens
+from records import database
+from records.service import tokens
 
 
 def make_token(url: str, *scopes: str) -> str:

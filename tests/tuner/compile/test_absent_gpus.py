@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from records import database, imported, measure_records, targets, tasks
+from records import database, measure_records, targets, tasks
+from records.logs import imported
 from tests.records import make
 from tuner.compile import absent_gpus
 from tuner.engines.base import TargetInfo

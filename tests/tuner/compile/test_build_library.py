@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import select
 
 import tuner
-from records import bests, other_targets
+from records import bests
+from records.logs import other_targets
 from records.models import BestRecord, Target
 from tests.cli import ROOT, Answer, Cli
 from tests.engines.toy_network import open_sessions

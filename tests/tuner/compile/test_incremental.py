@@ -14,7 +14,7 @@ from records.models import BestRecord
 from tests.cli import Cli, finish
 from tests.engines.toy_network import open_sessions
 from tests.tuner.networks.models import difference, model, run
-from tests.tuner.networks.test_fixed_values import rated
+from tests.tuner.networks.onnx.folding.test_fixed_values import rated
 from tuner.library import manifest
 
 pytestmark = [

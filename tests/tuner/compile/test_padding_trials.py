@@ -21,7 +21,7 @@ from tuner.library.buckets import BucketedDimension, Buckets, SummedDimension
 from tuner.library.limits import InputLimit
 from tuner.library.manifest import Source
 from tuner.networks.base import LoadedModel, ModelFacts
-from tuner.networks.onnx import declared_inputs
+from tuner.networks.onnx.cleaning import declared_inputs
 from tuner.networks.originals import Original
 from tuner.networks.shapes import dynamic_dimensions
 from tuner.peers.catalogue import PeerPackage

@@ -6,9 +6,9 @@ import pytest
 
 from tuner.build_cache.cache import Cache
 from tuner.devices import target_cache
-from tuner.engines import onednn
 from tuner.engines.base import TargetInfo
 from tuner.engines.environments import Interpreter
+from tuner.engines.runtime import onednn
 
 ENGINE = "tests.engines.toy"
 

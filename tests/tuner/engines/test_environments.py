@@ -16,9 +16,9 @@ from tuner.engines.environments import ENGINES, Environment, Interpreter
 from tuner.errors import RequestError, WorkError
 from tuner.networks.base import LoadedModel
 from tuner.settings import Settings, read_settings
+from tuner.workers.confinement.sandbox_paths import Access
 from tuner.workers.factory import builder_pool, fresh_worker
 from tuner.workers.pool import Pool, WorkerSettings
-from tuner.workers.sandbox_paths import Access
 from tuner.workers.split_env_pool import SplitEnvPool
 
 

@@ -12,7 +12,7 @@ from tuner.engines.base import BuildRequest
 from tuner.errors import WorkError
 from tuner.executors.local import LocalExecutor
 from tuner.settings import Settings
-from tuner.workers.sandbox_paths import scratch_folder
+from tuner.workers.confinement.sandbox_paths import scratch_folder
 
 GOOD = BuildRequest(json.dumps({"workload": "a"}).encode(), toy.SPEC, "trace")
 BAD = BuildRequest(b"not JSON", toy.SPEC, "trace")

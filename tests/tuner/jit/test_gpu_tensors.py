@@ -14,12 +14,12 @@ import pytest
 
 from tests.cli import ROOT
 from tests.tuner.engines.relax import drivers
-from tuner.engines.relax import cuda
+from tuner.engines.relax.codegen import nvrtc
 
 pytestmark = [
     pytest.mark.tvm,
     pytest.mark.skipif(
-        cuda.describe_compiler()["nvrtc"] is None,
+        nvrtc.describe_compiler()["nvrtc"] is None,
         reason="NVRTC is not installed: the cuda extra",
     ),
 ]

@@ -17,9 +17,9 @@ from tuner.jobs.model_cache import load
 from tuner.jobs.model_loading import ModelQuery, check_file
 from tuner.networks.base import LoadedModel
 from tuner.settings import read_settings
+from tuner.workers.confinement.sandbox_paths import Access
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
-from tuner.workers.sandbox_paths import Access
 
 
 class Loads:

@@ -18,8 +18,8 @@ from tuner.errors import ModelError, WorkerLost, WorkError
 from tuner.jobs.model_loading import LoadLimits, ModelQuery, call_on_model, check_file, load_in
 from tuner.networks.base import LoadedModel, network_hash
 from tuner.settings import read_settings
-from tuner.workers.pause_group import PauseGroup
 from tuner.workers.pool import Pool, WorkerSettings
+from tuner.workers.processes.pause_group import PauseGroup
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from records import database, jobs, submissions
+from records import database, jobs
 from records.models import Job
+from records.service import submissions
 from tests.engines.toy_network import Workshop
 from tuner.errors import RequestError
 from tuner.jobs.requests import ModelRequest, TuneRequest

@@ -9,7 +9,7 @@ from tuner.errors import DeviceLost, WorkerLost
 from tuner.measure.crash_counts import CrashCounts
 
 if TYPE_CHECKING:
-    from records.suspects import Blame
+    from records.tuning.suspects import Blame
 
 
 @pytest.mark.parametrize(

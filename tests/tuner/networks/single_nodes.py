@@ -7,7 +7,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tests.tuner.networks.models import Array, run
-from tuner.networks.onnx import clean
+from tuner.networks.onnx.cleaning import clean
 
 _NO_WEIGHTS: Mapping[str, Array] = {}
 

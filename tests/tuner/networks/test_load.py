@@ -12,9 +12,9 @@ from onnx import TensorProto, helper
 
 from tests.tuner.networks.models import LIGHT, model, relu_model
 from tuner.errors import ModelError
-from tuner.networks.foreign import refusal as refuse_operators
 from tuner.networks.load import load_network
-from tuner.networks.onnx import clean
+from tuner.networks.onnx.cleaning import clean
+from tuner.networks.onnx.foreign import refusal as refuse_operators
 
 
 def save(proto: onnx.ModelProto, path: Path) -> str:

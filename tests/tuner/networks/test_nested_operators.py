@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.tuner.networks.models import Array, run
-from tuner.networks.onnx import clean
+from tuner.networks.onnx.cleaning import clean
 
 _RNG = np.random.default_rng(0)
 _SHAPE = (1, 3, 16)

@@ -19,8 +19,8 @@ import pytest
 from tests.cli import Answer, Cli
 from tests.tuner.engines.relax import drivers
 from tests.tuner.packs.plans import Plan, build_driver
-from tuner.engines.relax import cuda
-from tuner.engines.relax.triton import compiler
+from tuner.engines.relax.codegen import nvrtc
+from tuner.engines.relax.triton.compilation import compiler
 from tuner.packs import registry, result_lines
 
 pytestmark = [
@@ -30,7 +30,7 @@ pytestmark = [
 ]
 
 _with_cuda = pytest.mark.skipif(
-    cuda.describe_compiler()["nvrtc"] is None, reason="NVRTC is not installed: the cuda extra"
+    nvrtc.describe_compiler()["nvrtc"] is None, reason="NVRTC is not installed: the cuda extra"
 )
 
 N_CANDIDATES = 12

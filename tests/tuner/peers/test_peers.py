@@ -15,7 +15,7 @@ from tests.tuner.networks.models import run as run_onnx
 from tuner.engines.base import NetworkRun
 from tuner.errors import RequestError
 from tuner.library.arrays import Array, read_arrays, write_arrays
-from tuner.networks.onnx import clean
+from tuner.networks.onnx.cleaning import clean
 from tuner.peers.base import Peer, PeerModel
 from tuner.peers.catalogue import PEERS
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tuner.engines.base import ObservedCall
-from tuner.engines.tensor_digests import Array, digest_of
+from tuner.engines.runtime.tensor_digests import Array, digest_of
 from tuner.peers.base import GraphNode, ObservedGraph
 from tuner.profiling.node_matching import CallGroup, group_calls
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from records import submissions
 from records.errors import NoSuchRow
+from records.service import submissions
 from tests.engines.toy_network import Workshop
-from tests.records.test_submissions import submission_of
+from tests.records.service.test_submissions import submission_of
 from tuner.queries import history as history_queries
 from tuner.queries import jobs as job_queries
 from tuner.queries import picks as pick_queries

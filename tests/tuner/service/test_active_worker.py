@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from records import builds, jobs
+from records import jobs
 from records.errors import LeaseLost
-from records.service_models import Build, Lease
+from records.service import builds
+from records.service.service_models import Build, Lease
 from tests.tuner.service.test_job_loader import job_of, submit
 from tuner.context import Context
 from tuner.errors import WorkError
@@ -28,7 +29,7 @@ from tuner.service.coordinator_lease import CoordinatorLease
 from tuner.service.limited_loading import ProcessLimits, load_all
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
-from tuner.tuning.cost_model_manager import CostModelManager
+from tuner.tuning.tasks.cost_model_manager import CostModelManager
 
 _TIMEOUT_SECS = 60.0
 

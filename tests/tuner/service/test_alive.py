@@ -12,9 +12,10 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
-from records import database, workers
+from records import database
 from records.models import now
-from records.service_models import Worker
+from records.service import workers
+from records.service.service_models import Worker
 from tuner.service.alive import LIVENESS, find_trouble
 from tuner.settings import Settings, read_settings
 

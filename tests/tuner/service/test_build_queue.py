@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from records import attempts, builds, jobs, submissions
-from records.access import Viewer
+from records import jobs
 from records.models import Extraction, Job, Network
-from records.service_models import Build
+from records.service import builds, submissions
+from records.service.access import Viewer
+from records.service.service_models import Build
+from records.tuning import attempts
 from tests.tuner.cli.commands.test_bench import text_model
 from tests.tuner.networks.detectors import detector
 from tests.tuner.service.test_job_loader import kills, submit

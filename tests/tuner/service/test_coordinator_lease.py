@@ -6,8 +6,8 @@ import time
 import pytest
 from sqlalchemy import select
 
-from records import leases, workers
-from records.service_models import Worker
+from records.service import leases, workers
+from records.service.service_models import Worker
 from tuner.context import Context
 from tuner.service import coordinator_lease
 from tuner.service.coordinator_lease import CoordinatorLease

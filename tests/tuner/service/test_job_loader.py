@@ -10,8 +10,9 @@ from dataclasses import replace
 import pytest
 from sqlalchemy.exc import DataError
 
-from records import attempts, jobs
+from records import jobs
 from records.models import Job, JobState, Target
+from records.tuning import attempts
 from tests.engines.toy_network import Workshop
 from tuner.context import Context
 from tuner.errors import ModelError, WorkerLost

@@ -22,7 +22,7 @@ from tuner.service.job_loader import JobLoader
 from tuner.service.job_poller import JobPoller
 from tuner.service.limited_loading import ProcessLimits
 from tuner.tuning.coordinator import Coordinator
-from tuner.workers import fork_server
+from tuner.workers.processes import fork_server
 
 
 def submit(context: Context, owner: str | None, n_jobs: int) -> None:

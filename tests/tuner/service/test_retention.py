@@ -13,10 +13,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from sqlalchemy import update
 
-from records import builds, jobs, libraries, networks, submissions, targets, tasks, workers
+from records import jobs, libraries, networks, targets, tasks
 from records.errors import LeaseLost
 from records.models import Job, Network, now
-from records.service_models import Worker
+from records.service import builds, submissions, workers
+from records.service.service_models import Worker
 from tests.tuner.service.test_job_loader import submit
 from tuner.build_cache import index
 from tuner.build_cache.keys import Key
@@ -39,8 +40,8 @@ from tuner.service.retention import (
     rotate_logs,
 )
 from tuner.settings.retention import RetentionSettings
+from tuner.workers.confinement.sandbox_paths import Access
 from tuner.workers.factory import fresh_worker
-from tuner.workers.sandbox_paths import Access
 
 HOURS, DAYS = 3600.0, 24 * 3600.0
 

@@ -12,10 +12,11 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import OperationalError
 
-from records import database, jobs, submissions
+from records import database, jobs
 from records.errors import LeaseLost, SchemaTooNew
 from records.models import Job, MeasureRecord, Pick
 from records.picks import NewPick
+from records.service import submissions
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
 from tuner import disk_floor

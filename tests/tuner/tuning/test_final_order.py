@@ -12,7 +12,7 @@ from tuner.engines.base import RunResult
 from tuner.errors import DiskFull
 from tuner.measure.context import TaskUnderTest
 from tuner.tuning import event_loop
-from tuner.tuning.finals import Deadline, Final, Race
+from tuner.tuning.rounds.finals import Deadline, Final, Race
 
 N_RIVALS = 8
 

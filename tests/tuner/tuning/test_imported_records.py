@@ -4,13 +4,13 @@ import json
 
 from sqlalchemy import select
 
-from records import imported, other_targets
+from records.logs import imported, other_targets
 from records.models import BestRecord
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
 from tests.engines.upgrades import age
 from tests.tuner.jobs.test_stale_records import stale_of
-from tests.tuner.tuning.test_remeasure import verify
+from tests.tuner.tuning.rounds.test_remeasure import verify
 
 OTHER = '{"kind":"toy","mcpu":"other"}'
 

@@ -18,7 +18,7 @@ from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
 from records.models import Job, now
-from records.service_models import Lease
+from records.service.service_models import Lease
 from tests.cli import Cli, finish
 from tests.engines import toy
 from tests.engines.toy_network import bests_of, open_sessions, picks_of, trials_of

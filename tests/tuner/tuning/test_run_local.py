@@ -16,7 +16,7 @@ from tuner.engines.base import TargetInfo
 from tuner.errors import WorkError
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
-from tuner.tuning.run_deadline import RunDeadline
+from tuner.tuning.job.run_deadline import RunDeadline
 from tuner.tuning.run_local import run_separately, run_tuning
 from tuner.tuning.session import TuningSession
 from tuner.tuning.status import TuningCallbacks

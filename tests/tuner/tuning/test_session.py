@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import orm, select
 
-from records import database, events, picks, tasks
+from records import database, picks, tasks
 from records.models import BestRecord, Job, MeasureRecord, Pick
+from records.tuning import events
 from scheduler.budget import Budget
 from tests.engines import toy
 from tests.engines.toy_network import (
@@ -25,7 +26,7 @@ from tests.engines.toy_network import (
 from tuner.engines.base import Candidate, RunResult
 from tuner.errors import WorkError
 from tuner.executors.local import LocalExecutor
-from tuner.tuning.round_runner import _ResultRecorder
+from tuner.tuning.rounds.round_runner import _ResultRecorder
 from tuner.tuning.session import TuningSession
 
 if TYPE_CHECKING:

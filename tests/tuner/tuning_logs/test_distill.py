@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from records import log_lines
+from records.logs import log_lines
 from tests.tuner.tuning_logs import make
 from tuner.errors import RequestError
 from tuner.tuning_logs.distill import Distilled, distill, ranker

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
-from records import database, exports, measure_records
+from records import database, measure_records
+from records.logs import exports
 from tests.records import make
 from tests.tuner.tuning_logs import writing
 from tuner.tuning_logs import ansor

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from records import log_lines
+from records.logs import log_lines
 from tests.tuner.tuning_logs import make
 from tuner.tuning_logs import formats
 

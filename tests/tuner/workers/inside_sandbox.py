@@ -20,7 +20,8 @@ from typing import Any
 from tuner.engines.base import ModelFile
 from tuner.library.manifest import Source
 from tuner.networks.base import LoadedModel
-from tuner.workers import landlock, syscall_filter
+from tuner.workers import syscall_filter
+from tuner.workers.confinement import landlock
 
 NAME = "tests.tuner.workers.inside_sandbox"
 _PTRACE = {"x86_64": 101, "aarch64": 117}

@@ -35,10 +35,11 @@ from tuner.errors import (
     WorkError,
 )
 from tuner.settings import Settings
-from tuner.workers import fork_server, messages, worker_handle
-from tuner.workers.environment import MACHINE_CORES
+from tuner.workers import messages, worker_handle
+from tuner.workers.confinement.environment import MACHINE_CORES
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import CallTimeout, Pool, WorkerSettings
+from tuner.workers.processes import fork_server
 
 HELPERS = helpers.NAME
 

@@ -7,9 +7,12 @@ from typing import IO, TYPE_CHECKING
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from records import attempts, job_states, jobs, log, submissions, tasks
+from records import jobs, tasks
 from records.errors import BadLog
+from records.logs import measure_log
 from records.models import Job, JobState, Target, Task, Workload
+from records.service import submissions
+from records.tuning import attempts, job_states
 from tuner.cli.backends.base import Action, no_such_job
 from tuner.context import Context
 from tuner.errors import RequestError
@@ -110,13 +113,13 @@ class LocalBackend:
         """Write a log of records."""
         with self._context.readers() as session:
             _check_target(session, target)
-            return log.export(session, stream, target)
+            return measure_log.export(session, stream, target)
 
     def import_(self, stream: IO[str], name: str, *, trust: bool) -> Imported:
         """Read a log of records."""
         try:
             with self._context.sessions.begin() as session:
-                report = log.import_(session, stream, trusted=trust)
+                report = measure_log.import_(session, stream, trusted=trust)
         except BadLog as error:
             raise RequestError(f"cannot import {name}: {error}; nothing was imported") from error
         return record_queries.summarise_import(report)

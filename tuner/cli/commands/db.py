@@ -67,8 +67,8 @@ def check(
     """
     from records import database as databases
     from records import migrations
-    from records.backup import find_damage
     from records.errors import SchemaTooNew
+    from records.storage.backup import find_damage
     from tuner.errors import WorkError
 
     url = _url(database, data_dir)
@@ -112,7 +112,7 @@ def backup(
         tuner db backup tuner-backup.db
     """
     from records import database as databases
-    from records.backup import write_backup
+    from records.storage.backup import write_backup
 
     url = _url(database, data_dir)
     engine = _connect(url)

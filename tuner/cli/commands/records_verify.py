@@ -105,7 +105,7 @@ def verify(
     from tuner.cli.rendering.verification import show_remeasured, show_verified, verified_as_json
     from tuner.errors import RequestError
     from tuner.jobs.requests import model_requests, parse_input_sets
-    from tuner.tuning.remeasure_options import VerifyRequest
+    from tuner.tuning.rounds.remeasure_options import VerifyRequest
 
     connection.refuse("records verify")
     if model is not None and job is not None:

@@ -11,7 +11,7 @@ from tuner.cli.console import print_json, print_note
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from records.service_models import ApiToken
+    from records.service.service_models import ApiToken
 
 app = typer.Typer(help="Create, list, renew and revoke API tokens.", no_args_is_help=True)
 
@@ -69,8 +69,8 @@ def create(
         tuner token create ci --scope submit --days 90
         tuner token create ada --scope submit --project vision --quotas jobs=10,trials=100000
     """
-    from records import tokens
-    from records.quotas import parse
+    from records.service import tokens
+    from records.service.quotas import parse
     from tuner.context import open_context
     from tuner.errors import RequestError
 
@@ -98,7 +98,7 @@ def ls(
     Example:
         tuner token ls
     """
-    from records import tokens
+    from records.service import tokens
     from tuner.context import open_context
 
     with open_context(database, data_dir) as context, context.readers() as session:
@@ -124,8 +124,8 @@ def renew(
     Example:
         tuner token renew ci --days 90
     """
-    from records import tokens
     from records.errors import NoSuchRow
+    from records.service import tokens
     from tuner.context import open_context
     from tuner.errors import RequestError
 
@@ -152,8 +152,8 @@ def revoke(
     Example:
         tuner token revoke ci
     """
-    from records import tokens
     from records.errors import NoSuchRow
+    from records.service import tokens
     from tuner.context import open_context
     from tuner.errors import RequestError
 
@@ -175,7 +175,7 @@ def _log(session: "Session", action: str, row: dict[str, Any]) -> None:
     import os
     import socket
 
-    from records import audit
+    from records.service import audit
 
     try:
         user = getpass.getuser()

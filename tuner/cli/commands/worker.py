@@ -84,7 +84,7 @@ def worker(
     from tuner.service.preflight import check_worker
     from tuner.service.worker import run_worker
     from tuner.settings import read_settings
-    from tuner.workers.memory import memory_limits
+    from tuner.workers.confinement.memory import memory_limits
 
     settings = read_settings({"log_level": log_level, "log_format": log_format})
     logs.set_up(settings.log_level, settings.log_format)

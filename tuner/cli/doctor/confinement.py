@@ -2,7 +2,7 @@
 
 from tuner.cli.doctor.check import Check
 from tuner.settings import Settings
-from tuner.workers import landlock, sandbox
+from tuner.workers.confinement import landlock, sandbox
 
 _NAME = "sandbox"
 

@@ -7,7 +7,12 @@ from pathlib import Path
 from tuner.cli.doctor.check import GIB, Check
 from tuner.library import processors
 from tuner.settings import Settings
-from tuner.workers.memory import MIN_BUILDER_BYTES, builder_count, kills_together, memory_limits
+from tuner.workers.confinement.memory import (
+    MIN_BUILDER_BYTES,
+    builder_count,
+    kills_together,
+    memory_limits,
+)
 
 _MIN_FREE_BYTES = 2 * GIB
 # Lowest level of the x86-64 psABI on which schedules by rule were measured.

@@ -9,7 +9,7 @@ from tuner.cli.console import print_line, stdout_console
 from tuner.cli.rendering.stale_records import differences_in_words
 from tuner.errors import last_line
 from tuner.formatting import milliseconds, short_name
-from tuner.tuning.remeasure_options import Remeasured, Verified
+from tuner.tuning.rounds.remeasure_options import Remeasured, Verified
 
 _COLUMNS = ("Workload", "Task", "Calls", "Record", "Before (ms)", "Now (ms)", "Change")
 

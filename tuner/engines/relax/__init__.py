@@ -3,6 +3,6 @@
 Import :mod:`tuner.engines.relax.worker` in a worker process only: it imports TVM.
 """
 
-from tuner.engines.relax import cudart
+from tuner.engines.relax.target import cudart
 
 cudart.preload()

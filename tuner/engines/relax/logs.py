@@ -17,8 +17,8 @@ from tvm.tirx import PrimFunc
 
 from tuner.engines.base import variant_of
 from tuner.engines.log_base import LoggedWorkload, TraceBatch, TraceText, WorkloadText
-from tuner.engines.relax import traces, workloads
-from tuner.engines.relax.targets import canonical, make_target
+from tuner.engines.relax.ir import traces, workloads
+from tuner.engines.relax.target.targets import canonical, make_target
 from tuner.errors import WorkError, summary
 
 _ENTRY = "main"

@@ -16,13 +16,15 @@ import tvm
 import tvm_ffi
 from tvm.runtime.vm import VirtualMachine
 
-from tuner.engines import call_observer, cuda_events, onednn
 from tuner.engines.base import NetworkRun, ObservedCall, ProfiledRun, TimedCall
-from tuner.engines.call_timers import CallTimers
-from tuner.engines.relax import cudart, devices, scratch
-from tuner.engines.relax.device_arrays import ArrayReader, DeviceArray, Place, stream_of
-from tuner.engines.relax.gpu_programs import GpuProgram, GpuQueue
-from tuner.engines.relax.weights import WEIGHTS, load_weights
+from tuner.engines.cuda import cuda_events
+from tuner.engines.relax.codegen import scratch
+from tuner.engines.relax.codegen.weights import WEIGHTS, load_weights
+from tuner.engines.relax.library.device_arrays import ArrayReader, DeviceArray, Place, stream_of
+from tuner.engines.relax.library.gpu_programs import GpuProgram, GpuQueue
+from tuner.engines.relax.target import cudart, devices
+from tuner.engines.runtime import call_observer, onednn
+from tuner.engines.runtime.call_timers import CallTimers
 from tuner.errors import RequestError
 from tuner.library import manifest
 from tuner.library.arrays import read_arrays, write_arrays

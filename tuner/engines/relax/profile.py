@@ -6,8 +6,8 @@ from tvm.tirx import PrimFunc
 
 from tuner.engines import profiles
 from tuner.engines.base import WorkloadProfile
-from tuner.engines.relax import workloads
-from tuner.engines.relax.packed_layouts import LAYOUT_FREE
+from tuner.engines.relax.ir import workloads
+from tuner.engines.relax.ir.packed_layouts import LAYOUT_FREE
 from tuner.engines.relax.schedules import catalogue
 
 

@@ -4,11 +4,12 @@
 from tuner.engines.relax import without_torch  # noqa: F401  before anything imports TVM
 
 # isort: on
-from tuner.engines.relax.build import build
-from tuner.engines.relax.calibration import calibration_kernel
-from tuner.engines.relax.clock import clock_secs
-from tuner.engines.relax.extract import extract
-from tuner.engines.relax.link import link_network
+from tuner.engines.relax.codegen.build import build
+from tuner.engines.relax.codegen.link import link_network
+from tuner.engines.relax.codegen.objects import compile_subgraph
+from tuner.engines.relax.codegen.packing import offer_kernels, pack_candidate
+from tuner.engines.relax.graph.extract import extract
+from tuner.engines.relax.ir.workloads import define
 from tuner.engines.relax.logs import (
     read_target,
     read_traces,
@@ -23,17 +24,16 @@ from tuner.engines.relax.network import (
     profile_network,
     run_network,
 )
-from tuner.engines.relax.objects import compile_subgraph
-from tuner.engines.relax.packing import offer_kernels, pack_candidate
-from tuner.engines.relax.peaks import measure_peaks
 from tuner.engines.relax.profile import profile
-from tuner.engines.relax.reference import reference
-from tuner.engines.relax.rpc import call_remotely
-from tuner.engines.relax.run import run, run_interleaved
-from tuner.engines.relax.sanitizer import sanitize
+from tuner.engines.relax.run.artifacts import run, run_interleaved
+from tuner.engines.relax.run.calibration import calibration_kernel
+from tuner.engines.relax.run.clock import clock_secs
+from tuner.engines.relax.run.peaks import measure_peaks
+from tuner.engines.relax.run.reference import reference
+from tuner.engines.relax.run.rpc import call_remotely
+from tuner.engines.relax.run.sanitizer import sanitize
 from tuner.engines.relax.search.propose import propose
-from tuner.engines.relax.targets import describe_target
-from tuner.engines.relax.workloads import define
+from tuner.engines.relax.target.targets import describe_target
 
 __all__ = [
     "build",

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from tuner.engines.environments import RELAY
-from tuner.engines.relay import library_process, shared_arrays
+from tuner.engines.relay.library import library_process, shared_arrays
 from tuner.errors import RequestError, WorkError
 from tuner.library import manifest
 from tuner.settings import read_settings
-from tuner.workers import messages, process_start
+from tuner.workers import messages
+from tuner.workers.processes import process_start
 
 Array = np.ndarray[Any, Any]
 

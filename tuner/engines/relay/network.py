@@ -11,7 +11,7 @@ import tvm
 from tvm.contrib import graph_executor
 
 from tuner.engines.base import NetworkRun
-from tuner.engines.relay.link import files_of
+from tuner.engines.relay.codegen.link import files_of
 from tuner.errors import RequestError
 from tuner.library import manifest
 from tuner.library.arrays import read_arrays, write_arrays

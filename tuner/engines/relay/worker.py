@@ -4,11 +4,10 @@
 from tuner.engines.relay import tvm_compat  # noqa: F401  before anything imports TVM
 
 # isort: on
-from tuner.engines.relay.build import build
-from tuner.engines.relay.calibration import calibration_kernel
-from tuner.engines.relay.clock import clock_secs
+from tuner.engines.relay.codegen.build import build
+from tuner.engines.relay.codegen.link import link_network
+from tuner.engines.relay.codegen.objects import compile_subgraph
 from tuner.engines.relay.extract import extract
-from tuner.engines.relay.link import link_network
 from tuner.engines.relay.logs import (
     read_target,
     read_traces,
@@ -18,11 +17,12 @@ from tuner.engines.relay.logs import (
     write_workload,
 )
 from tuner.engines.relay.network import run_network
-from tuner.engines.relay.objects import compile_subgraph
-from tuner.engines.relay.peaks import measure_peaks
 from tuner.engines.relay.propose import propose
-from tuner.engines.relay.reference import reference
-from tuner.engines.relay.run import run, run_interleaved
+from tuner.engines.relay.run.artifacts import run, run_interleaved
+from tuner.engines.relay.run.calibration import calibration_kernel
+from tuner.engines.relay.run.clock import clock_secs
+from tuner.engines.relay.run.peaks import measure_peaks
+from tuner.engines.relay.run.reference import reference
 from tuner.engines.relay.targets import describe_target
 from tuner.engines.relay.workloads import define, profile
 

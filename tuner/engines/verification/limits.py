@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tuner.engines.verification.dtypes import is_bool, is_float
-from tuner.engines.verification.index_arithmetic import Ranges, terms_of
-from tuner.engines.verification.program import (
+from tuner.engines.verification.interpreter.index_arithmetic import Ranges, terms_of
+from tuner.engines.verification.interpreter.program import (
     Bind,
     Block,
     Branch,

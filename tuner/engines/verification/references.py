@@ -9,13 +9,14 @@ from typing import IO, Any
 import numpy as np
 
 from tuner.engines.base import InputKind
-from tuner.engines.verification import input_sets, interpreter, roles
+from tuner.engines.verification import input_sets, roles
 from tuner.engines.verification.comparison import Expected
 from tuner.engines.verification.dtypes import is_bool, is_float
 from tuner.engines.verification.input_sets import InputSet, InputSpec
+from tuner.engines.verification.interpreter import interpret
+from tuner.engines.verification.interpreter.numbers import UNKNOWN, Number
+from tuner.engines.verification.interpreter.program import Program
 from tuner.engines.verification.limits import Highs, Limits
-from tuner.engines.verification.numbers import UNKNOWN, Number
-from tuner.engines.verification.program import Program
 from tuner.errors import WorkError
 
 Array = np.ndarray[Any, Any]
@@ -68,7 +69,7 @@ def make(program: Program, kind: InputKind, seed: int, growth: float = 0.0) -> R
     best: tuple[int, InputSet, list[Number]] | None = None
     for input_set in _input_sets(program, kind, seed):
         arrays = dict(zip(program.inputs, input_sets.draw(input_set), strict=True))
-        outputs = interpreter.run(program, arrays, independent=kind == "real")
+        outputs = interpret.run(program, arrays, independent=kind == "real")
         n_bad = _n_undefined(outputs, is_finite=not _has_specials(input_set))
         if best is None or n_bad < best[0]:
             best = (n_bad, input_set, outputs)
@@ -79,7 +80,7 @@ def make(program: Program, kind: InputKind, seed: int, growth: float = 0.0) -> R
     expected = tuple(_expected(number) for number in outputs)
     if growth:
         arrays = dict(zip(program.inputs, input_sets.draw(chosen), strict=True))
-        loose = interpreter.run(program, arrays, independent=kind == "real", growth=growth)
+        loose = interpret.run(program, arrays, independent=kind == "real", growth=growth)
         expected = tuple(
             replace(each, loose_bounds=_expected(number).bounds)
             for each, number in zip(expected, loose, strict=True)

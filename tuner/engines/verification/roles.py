@@ -3,8 +3,8 @@
 import math
 
 from tuner.engines.verification.dtypes import is_float
-from tuner.engines.verification.numbers import format_of
-from tuner.engines.verification.program import Block, Call, Program, Store, statements
+from tuner.engines.verification.interpreter.numbers import format_of
+from tuner.engines.verification.interpreter.program import Block, Call, Program, Store, statements
 
 # Numbers from which on few of them are the extreme of any.
 _LONG = 16

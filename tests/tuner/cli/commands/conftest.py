@@ -13,17 +13,8 @@ from typing import Any
 
 import pytest
 
-from records import (
-    bests,
-    database,
-    jobs,
-    leases,
-    measure_records,
-    networks,
-    picks,
-    targets,
-    tasks,
-)
+from records import bests, database, jobs, measure_records, networks, picks, targets, tasks
+from records.service import leases
 from tests.cli import ROOT, WORKER_VARIABLES
 from tuner.cli.main import make_program, run_program
 

@@ -12,7 +12,7 @@ from tests.cli import ROOT
 from tests.tuner.cli.commands.conftest import Answer, Shell
 from tuner.cli.doctor import compilers, packages, resources, storage
 from tuner.settings import Settings
-from tuner.workers import memory
+from tuner.workers.confinement import memory
 
 _V2 = "pni ssse3 sse4_1 sse4_2 popcnt cx16 lahf_lm"
 _V3 = "avx avx2 bmi1 bmi2 f16c fma abm movbe xsave"

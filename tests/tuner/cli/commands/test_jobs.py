@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from records import attempts, events, submissions
+from records.service import submissions
+from records.tuning import attempts, events
 from tests.tuner.cli.commands.conftest import Shell
 
 Write = Callable[[Callable[[Any], Any]], None]

@@ -10,7 +10,7 @@ from tests.engines import toy
 from tests.tuner.cli.commands.conftest import Shell
 from tuner.devices import file_systems
 from tuner.service import supervisor, worker
-from tuner.workers import sandbox
+from tuner.workers.confinement import sandbox
 
 COMMANDS = ("worker", "serve")
 _SETTINGS = {"TUNER_ENGINE": toy.NAME, "TUNER_WORKER_SANDBOX": "partial"}

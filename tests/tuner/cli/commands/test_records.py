@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from records.log_lines import VERSION
+from records.logs.log_lines import VERSION
 from tests.tuner.cli.commands.conftest import Shell
 
 Write = Callable[[Callable[[Any], Any]], None]

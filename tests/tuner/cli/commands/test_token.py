@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from records import database, tokens
+from records import database
+from records.service import tokens
 from tests.tuner.cli.commands.conftest import Shell
 
 

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from records import calibrations, devices, jobs
+from records import jobs
 from records.models import MeasureRecord
-from records.service_models import Calibration
+from records.service import devices
+from records.service.service_models import Calibration
+from records.tuning import calibrations
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
 from tuner.devices.calibration import calibrator
@@ -18,7 +20,7 @@ from tuner.devices.inventory import LocalDevice
 from tuner.devices.runners.local import LocalRunner
 from tuner.executors.local import LocalExecutor
 from tuner.settings import Settings
-from tuner.tuning.device_heartbeat import full_name
+from tuner.tuning.devices.device_heartbeat import full_name
 from tuner.tuning.status import TuningStatus
 
 OFTEN = CalibrationSettings(period_secs=0.05)

@@ -22,8 +22,9 @@ from tuner.engines.base import (
 with warnings.catch_warnings():
     # TVM warns about its own deprecations when it is imported.
     warnings.simplefilter("ignore")
-    from tuner.engines.relax import reference, worker
-    from tuner.engines.relax.run import Kernel, load_kernel
+    from tuner.engines.relax import worker
+    from tuner.engines.relax.run import reference
+    from tuner.engines.relax.run.artifacts import Kernel, load_kernel
 
 QUICK = EvaluatorSettings(min_repeat_ms=0)
 Array = np.ndarray[Any, np.dtype[Any]]

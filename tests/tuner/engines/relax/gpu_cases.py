@@ -15,10 +15,12 @@ import pytest
 import tvm
 import tvm_ffi
 
-from tuner.engines.cuda_calls import Cuda
-from tuner.engines.cuda_graphs import CudaGraph
-from tuner.engines.relax import cudart, network, scratch
-from tuner.engines.relax.gpu_programs import GpuProgram
+from tuner.engines.cuda.cuda_calls import Cuda
+from tuner.engines.cuda.cuda_graphs import CudaGraph
+from tuner.engines.relax import network
+from tuner.engines.relax.codegen import scratch
+from tuner.engines.relax.library.gpu_programs import GpuProgram
+from tuner.engines.relax.target import cudart
 from tuner.errors import WorkError
 
 Array = np.ndarray[Any, Any]

@@ -15,11 +15,13 @@ from tvm import relax
 
 from tests.tuner.engines.relax.conftest import Array
 from tuner.engines.base import LinkedObject, LinkRequest, ModelFile, ObjectRequest, TargetInfo
-from tuner.engines.relax import nested_calls, worker, workloads
-from tuner.engines.relax.extract import find_subgraphs
-from tuner.engines.relax.lower import lower
+from tuner.engines.relax import worker
+from tuner.engines.relax.graph.definitions import nested_calls
+from tuner.engines.relax.graph.extract import find_subgraphs
+from tuner.engines.relax.graph.pipeline import lower
+from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.network import Library
-from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.target.targets import make_target
 from tuner.library import manifest
 from tuner.networks.worker import load_model
 

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tuner
 from tests.tuner.networks.models import run
-from tests.tuner.networks.test_fixed_values import rated
+from tests.tuner.networks.onnx.folding.test_fixed_values import rated
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 

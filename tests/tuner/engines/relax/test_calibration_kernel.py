@@ -9,7 +9,8 @@ import pytest
 
 from tests.cli import ROOT
 from tuner.engines.base import BuildRequest, EvaluatorSettings, RunRequest, TargetInfo
-from tuner.engines.relax import cuda, worker
+from tuner.engines.relax import worker
+from tuner.engines.relax.codegen import nvrtc
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -42,7 +43,7 @@ def test_two_processes_have_the_same_one(target: TargetInfo) -> None:
 
 
 @pytest.mark.skipif(
-    cuda.describe_compiler()["nvrtc"] is None, reason="NVRTC is not installed: the cuda extra"
+    nvrtc.describe_compiler()["nvrtc"] is None, reason="NVRTC is not installed: the cuda extra"
 )
 def test_it_is_built_for_gpus_without_one(tmp_path: Path) -> None:
     """A GPU gets the default schedule."""

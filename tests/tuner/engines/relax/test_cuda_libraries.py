@@ -14,9 +14,10 @@ from tests.cli import ROOT, Cli
 from tests.tuner.engines.relax import drivers, networks
 from tests.tuner.engines.relax.conftest import draw
 from tuner.engines.base import LinkRequest
-from tuner.engines.relax import cuda, worker
+from tuner.engines.relax import worker
+from tuner.engines.relax.codegen import nvrtc
 from tuner.engines.relax.network import Library
-from tuner.engines.relax.triton import compiler
+from tuner.engines.relax.triton.compilation import compiler
 from tuner.errors import TargetError
 from tuner.library import manifest
 
@@ -24,7 +25,7 @@ pytestmark = [
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore:::tvm"),
     pytest.mark.skipif(
-        cuda.describe_compiler()["nvrtc"] is None,
+        nvrtc.describe_compiler()["nvrtc"] is None,
         reason="NVRTC is not installed: the cuda extra",
     ),
 ]

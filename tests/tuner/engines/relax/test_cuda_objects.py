@@ -18,18 +18,21 @@ from tests.tuner.engines.relax import networks
 from tests.tuner.engines.relax.conftest import Save, draw
 from tuner import cost_models
 from tuner.engines.base import ExtractedTask, ObjectRequest, SearchRequest
-from tuner.engines.relax import cuda, devices, traces, worker, workloads
-from tuner.engines.relax.blobs import Blob, DeviceModule
-from tuner.engines.relax.extract import find_subgraphs
-from tuner.engines.relax.lower import lower
+from tuner.engines.relax import worker
+from tuner.engines.relax.codegen import nvrtc
+from tuner.engines.relax.graph.extract import find_subgraphs
+from tuner.engines.relax.graph.pipeline import lower
+from tuner.engines.relax.ir import traces, workloads
+from tuner.engines.relax.ir.blobs import Blob, DeviceModule
 from tuner.engines.relax.schedules.gpu.defaults import schedule_by_default
-from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.target import devices
+from tuner.engines.relax.target.targets import make_target
 from tuner.errors import RequestError, WorkError
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 needs_nvrtc = pytest.mark.skipif(
-    cuda.describe_compiler()["nvrtc"] is None, reason="NVRTC is not installed: the cuda extra"
+    nvrtc.describe_compiler()["nvrtc"] is None, reason="NVRTC is not installed: the cuda extra"
 )
 
 _EM_CUDA = 190
@@ -119,7 +122,7 @@ def test_functions_that_cuda_lacks_in_half_precision_compile(dtype: str) -> None
     schedule.bind(loop, "threadIdx.x")
     target = make_target(worker.describe_target("cuda:sm_90").spec)
 
-    _, device = cuda.build(schedule.mod, target)
+    _, device = nvrtc.build(schedule.mod, target)
 
     assert device.code[:4] == b"\x7fELF"
 
@@ -156,7 +159,7 @@ def test_key_names_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_nvrtc
 def test_versions_of_the_compiler_are_known() -> None:
     """The versions of NVRTC and of both kinds of headers are read."""
-    compiler = cuda.describe_compiler()
+    compiler = nvrtc.describe_compiler()
 
     assert compiler["nvrtc"].startswith("13.")
     assert compiler["headers"]["cuda"] >= 13000
@@ -180,17 +183,17 @@ def test_nvcc_is_another_compiler(
 ) -> None:
     """TVM's variable chooses it, its version is in the key, and its absence is an error."""
     monkeypatch.setenv("TVM_CUDA_COMPILE_MODE", "nvcc")
-    cuda._nvcc_version.cache_clear()
+    nvrtc._nvcc_version.cache_clear()
     if shutil.which("nvcc"):
         files = compile_task(relu, tmp_path / "object")
         assert files["kernel.cubin"][:4] == b"\x7fELF"
         assert worker.describe_target("cuda:sm_90").compiler["nvcc"]
 
     monkeypatch.setenv("PATH", str(tmp_path))
-    cuda._nvcc_version.cache_clear()
+    nvrtc._nvcc_version.cache_clear()
     with pytest.raises(RequestError, match="nvcc, which is not on the PATH"):
         compile_task(relu, tmp_path / "none")
-    cuda._nvcc_version.cache_clear()
+    nvrtc._nvcc_version.cache_clear()
 
 
 def test_unknown_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +264,7 @@ def test_grouped_convolution_gets_the_schedule_that_lowers(save: Save) -> None:
 
     scheduled = schedule_by_default(workloads.load(task.ir), target)
 
-    with cuda.sources_kept():
+    with nvrtc.sources_kept():
         assert len(Blob.of(tvm.tirx.build(scheduled, target=target)).devices) == 1
 
 
@@ -274,7 +277,7 @@ def test_every_kind_of_layer_has_a_default_schedule() -> None:
 
     for each in subgraphs:
         scheduled = schedule_by_default(each.module, target)
-        with cuda.sources_kept():
+        with nvrtc.sources_kept():
             built = tvm.tirx.build(scheduled, target=target)
         (device,) = Blob.of(built).devices
         assert device.form == "cuda"

@@ -8,13 +8,14 @@ import pytest
 from tests.tuner.engines.relax import networks
 from tuner import cost_models
 from tuner.engines.base import BuildRequest, ExtractedTask, SearchRequest, TargetInfo
-from tuner.engines.relax import cuda, worker
+from tuner.engines.relax import worker
+from tuner.engines.relax.codegen import nvrtc
 
 pytestmark = [
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore:::tvm"),
     pytest.mark.skipif(
-        cuda.describe_compiler()["nvrtc"] is None,
+        nvrtc.describe_compiler()["nvrtc"] is None,
         reason="NVRTC is not installed: the cuda extra",
     ),
 ]

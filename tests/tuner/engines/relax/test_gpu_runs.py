@@ -16,7 +16,10 @@ from tuner.engines.base import (
     RunResult,
     TargetInfo,
 )
-from tuner.engines.relax import cuda, cudart, worker, workloads
+from tuner.engines.relax import worker
+from tuner.engines.relax.codegen import nvrtc
+from tuner.engines.relax.ir import workloads
+from tuner.engines.relax.target import cudart
 from tuner.errors import RequestError, TargetError, WorkerLost
 from tuner.workers.pool import Pool, WorkerSettings
 
@@ -25,7 +28,7 @@ pytestmark = [
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore:::tvm"),
     pytest.mark.skipif(
-        cuda.describe_compiler()["nvrtc"] is None,
+        nvrtc.describe_compiler()["nvrtc"] is None,
         reason="NVRTC is not installed: the cuda extra",
     ),
 ]

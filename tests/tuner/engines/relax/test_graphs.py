@@ -15,9 +15,11 @@ from tests.tuner.engines.relax import drivers, gpu_cases, networks
 from tests.tuner.engines.relax.conftest import draw
 from tests.tuner.engines.relax.gpu_cases import count
 from tuner.engines.base import ModelFile
-from tuner.engines.relax import cuda, worker, workloads
+from tuner.engines.relax import worker
+from tuner.engines.relax.codegen import nvrtc
+from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.schedules.gpu.defaults import schedule_by_default
-from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.target.targets import make_target
 from tuner.library.arrays import write_arrays
 from tuner.networks.worker import load_model
 from tuner.workers.pool import Pool, WorkerSettings
@@ -26,7 +28,7 @@ pytestmark = [
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore:::tvm"),
     pytest.mark.skipif(
-        cuda.describe_compiler()["nvrtc"] is None,
+        nvrtc.describe_compiler()["nvrtc"] is None,
         reason="NVRTC is not installed: the cuda extra",
     ),
 ]
@@ -327,8 +329,8 @@ def test_kernels_take_memory_of_their_library(pool: Pool, tmp_path: Path) -> Non
     workload = workloads.as_workload(te.create_prim_func([rows, out]))
     scheduled = schedule_by_default(workload, target)
     library = tmp_path / "library.so"
-    module = cuda.lower(scheduled, target)
-    cuda.export(module, cuda.compile_devices(module, target), library)
+    module = nvrtc.lower(scheduled, target)
+    nvrtc.export(module, nvrtc.compile_devices(module, target), library)
 
     seen = call(pool, "take_scratch", str(library), str(tmp_path))
 

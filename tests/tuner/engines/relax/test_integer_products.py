@@ -21,14 +21,15 @@ from tests.tuner.engines.relax.operator_cases import Case, combine
 from tests.tuner.networks.models import Array
 from tuner import cost_models
 from tuner.engines.base import MeasuredTrace, SearchRequest, TargetInfo
-from tuner.engines.relax import traces, worker, workloads
-from tuner.engines.relax.dot_instructions import dot_instruction
-from tuner.engines.relax.extract import find_subgraphs
+from tuner.engines.relax import worker
+from tuner.engines.relax.codegen.dot_instructions import dot_instruction
+from tuner.engines.relax.graph.extract import find_subgraphs
+from tuner.engines.relax.ir import traces, workloads
 from tuner.engines.relax.schedules import catalogue, ranking
 from tuner.engines.relax.schedules.cpu import dots
 from tuner.engines.relax.schedules.variants.winograd import Winograd
 from tuner.engines.relax.search import propose
-from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.target.targets import make_target
 from tuner.networks.worker import load_model
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]

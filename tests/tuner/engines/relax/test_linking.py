@@ -15,8 +15,8 @@ from tests.cli import ROOT
 from tests.tuner.engines.relax.networks import build_untuned, lower_proto
 from tests.tuner.networks.models import Array, difference, model, run
 from tuner.engines.base import TargetInfo
+from tuner.engines.relax.graph.passes.output_views import return_views
 from tuner.engines.relax.network import Program, copy_inputs
-from tuner.engines.relax.output_views import return_views
 from tuner.networks.worker import load_model
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]

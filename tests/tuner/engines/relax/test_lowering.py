@@ -13,12 +13,13 @@ from tests.tuner.engines.relax.conftest import Array, Save, draw
 from tests.tuner.engines.relax.networks import build_untuned, load
 from tests.tuner.networks.models import difference, run
 from tuner.engines.base import ModelFile, TargetInfo
-from tuner.engines.relax import worker, workloads
-from tuner.engines.relax.extract import find_subgraphs
-from tuner.engines.relax.fold import FOLDERS, fold_constants
-from tuner.engines.relax.importer import import_model
-from tuner.engines.relax.lower import lower
-from tuner.engines.relax.targets import make_target
+from tuner.engines.relax import worker
+from tuner.engines.relax.frontend.importer import import_model
+from tuner.engines.relax.graph.extract import find_subgraphs
+from tuner.engines.relax.graph.fold import FOLDERS, fold_constants
+from tuner.engines.relax.graph.pipeline import lower
+from tuner.engines.relax.ir import workloads
+from tuner.engines.relax.target.targets import make_target
 from tuner.errors import ModelError
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]

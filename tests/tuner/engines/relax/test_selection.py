@@ -6,9 +6,9 @@ from onnx import TensorProto, helper
 
 from tests.tuner.engines.relax.conftest import Save
 from tuner.engines.base import TargetInfo
-from tuner.engines.relax.extract import find_subgraphs
-from tuner.engines.relax.lower import lower
-from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.graph.extract import find_subgraphs
+from tuner.engines.relax.graph.pipeline import lower
+from tuner.engines.relax.target.targets import make_target
 from tuner.networks.worker import load_model
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]

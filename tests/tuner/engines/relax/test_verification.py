@@ -12,10 +12,13 @@ from benchmarks.robustness import kernel_cases, kernel_mutations
 from benchmarks.robustness.verification import Judge, mutants
 from tests.tuner.engines.relax import conftest
 from tuner.engines.base import BuildRequest, RunRequest, RunResult, TargetInfo
-from tuner.engines.relax import run, worker, workloads
-from tuner.engines.verification import input_sets, interpreter, references, slabs
+from tuner.engines.relax import worker
+from tuner.engines.relax.ir import workloads
+from tuner.engines.relax.run import artifacts
+from tuner.engines.verification import input_sets, references
+from tuner.engines.verification.interpreter import interpret, slabs
+from tuner.engines.verification.interpreter.translation import translate
 from tuner.engines.verification.limits import Highs, Limits
-from tuner.engines.verification.translation import translate
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -124,8 +127,8 @@ def test_parts_of_a_product_are_the_product(
     """Parts of the result and parts of its terms are computed at a time."""
     program = translate(KERNELS[name](), fast_math=False)
     whole = references.make(program, "real", 1, growth=3.0)
-    monkeypatch.setattr(interpreter, "_MIN_ROWS", min_rows)
-    monkeypatch.setattr(interpreter, "_FACTOR_CHUNK", 13_000)
+    monkeypatch.setattr(interpret, "_MIN_ROWS", min_rows)
+    monkeypatch.setattr(interpret, "_FACTOR_CHUNK", 13_000)
 
     parts = references.make(program, "real", 1, growth=3.0)
 
@@ -165,7 +168,7 @@ def spy_on_slabs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         counts.append(len(result))
         return result
 
-    monkeypatch.setattr(interpreter, "slabs", counted)
+    monkeypatch.setattr(interpret, "slabs", counted)
     return counts
 
 
@@ -223,15 +226,15 @@ def test_a_kernel_that_changes_its_answer_is_wrong(
     """Outputs are compared again after the samples."""
     judge = judge_of("add uint8")
     built = worker.build(BuildRequest(judge.ir, target.spec, "", str(tmp_path / "built")))
-    original, n_calls = run.Kernel.call, 0
+    original, n_calls = artifacts.Kernel.call, 0
 
-    def call(kernel: run.Kernel) -> list[Any]:
+    def call(kernel: artifacts.Kernel) -> list[Any]:
         nonlocal n_calls
         n_calls += 1
         outputs = original(kernel)
         return outputs if n_calls <= 2 else [output ^ 1 for output in outputs]
 
-    monkeypatch.setattr(run.Kernel, "call", call)
+    monkeypatch.setattr(artifacts.Kernel, "call", call)
     request = RunRequest(
         built.artifact, target.spec, tuple(judge.references.values()), conftest.QUICK
     )

@@ -11,7 +11,8 @@ from tvm.script import tirx as T  # noqa: N812  TVM's own name for it
 
 from tuner.engines.allowed_calls import ALLOWED_CALLS, check_calls
 from tuner.engines.base import BuildRequest
-from tuner.engines.relax import build, ir_checks, traces, workloads
+from tuner.engines.relax.codegen import build
+from tuner.engines.relax.ir import ir_checks, traces, workloads
 from tuner.errors import WorkError
 
 TARGET = '{"kind":"llvm","mcpu":"x86-64"}'

@@ -12,9 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.environments import INTERPRETER
 from tuner.engines.base import ExtractedTask, Extraction, ModelFile, TargetInfo
 from tuner.settings import Settings
-from tuner.workers import sandbox
+from tuner.workers.confinement import sandbox
+from tuner.workers.confinement.sandbox_paths import Access, sandbox_of
 from tuner.workers.pool import Pool, WorkerSettings
-from tuner.workers.sandbox_paths import Access, sandbox_of
 
 ENGINE = "tuner.engines.relay.worker"
 INSIDE = "tests.tuner.engines.relay.inside"

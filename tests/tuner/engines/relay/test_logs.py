@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from records import database, imported
+from records import database
+from records.logs import imported
 from records.models import MeasureRecord
 from records.tasks import NewWorkload, ensure_workload
 from tests.cli import Cli

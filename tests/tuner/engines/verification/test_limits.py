@@ -4,8 +4,7 @@ import numpy as np
 
 from tuner.engines.verification import input_sets
 from tuner.engines.verification.input_sets import InputSet, InputSpec
-from tuner.engines.verification.limits import Highs, Limits
-from tuner.engines.verification.program import (
+from tuner.engines.verification.interpreter.program import (
     Axis,
     Block,
     Buffer,
@@ -18,6 +17,7 @@ from tuner.engines.verification.program import (
     Store,
     Variable,
 )
+from tuner.engines.verification.limits import Highs, Limits
 
 ROWS = Buffer("rows", (5, 3), "int64")
 DATA = Buffer("data", (40, 7), "float32")

@@ -17,7 +17,7 @@ from tuner.engines.base import (
 )
 from tuner.executors.ray.executor import RayExecutor
 from tuner.settings import Settings
-from tuner.workers import sandbox
+from tuner.workers.confinement import sandbox
 
 pytestmark = [
     pytest.mark.slow("starts a cluster of Ray"),

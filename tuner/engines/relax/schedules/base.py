@@ -10,7 +10,8 @@ from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
-from tuner.engines.relax import step_loops, workloads
+from tuner.engines.relax.graph.definitions import step_loops
+from tuner.engines.relax.ir import workloads
 
 #: Parallel jobs of each core.
 JOBS_PER_CORE = 4

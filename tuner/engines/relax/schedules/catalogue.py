@@ -10,7 +10,7 @@ from tvm.s_tir import Schedule
 from tvm.target import Target
 from tvm.tirx import Cast
 
-from tuner.engines.relax.dot_instructions import dot_instruction
+from tuner.engines.relax.codegen.dot_instructions import dot_instruction
 from tuner.engines.relax.schedules.base import ScheduleRule, Workload
 from tuner.engines.relax.schedules.cpu import (
     attention,
@@ -25,7 +25,7 @@ from tuner.engines.relax.schedules.cpu import (
     streamed,
     tiled,
 )
-from tuner.engines.relax.schedules.cpu.products import find_product
+from tuner.engines.relax.schedules.cpu.primitives.products import find_product
 from tuner.engines.relax.schedules.gpu import dlight
 from tuner.engines.relax.schedules.variants import onednn, winograd
 from tuner.engines.relax.schedules.variants.base import Variant

@@ -11,7 +11,7 @@ from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
-from tuner.engines.relax import traces
+from tuner.engines.relax.ir import traces
 from tuner.engines.relax.schedules import catalogue
 from tuner.engines.relax.schedules.base import ScheduleRule, Workload, guarded
 

@@ -14,7 +14,7 @@ from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
-from tuner.engines.relax import workloads
+from tuner.engines.relax.ir import workloads
 
 Features = np.ndarray[Any, np.dtype[np.float32]]
 

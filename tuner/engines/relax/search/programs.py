@@ -11,7 +11,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.schedule import Trace
 
-from tuner.engines.relax import workloads
+from tuner.engines.relax.ir import workloads
 
 _LOG = logging.getLogger(__name__)
 # Programs among which one is drawn.

@@ -10,22 +10,15 @@ from tvm.s_tir.meta_schedule import TuneContext
 from tuner import cost_models
 from tuner.cost_models import features as feature_blobs
 from tuner.engines.base import Candidate, SearchRequest, variant_of
-from tuner.engines.relax import traces, workloads
+from tuner.engines.relax.ir import traces, workloads
 from tuner.engines.relax.schedules import catalogue, ranking
 from tuner.engines.relax.schedules.variants.base import without_packing
-from tuner.engines.relax.search import (
-    evolution,
-    features,
-    mutants,
-    programs,
-    random_programs,
-    rules,
-    variants,
-)
+from tuner.engines.relax.search import features, programs
 from tuner.engines.relax.search.programs import Program
 from tuner.engines.relax.search.rounds import Round
+from tuner.engines.relax.search.sources import evolution, mutants, random_programs, rules, variants
 from tuner.engines.relax.search.spaces import space_of
-from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.target.targets import make_target
 
 #: Offers programs that are not known, up to a number, the likeliest first.
 Source = Callable[[Round, set[str], int], list[Program]]

@@ -14,7 +14,7 @@ from tvm.target import Target
 
 from tuner.cost_models import CostModel
 from tuner.engines.base import SearchRequest
-from tuner.engines.relax import traces
+from tuner.engines.relax.ir import traces
 from tuner.engines.relax.search import features
 from tuner.errors import WorkError
 

@@ -12,11 +12,12 @@ from tvm.s_tir.meta_schedule.schedule_rule import ScheduleRule
 from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from tvm.target import Target
 
-from tuner.engines.relax import traces, workloads
+from tuner.engines.relax.ir import traces, workloads
 from tuner.engines.relax.schedules.gpu import intrinsics, tensor_cores
-from tuner.engines.relax.search import effort, gpu_sampling
-from tuner.engines.relax.search.random_programs import DrawTraces, draw_undecided
-from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.search import effort
+from tuner.engines.relax.search.gpu import gpu_sampling
+from tuner.engines.relax.search.sources.random_programs import DrawTraces, draw_undecided
+from tuner.engines.relax.target.targets import make_target
 
 
 @dataclass(frozen=True)

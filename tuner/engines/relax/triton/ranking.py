@@ -5,8 +5,6 @@ import math
 
 import numpy as np
 
-from tuner.engines.relax.triton.configurations import Configuration
-from tuner.engines.relax.triton.contractions import Contraction, extent_of
 from tuner.engines.relax.triton.gpus import (
     BYTES,
     GROUP_WARPS,
@@ -20,6 +18,8 @@ from tuner.engines.relax.triton.gpus import (
     gpu_of,
     sum_secs,
 )
+from tuner.engines.relax.triton.templates.configurations import Configuration
+from tuner.engines.relax.triton.templates.contractions import Contraction, extent_of
 
 # Constants of times, see gpus. What follows the products, for each sum of a thread: a function such
 # as erf, and the rest for each four warps of a multiprocessor.

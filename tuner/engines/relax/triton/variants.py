@@ -15,22 +15,16 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from tuner.engines.relax.schedules.gpu import block_limits
-from tuner.engines.relax.triton import (
-    attention,
-    compiler,
-    configurations,
-    gemm,
-    ranking,
-    rows,
-    windows,
-)
-from tuner.engines.relax.triton.attention import Attention
-from tuner.engines.relax.triton.configurations import Configuration
-from tuner.engines.relax.triton.contractions import Contraction
-from tuner.engines.relax.triton.printer import PrintError
+from tuner.engines.relax.triton import ranking
+from tuner.engines.relax.triton.compilation import compiler
+from tuner.engines.relax.triton.expressions.printer import PrintError
 from tuner.engines.relax.triton.programs import Program
-from tuner.engines.relax.triton.rows import Rows
-from tuner.engines.relax.triton.windows import Windows
+from tuner.engines.relax.triton.templates import attention, configurations, gemm, rows, windows
+from tuner.engines.relax.triton.templates.attention import Attention
+from tuner.engines.relax.triton.templates.configurations import Configuration
+from tuner.engines.relax.triton.templates.contractions import Contraction
+from tuner.engines.relax.triton.templates.rows import Rows
+from tuner.engines.relax.triton.templates.windows import Windows
 from tuner.errors import WorkError
 
 # Attribute of a program: name of the configuration.

@@ -14,7 +14,7 @@ with warnings.catch_warnings():
     import tvm
     from tvm import relax
 
-    from tuner.engines.relax.onnx_graph import import_graph
+    from tuner.engines.relax.frontend.onnx_graph import import_graph
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 

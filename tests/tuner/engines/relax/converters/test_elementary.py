@@ -18,8 +18,8 @@ with warnings.catch_warnings():
     import tvm
     from tvm import relax
 
-    from tuner.engines.relax.layout import assign_layouts
-    from tuner.engines.relax.onnx_graph import import_graph
+    from tuner.engines.relax.frontend.onnx_graph import import_graph
+    from tuner.engines.relax.graph.layout import assign_layouts
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -132,7 +132,7 @@ def test_slopes_of_old_models_are_those_of_the_channels() -> None:
 def test_bound_of_nan_is_none() -> None:
     """A bound that is NaN changes nothing, as in ONNX Runtime."""
     builder = relax.BlockBuilder()
-    from tuner.engines.relax.converters.elementary import convert_clip
+    from tuner.engines.relax.frontend.converters.elementary import convert_clip
 
     data = relax.Var("data", relax.TensorType((2,), "float32"))
     nan = relax.const(np.array(np.nan, "float32"))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.engines.relax.layout.layouts import Layout, LayoutError, common_factors
+from tuner.engines.relax.graph.layout.layouts import Layout, LayoutError, common_factors
 
 SHAPES = st.lists(st.sampled_from([1, 2, 3, 4]), min_size=1, max_size=4)
 

@@ -14,8 +14,8 @@ with warnings.catch_warnings():
     import tvm
     from tvm import relax
 
-    from tuner.engines.relax.layout import assign_layouts
-    from tuner.engines.relax.layout.rules import RULES
+    from tuner.engines.relax.graph.layout import assign_layouts
+    from tuner.engines.relax.graph.layout.rules import RULES
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 

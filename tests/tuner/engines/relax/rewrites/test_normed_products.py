@@ -10,7 +10,7 @@ from tvm import relax
 from tests.tuner.engines.relax.conftest import draw
 from tests.tuner.engines.relax.networks import UNOPTIMISED
 from tests.tuner.networks.models import difference
-from tuner.engines.relax.rewrites.attention import REGION, outline_attention
+from tuner.engines.relax.graph.passes.attention import REGION, outline_attention
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 

@@ -9,7 +9,7 @@ from tests.tuner.engines.relax.schedules.test_ranking import workload
 from tuner.engines.relax import worker
 from tuner.engines.relax.schedules import catalogue, ranking
 from tuner.engines.relax.schedules.base import Workload
-from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.target.targets import make_target
 from tuner.errors import WorkError
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]

@@ -16,14 +16,16 @@ from tvm.s_tir.schedule import Trace
 from tests.tuner.engines.relax.conftest import CPUS, Array, described
 from tests.tuner.engines.relax.networks import UNOPTIMISED
 from tuner.engines.base import ObjectRequest, TargetInfo
-from tuner.engines.relax import cpu_codegen, traces, workloads
-from tuner.engines.relax.build import n_outputs, split_packing
-from tuner.engines.relax.objects import OBJECT, compile_subgraph
+from tuner.engines.relax.codegen import cpu_codegen
+from tuner.engines.relax.codegen.build import n_outputs, split_packing
+from tuner.engines.relax.codegen.objects import OBJECT, compile_subgraph
+from tuner.engines.relax.ir import traces, workloads
 from tuner.engines.relax.schedules import ranking
-from tuner.engines.relax.schedules.cpu import direct, register_tiles
-from tuner.engines.relax.schedules.cpu.operands import Operand, operands_of
-from tuner.engines.relax.schedules.cpu.register_tiles import Registers
-from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.schedules.cpu import direct
+from tuner.engines.relax.schedules.cpu.primitives import register_tiles
+from tuner.engines.relax.schedules.cpu.primitives.operands import Operand, operands_of
+from tuner.engines.relax.schedules.cpu.primitives.register_tiles import Registers
+from tuner.engines.relax.target.targets import make_target
 from tuner.errors import WorkError
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]

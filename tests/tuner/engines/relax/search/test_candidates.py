@@ -26,10 +26,11 @@ from tuner.engines.base import (
     SearchRequest,
     TargetInfo,
 )
-from tuner.engines.relax import traces, worker, workloads
+from tuner.engines.relax import worker
+from tuner.engines.relax.ir import traces, workloads
 from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.search import propose
-from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.target.targets import make_target
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 

@@ -26,18 +26,21 @@ from tuner.engines.base import (
     SearchRequest,
     TargetInfo,
 )
-from tuner.engines.relax import cuda, traces, worker, workloads
-from tuner.engines.relax.blobs import Blob, DeviceModule
+from tuner.engines.relax import worker
+from tuner.engines.relax.codegen import nvrtc
+from tuner.engines.relax.ir import traces, workloads
+from tuner.engines.relax.ir.blobs import Blob, DeviceModule
 from tuner.engines.relax.schedules.gpu import intrinsics
-from tuner.engines.relax.search import gpu_sampling, spaces
-from tuner.engines.relax.search.gpu_resources import Limits, Plan
-from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.search import spaces
+from tuner.engines.relax.search.gpu import gpu_sampling
+from tuner.engines.relax.search.gpu.gpu_resources import Limits, Plan
+from tuner.engines.relax.target.targets import make_target
 
 pytestmark = [
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore:::tvm"),
     pytest.mark.skipif(
-        cuda.describe_compiler()["nvrtc"] is None,
+        nvrtc.describe_compiler()["nvrtc"] is None,
         reason="NVRTC is not installed: the cuda extra",
     ),
     pytest.mark.slow("compiles kernels for many seconds"),
@@ -291,7 +294,7 @@ def test_plan_refuses_fetches_that_tvm_does_not_build(
     assert Plan(trace, Limits(module, made)).fits(decisions) is fits
     scheduled = traces.schedule_module(module, traces.dump(trace), made)
     with nullcontext() if fits else pytest.raises(RuntimeError, match="eval_vec_"):
-        cuda.lower(scheduled, made)
+        nvrtc.lower(scheduled, made)
 
 
 def test_sums_across_threads_in_a_loop_are_not_unrolled(target: TargetInfo) -> None:
@@ -301,14 +304,14 @@ def test_sums_across_threads_in_a_loop_are_not_unrolled(target: TargetInfo) -> N
 
     candidates = search(ir, target, 24)
     for candidate in candidates:
-        cuda.lower(traces.schedule_module(module, candidate.trace, made), made)
+        nvrtc.lower(traces.schedule_module(module, candidate.trace, made), made)
 
     fused = next(candidate.trace for candidate in candidates if "SetScope" in candidate.trace)
     instructions, decisions = json.loads(fused)
     decisions[-1][1] = 7
     scheduled = traces.schedule_module(module, json.dumps([instructions, decisions]), made)
     with pytest.raises(RuntimeError, match="load_remap_"):
-        cuda.lower(scheduled, made)
+        nvrtc.lower(scheduled, made)
 
 
 def task_of(name: str, target: TargetInfo) -> bytes:
@@ -322,15 +325,15 @@ def test_unused_headers_are_removed_from_sources(target: TargetInfo) -> None:
     ir, made = product("float32", "float32"), make_target(target.spec)
     (candidate, *_) = search(ir, target, 1)
     scheduled = traces.schedule_module(workloads.load(ir), candidate.trace, made)
-    source = Blob.of(cuda.lower(scheduled, made)).devices[0].code.decode()
+    source = Blob.of(nvrtc.lower(scheduled, made)).devices[0].code.decode()
     using = source + "static_assert(std::is_same<float, float>::value);"
 
     assert "type_traits" in source.partition("#else")[0]
-    assert "type_traits" not in cuda._without_traits(source).partition("#else")[0]
-    assert cuda._without_traits(using) == using
+    assert "type_traits" not in nvrtc._without_traits(source).partition("#else")[0]
+    assert nvrtc._without_traits(using) == using
     for text in (source, using):
         code = DeviceModule("cuda", b"", text.encode())
-        assert cuda.compile_device(code, made).code.startswith(_CUBIN)
+        assert nvrtc.compile_device(code, made).code.startswith(_CUBIN)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])

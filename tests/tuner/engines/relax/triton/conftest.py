@@ -10,7 +10,8 @@ from tvm import te, topi
 from tests.tuner.engines.relax.triton import interpreter
 from tests.tuner.engines.relax.triton.interpreter import Interpreter
 from tuner.engines.base import ReferenceRequest
-from tuner.engines.relax import reference, workloads
+from tuner.engines.relax.ir import workloads
+from tuner.engines.relax.run import reference
 from tuner.engines.relax.triton.programs import Program
 from tuner.engines.verification import checks, comparison, references
 

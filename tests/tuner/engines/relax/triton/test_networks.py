@@ -8,8 +8,10 @@ from tests.tuner.engines.relax import networks
 from tests.tuner.engines.relax.triton.conftest import Verify
 from tests.tuner.engines.relax.triton.encoders import save_encoder
 from tuner.engines.base import ModelFile
-from tuner.engines.relax import worker, workloads
-from tuner.engines.relax.triton import compiler, variants
+from tuner.engines.relax import worker
+from tuner.engines.relax.ir import workloads
+from tuner.engines.relax.triton import variants
+from tuner.engines.relax.triton.compilation import compiler
 
 pytestmark = [
     pytest.mark.tvm,

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests.tuner.engines.relax.triton.conftest import convolution, product
-from tuner.engines.relax import workloads
+from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.triton import gpus, ranking
-from tuner.engines.relax.triton.configurations import FAMILY, Configuration
-from tuner.engines.relax.triton.contractions import Contraction
+from tuner.engines.relax.triton.templates.configurations import FAMILY, Configuration
+from tuner.engines.relax.triton.templates.contractions import Contraction
 
 pytestmark = pytest.mark.tvm
 

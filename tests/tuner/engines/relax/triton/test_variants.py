@@ -9,11 +9,13 @@ from tvm import te, tirx
 from tests.tuner.engines.relax.triton.conftest import attention, convolution, product, workload
 from tuner import cost_models
 from tuner.engines.base import BuildRequest, ObjectRequest, SearchRequest, variant_of
-from tuner.engines.relax import traces, worker, workloads
-from tuner.engines.relax.targets import make_target
-from tuner.engines.relax.triton import compiler, ranking, variants
-from tuner.engines.relax.triton.configurations import Configuration
-from tuner.engines.relax.triton.contractions import Contraction
+from tuner.engines.relax import worker
+from tuner.engines.relax.ir import traces, workloads
+from tuner.engines.relax.target.targets import make_target
+from tuner.engines.relax.triton import ranking, variants
+from tuner.engines.relax.triton.compilation import compiler
+from tuner.engines.relax.triton.templates.configurations import Configuration
+from tuner.engines.relax.triton.templates.contractions import Contraction
 from tuner.errors import WorkError
 
 pytestmark = [

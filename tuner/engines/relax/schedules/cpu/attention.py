@@ -15,7 +15,7 @@ from tvm.s_tir.schedule import SBlockRV, Trace
 from tvm.sym import Analyzer
 
 from tuner.engines.relax.schedules.base import Workload, attempts
-from tuner.engines.relax.schedules.cpu.blocks import (
+from tuner.engines.relax.schedules.cpu.primitives.blocks import (
     REDUCTION,
     SPATIAL,
     axes_of,
@@ -24,7 +24,7 @@ from tuner.engines.relax.schedules.cpu.blocks import (
     name_of,
     uses,
 )
-from tuner.engines.relax.schedules.cpu.register_tiles import (
+from tuner.engines.relax.schedules.cpu.primitives.register_tiles import (
     LATENCY,
     LOADS_PER_CYCLE,
     PRODUCTS_PER_CYCLE,

@@ -15,17 +15,17 @@ from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV, Trace
 
 from tuner.engines.relax.schedules.base import JOBS_PER_CORE, Workload, attempts
-from tuner.engines.relax.schedules.cpu import movement
-from tuner.engines.relax.schedules.cpu.blocks import (
+from tuner.engines.relax.schedules.cpu.primitives import movement
+from tuner.engines.relax.schedules.cpu.primitives.blocks import (
     LOOP_CUT,
     SPATIAL,
     extents_of,
     is_reduction,
     name_of,
 )
-from tuner.engines.relax.schedules.cpu.operands import Operand
-from tuner.engines.relax.schedules.cpu.products import Product
-from tuner.engines.relax.schedules.cpu.register_tiles import (
+from tuner.engines.relax.schedules.cpu.primitives.operands import Operand
+from tuner.engines.relax.schedules.cpu.primitives.products import Product
+from tuner.engines.relax.schedules.cpu.primitives.register_tiles import (
     FAR_CYCLES,
     Registers,
     cycles_of,
@@ -33,7 +33,7 @@ from tuner.engines.relax.schedules.cpu.register_tiles import (
     largest_divisor,
     max_rows,
 )
-from tuner.engines.relax.schedules.cpu.vector_loops import vector_sizes
+from tuner.engines.relax.schedules.cpu.primitives.vector_loops import vector_sizes
 
 # Numbers of the longest row of a tile, and vectors of the smallest tile.
 _MAX_WIDTH, _MIN_SUMS = 96, 8

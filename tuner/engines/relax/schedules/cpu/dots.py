@@ -13,11 +13,16 @@ from tvm import DataType
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV, Trace
 
-from tuner.engines.relax.dot_instructions import INSTRUCTIONS, DotInstruction, packed_for
-from tuner.engines.relax.packed_layouts import PACKS
+from tuner.engines.relax.codegen.dot_instructions import INSTRUCTIONS, DotInstruction, packed_for
+from tuner.engines.relax.ir.packed_layouts import PACKS
 from tuner.engines.relax.schedules.base import Workload, attempts
-from tuner.engines.relax.schedules.cpu.blocks import REDUCTION, SPATIAL, extents_of, name_of
-from tuner.engines.relax.schedules.cpu.register_tiles import (
+from tuner.engines.relax.schedules.cpu.primitives.blocks import (
+    REDUCTION,
+    SPATIAL,
+    extents_of,
+    name_of,
+)
+from tuner.engines.relax.schedules.cpu.primitives.register_tiles import (
     FAR_CYCLES,
     L1_BYTES,
     LATENCY,

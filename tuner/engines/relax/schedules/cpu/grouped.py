@@ -22,17 +22,17 @@ from tuner.engines.relax.schedules.cpu.direct import (
     tiles_to_share,
     unroll,
 )
-from tuner.engines.relax.schedules.cpu.operands import Operand
-from tuner.engines.relax.schedules.cpu.products import Product
-from tuner.engines.relax.schedules.cpu.register_tiles import (
+from tuner.engines.relax.schedules.cpu.primitives.operands import Operand
+from tuner.engines.relax.schedules.cpu.primitives.products import Product
+from tuner.engines.relax.schedules.cpu.primitives.register_tiles import (
     LATENCY,
     LOADS_PER_CYCLE,
     PRODUCTS_PER_CYCLE,
     Registers,
     divisors,
 )
-from tuner.engines.relax.schedules.cpu.spread_loads import MARK
-from tuner.engines.relax.schedules.cpu.vector_loops import vector_sizes
+from tuner.engines.relax.schedules.cpu.primitives.spread_loads import MARK
+from tuner.engines.relax.schedules.cpu.primitives.vector_loops import vector_sizes
 
 # Numbers of the longest row of a tile, and pixels of the longest tile.
 _MAX_WIDTH, _MAX_ROWS = 128, 16

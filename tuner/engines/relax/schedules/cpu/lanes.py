@@ -14,18 +14,18 @@ from typing import Any
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV, Trace
 
-from tuner.engines.relax.packed_layouts import LAYOUT_FREE
+from tuner.engines.relax.ir.packed_layouts import LAYOUT_FREE
 from tuner.engines.relax.schedules.base import Workload, attempts
 from tuner.engines.relax.schedules.cpu import direct, padded
-from tuner.engines.relax.schedules.cpu.blocks import (
+from tuner.engines.relax.schedules.cpu.primitives.blocks import (
     REDUCTION,
     SPATIAL,
     axes_of,
     extents_of,
     name_of,
 )
-from tuner.engines.relax.schedules.cpu.products import Product
-from tuner.engines.relax.schedules.cpu.register_tiles import (
+from tuner.engines.relax.schedules.cpu.primitives.products import Product
+from tuner.engines.relax.schedules.cpu.primitives.register_tiles import (
     LATENCY,
     LOADS_PER_CYCLE,
     PRODUCTS_PER_CYCLE,

@@ -10,22 +10,22 @@ from collections.abc import Iterator
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import Trace
 
+from tuner.engines.relax.graph.passes.products.weight_products import LANES, UNPACKING
 from tuner.engines.relax.schedules.base import Workload, attempts
-from tuner.engines.relax.schedules.cpu.blocks import REDUCTION, SPATIAL, extents_of
 from tuner.engines.relax.schedules.cpu.dots import (
     DotProduct,
     DotTile,
     place_tiles,
     start_sums,
 )
-from tuner.engines.relax.schedules.cpu.register_tiles import (
+from tuner.engines.relax.schedules.cpu.primitives.blocks import REDUCTION, SPATIAL, extents_of
+from tuner.engines.relax.schedules.cpu.primitives.register_tiles import (
     LATENCY,
     LOADS_PER_CYCLE,
     PRODUCTS_PER_CYCLE,
     divisors,
 )
 from tuner.engines.relax.schedules.cpu.rows import parallelise
-from tuner.engines.relax.weight_products import LANES, UNPACKING
 
 #: Annotation of the products, by which their traces are known.
 MARK = "tuner.packed_weights"

@@ -12,10 +12,10 @@ from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV, Trace
 
 from tuner.engines.relax.schedules.base import Workload, attempts
-from tuner.engines.relax.schedules.cpu.blocks import inline_copies, is_reduction
-from tuner.engines.relax.schedules.cpu.operands import Operand
-from tuner.engines.relax.schedules.cpu.products import Product
-from tuner.engines.relax.schedules.cpu.register_tiles import Registers, cycles_of
+from tuner.engines.relax.schedules.cpu.primitives.blocks import inline_copies, is_reduction
+from tuner.engines.relax.schedules.cpu.primitives.operands import Operand
+from tuner.engines.relax.schedules.cpu.primitives.products import Product
+from tuner.engines.relax.schedules.cpu.primitives.register_tiles import Registers, cycles_of
 
 # Cycles that the copy of a vector takes, and the bytes of an element.
 _COPY_CYCLES, _ELEMENT_BYTES = 8, 4

@@ -11,10 +11,14 @@ from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import Trace
 
 from tuner.engines.relax.schedules.base import Workload, attempts
-from tuner.engines.relax.schedules.cpu.blocks import LOOP_CUT, inline_copies, is_reduction
-from tuner.engines.relax.schedules.cpu.operands import Operand
-from tuner.engines.relax.schedules.cpu.products import Product
-from tuner.engines.relax.schedules.cpu.register_tiles import Registers, cycles_of
+from tuner.engines.relax.schedules.cpu.primitives.blocks import (
+    LOOP_CUT,
+    inline_copies,
+    is_reduction,
+)
+from tuner.engines.relax.schedules.cpu.primitives.operands import Operand
+from tuner.engines.relax.schedules.cpu.primitives.products import Product
+from tuner.engines.relax.schedules.cpu.primitives.register_tiles import Registers, cycles_of
 
 _MATRIX = 2
 

@@ -18,9 +18,10 @@ import tvm_ffi
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV, Trace
 
+from tuner.engines.relax.codegen.vector_functions import FUNCTIONS
 from tuner.engines.relax.schedules.base import Workload, attempts
-from tuner.engines.relax.schedules.cpu import movement
-from tuner.engines.relax.schedules.cpu.blocks import (
+from tuner.engines.relax.schedules.cpu.primitives import movement
+from tuner.engines.relax.schedules.cpu.primitives.blocks import (
     REDUCTION,
     SPATIAL,
     axes_of,
@@ -29,9 +30,8 @@ from tuner.engines.relax.schedules.cpu.blocks import (
     name_of,
     uses,
 )
-from tuner.engines.relax.schedules.cpu.products import tiled_spaces
-from tuner.engines.relax.schedules.cpu.register_tiles import largest_divisor
-from tuner.engines.relax.vector_functions import FUNCTIONS
+from tuner.engines.relax.schedules.cpu.primitives.products import tiled_spaces
+from tuner.engines.relax.schedules.cpu.primitives.register_tiles import largest_divisor
 
 # Elements of the last axis that one step handles.
 _MIN_VECTOR, _MAX_VECTOR = 8, 64

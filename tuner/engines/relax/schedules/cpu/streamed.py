@@ -13,11 +13,17 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import Trace
 
 from tuner.engines.relax.schedules.base import Workload
-from tuner.engines.relax.schedules.cpu import direct, prefetch
+from tuner.engines.relax.schedules.cpu import direct
 from tuner.engines.relax.schedules.cpu.direct import tiling_cycles
-from tuner.engines.relax.schedules.cpu.operands import Operand
-from tuner.engines.relax.schedules.cpu.products import REDUCTION, SPATIAL, Product, tiles_of
-from tuner.engines.relax.schedules.cpu.register_tiles import (
+from tuner.engines.relax.schedules.cpu.primitives import prefetch
+from tuner.engines.relax.schedules.cpu.primitives.operands import Operand
+from tuner.engines.relax.schedules.cpu.primitives.products import (
+    REDUCTION,
+    SPATIAL,
+    Product,
+    tiles_of,
+)
+from tuner.engines.relax.schedules.cpu.primitives.register_tiles import (
     Registers,
     divisors,
     largest_divisor,
@@ -64,7 +70,7 @@ def streamed_traces(
     """Yield traces of a product that prefetches its weights, the likeliest first.
 
     Args:
-        spaces: Spaces of :func:`~tuner.engines.relax.schedules.cpu.prefetch.spaces_with_prefetch`.
+        spaces: Spaces of :mod:`tuner.engines.relax.schedules.cpu.primitives.prefetch`.
         registers: Registers of the target.
         operands: Tensors that the reduction reads.
         n_jobs: Parallel jobs.

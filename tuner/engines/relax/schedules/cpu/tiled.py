@@ -13,9 +13,14 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import Trace
 
 from tuner.engines.relax.schedules.base import Workload
-from tuner.engines.relax.schedules.cpu.operands import Operand
-from tuner.engines.relax.schedules.cpu.products import REDUCTION, SPATIAL, Product, tiles_of
-from tuner.engines.relax.schedules.cpu.register_tiles import (
+from tuner.engines.relax.schedules.cpu.primitives.operands import Operand
+from tuner.engines.relax.schedules.cpu.primitives.products import (
+    REDUCTION,
+    SPATIAL,
+    Product,
+    tiles_of,
+)
+from tuner.engines.relax.schedules.cpu.primitives.register_tiles import (
     Registers,
     cycles_of,
     largest_divisor,

@@ -8,7 +8,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.transform import DefaultGPUSchedule
 from tvm.target import Target
 
-from tuner.engines.relax import cuda
+from tuner.engines.relax.codegen import nvrtc
 from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.schedules.base import Workload
 from tuner.engines.relax.schedules.gpu import block_limits
@@ -28,7 +28,7 @@ def schedule_by_default(module: tvm.IRModule, target: Target) -> tvm.IRModule:
     for scheduled in _scheduled(plain, target):
         kernel = tvm.IRModule({variable: scheduled["main"]})
         try:
-            cuda.lower(kernel, target)
+            nvrtc.lower(kernel, target)
         except Exception as error:  # DLight's rules accept schedules that TVM's passes refuse
             reason = summary(error)
             continue

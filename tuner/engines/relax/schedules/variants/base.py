@@ -8,7 +8,7 @@ from tvm.s_tir import SBlock, SBlockRealize, Schedule
 from tvm.target import Target
 from tvm.tirx import PrimFunc, SeqStmt
 
-from tuner.engines.relax.packed_layouts import PACKS
+from tuner.engines.relax.ir.packed_layouts import PACKS
 from tuner.engines.relax.schedules.variants.convolutions import block_of, statements_of
 
 
@@ -28,7 +28,7 @@ class Variant(Hashable, Protocol):
     def growth(self) -> float:
         """Largest factor by which the magnitudes that it adds exceed those of the definition.
 
-        See :func:`tuner.engines.verification.interpreter.run`.
+        See :func:`tuner.engines.verification.interpreter.interpret.run`.
         """
 
     def rewrite(self, module: tvm.IRModule) -> tvm.IRModule | None:

@@ -8,11 +8,11 @@ from tvm import tirx
 from tvm.s_tir import SBlock
 from tvm.tirx import Buffer, BufferStore, Cast, For, PrimFunc, SeqStmt, Var
 
-from tuner.engines.relax import dot_products
-from tuner.engines.relax.dot_instructions import DotInstruction, packed_for
-from tuner.engines.relax.packed_layouts import LAYOUT_FREE, PACKS
-from tuner.engines.relax.rewrites.product_sums import LARGEST
-from tuner.engines.relax.rewrites.quantised_operands import HALF
+from tuner.engines.relax.codegen.dot_instructions import DotInstruction, packed_for
+from tuner.engines.relax.graph.passes.products import dot_products
+from tuner.engines.relax.graph.passes.products.product_sums import LARGEST
+from tuner.engines.relax.graph.passes.products.quantised_operands import HALF
+from tuner.engines.relax.ir.packed_layouts import LAYOUT_FREE, PACKS
 from tuner.engines.relax.schedules.variants.winograd_transforms import N_TAPS
 
 #: Types of the numbers and of the indices.

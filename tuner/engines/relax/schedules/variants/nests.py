@@ -10,7 +10,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.tirx import Buffer, For, ForKind, IterVar, PrimFunc, SeqStmt, Var
 from tvm.tirx.stmt import BufferRegion
 
-from tuner.engines.relax.packed_layouts import LAYOUT_FREE
+from tuner.engines.relax.ir.packed_layouts import LAYOUT_FREE
 from tuner.engines.relax.schedules.variants.convolutions import DTYPE, INDEX, Point
 
 _SPATIAL, _REDUCTION = 0, 2

@@ -18,11 +18,9 @@ from tvm.s_tir import Schedule, ScheduleError
 from tvm.target import Target
 from tvm.tirx import BufferStore, Evaluate, Var
 
-from tuner.engines import onednn
-from tuner.engines.relax import step_loops
-from tuner.engines.relax.kinds import is_cpu
-from tuner.engines.relax.packed_layouts import PACKS
-from tuner.engines.relax.schedules.cpu.register_tiles import registers_of
+from tuner.engines.relax.graph.definitions import step_loops
+from tuner.engines.relax.ir.packed_layouts import PACKS
+from tuner.engines.relax.schedules.cpu.primitives.register_tiles import registers_of
 from tuner.engines.relax.schedules.variants.convolutions import statements_of
 from tuner.engines.relax.schedules.variants.nests import (
     Body,
@@ -35,6 +33,8 @@ from tuner.engines.relax.schedules.variants.nests import (
     with_statements,
 )
 from tuner.engines.relax.schedules.variants.products import Product, Window
+from tuner.engines.relax.target.kinds import is_cpu
+from tuner.engines.runtime import onednn
 
 _NAME = re.compile(r"onednn-(rows|channels)-([1-9]\d{0,5})-(16|24|32|48|64)")
 _MIN_PANEL = 16

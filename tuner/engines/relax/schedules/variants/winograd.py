@@ -22,9 +22,9 @@ from tvm.s_tir import Schedule, ScheduleError
 from tvm.target import Target
 from tvm.tirx import Buffer, BufferStore, SeqStmt, Var
 
-from tuner.engines.relax import dot_products
-from tuner.engines.relax.packed_layouts import PACKS
-from tuner.engines.relax.schedules.cpu.register_tiles import registers_of
+from tuner.engines.relax.graph.passes.products import dot_products
+from tuner.engines.relax.ir.packed_layouts import PACKS
+from tuner.engines.relax.schedules.cpu.primitives.register_tiles import registers_of
 from tuner.engines.relax.schedules.variants import winograd_schedule
 from tuner.engines.relax.schedules.variants.convolutions import (
     DTYPE,

@@ -9,12 +9,12 @@ from tvm.s_tir.schedule import LoopRV
 
 from tests.tuner.engines.relax.schedules.test_ranking import call, workload
 from tuner.engines.base import TargetInfo
-from tuner.engines.relax import traces
+from tuner.engines.relax.ir import traces
 from tuner.engines.relax.schedules.cpu.direct import direct_tiles, schedule_direct
-from tuner.engines.relax.schedules.cpu.operands import Operand, operands_of
-from tuner.engines.relax.schedules.cpu.register_tiles import Registers
-from tuner.engines.relax.schedules.cpu.vector_loops import vector_sizes
-from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.schedules.cpu.primitives.operands import Operand, operands_of
+from tuner.engines.relax.schedules.cpu.primitives.register_tiles import Registers
+from tuner.engines.relax.schedules.cpu.primitives.vector_loops import vector_sizes
+from tuner.engines.relax.target.targets import make_target
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 

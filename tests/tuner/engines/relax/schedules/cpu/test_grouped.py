@@ -10,22 +10,23 @@ from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 
 from tests.tuner.engines.relax.schedules.test_ranking import call, expected_of, workload
 from tuner.engines.base import TargetInfo
-from tuner.engines.relax import cpu_codegen, traces
-from tuner.engines.relax.build import split_packing
+from tuner.engines.relax.codegen import cpu_codegen
+from tuner.engines.relax.codegen.build import split_packing
+from tuner.engines.relax.ir import traces
 from tuner.engines.relax.schedules import ranking
-from tuner.engines.relax.schedules.cpu import blocks
 from tuner.engines.relax.schedules.cpu.grouped import (
     GroupedConvolution,
     find_grouped,
     grouped_tiles,
     schedule_grouped,
 )
-from tuner.engines.relax.schedules.cpu.operands import operands_of
-from tuner.engines.relax.schedules.cpu.products import REDUCTION, SPATIAL, tiles_of
-from tuner.engines.relax.schedules.cpu.register_tiles import Registers
-from tuner.engines.relax.schedules.cpu.spread_loads import MARK
-from tuner.engines.relax.schedules.cpu.vector_loops import vector_sizes
-from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.schedules.cpu.primitives import blocks
+from tuner.engines.relax.schedules.cpu.primitives.operands import operands_of
+from tuner.engines.relax.schedules.cpu.primitives.products import REDUCTION, SPATIAL, tiles_of
+from tuner.engines.relax.schedules.cpu.primitives.register_tiles import Registers
+from tuner.engines.relax.schedules.cpu.primitives.spread_loads import MARK
+from tuner.engines.relax.schedules.cpu.primitives.vector_loops import vector_sizes
+from tuner.engines.relax.target.targets import make_target
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 

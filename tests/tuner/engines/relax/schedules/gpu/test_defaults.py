@@ -12,7 +12,7 @@ from tests.tuner.engines.relax.networks import UNOPTIMISED
 from tuner.engines.relax.schedules.gpu import block_limits, defaults
 from tuner.engines.relax.schedules.gpu.defaults import schedule_by_default
 from tuner.engines.relax.schedules.gpu.single_terms import store_single_terms
-from tuner.engines.relax.targets import describe_target, make_target
+from tuner.engines.relax.target.targets import describe_target, make_target
 from tuner.errors import WorkError
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]

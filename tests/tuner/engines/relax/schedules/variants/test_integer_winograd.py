@@ -11,15 +11,15 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.tuner.engines.relax.conftest import Array, described
 from tests.tuner.engines.relax.networks import build_untuned, lower_proto
 from tuner.engines.base import variant_of
-from tuner.engines.relax import traces
-from tuner.engines.relax.extract import Subgraph, find_subgraphs
+from tuner.engines.relax.graph.extract import Subgraph, find_subgraphs
+from tuner.engines.relax.ir import traces
 from tuner.engines.relax.schedules import catalogue, ranking
 from tuner.engines.relax.schedules.variants.winograd import Winograd
 from tuner.engines.relax.schedules.variants.winograd_transforms import (
     integer_matrices,
     max_exact,
 )
-from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.target.targets import make_target
 from tuner.networks.worker import load_model
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]

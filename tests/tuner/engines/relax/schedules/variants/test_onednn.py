@@ -16,14 +16,15 @@ from tvm.script import from_source
 from tests.tuner.engines.relax.conftest import Save, built_candidate, draw
 from tests.tuner.engines.relax.networks import build_untuned
 from tests.tuner.networks.models import difference, model, run
-from tuner.engines import onednn
 from tuner.engines.base import BuildRequest, ExtractedTask, TargetInfo
-from tuner.engines.relax import ir_checks, loading, traces, worker, workloads
-from tuner.engines.relax.schedules.cpu.register_tiles import registers_of
+from tuner.engines.relax import loading, worker
+from tuner.engines.relax.ir import ir_checks, traces, workloads
+from tuner.engines.relax.schedules.cpu.primitives.register_tiles import registers_of
 from tuner.engines.relax.schedules.variants import convolutions, products
 from tuner.engines.relax.schedules.variants.onednn import Onednn
-from tuner.engines.relax.search import variants
-from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.search.sources import variants
+from tuner.engines.relax.target.targets import make_target
+from tuner.engines.runtime import onednn
 from tuner.engines.verification import checks
 from tuner.errors import RequestError, WorkError, install_command
 from tuner.library import manifest

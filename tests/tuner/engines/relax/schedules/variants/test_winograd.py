@@ -17,14 +17,17 @@ from tuner.engines.base import (
     ObjectRequest,
     TargetInfo,
 )
-from tuner.engines.relax import build, fallbacks, traces, worker, workloads
+from tuner.engines.relax import worker
+from tuner.engines.relax.codegen import build
+from tuner.engines.relax.ir import traces, workloads
+from tuner.engines.relax.run import fallbacks
 from tuner.engines.relax.schedules import ranking
-from tuner.engines.relax.schedules.cpu.register_tiles import Registers
+from tuner.engines.relax.schedules.cpu.primitives.register_tiles import Registers
 from tuner.engines.relax.schedules.variants import winograd_schedule
 from tuner.engines.relax.schedules.variants.winograd import Winograd
 from tuner.engines.relax.schedules.variants.winograd_schedule import Choice, Sizes
 from tuner.engines.relax.schedules.variants.winograd_transforms import matrices
-from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.target.targets import make_target
 from tuner.engines.runs import KERNEL
 from tuner.engines.verification import checks
 

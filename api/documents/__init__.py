@@ -1,0 +1,1 @@
+"""Documents that the API answers with: formats, pages, caching, problems."""

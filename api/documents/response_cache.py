@@ -1,0 +1,107 @@
+"""A cache of encoded task tables, for many clients that poll them."""
+
+import gzip
+import hashlib
+import time
+from dataclasses import dataclass, field
+
+from pydantic import TypeAdapter
+from sqlalchemy.orm import Session
+
+from api.documents import formats
+from api.documents.single_flight import SingleFlight
+from api.load.fair_semaphore import SENDER, Sender
+from api.load.transactions import Transactions
+from records.errors import NoSuchRow
+from records.tuning import events
+from tuner.queries.jobs import read_job
+from tuner.schemas import JobView
+
+#: Maximum age of a served table.
+FRESH_SECS = 1.0
+# Trials of other jobs on the same tasks change a table without an event of its job.
+_REREAD_INTERVAL_SECS = 5.0
+_MAX_JOBS = 256
+_JSON = TypeAdapter(JobView)
+
+
+@dataclass(frozen=True)
+class Body:
+    """A table in one format; ``zipped`` is ``plain`` compressed by gzip."""
+
+    media_type: str
+    etag: str
+    plain: bytes
+    zipped: bytes
+
+
+@dataclass
+class _Entry:
+    """A table as read at ``read``; ``checked`` is the last time it was found current."""
+
+    version: events.LastEvents
+    view: JobView
+    read: float
+    checked: float
+    bodies: dict[str, Body] = field(default_factory=dict)
+
+
+class TableCache:
+    """The tables of recently requested jobs."""
+
+    def __init__(self, reads: Transactions) -> None:
+        self._reads = reads
+        self._entries: dict[int, _Entry] = {}
+        self._refreshes: SingleFlight[_Entry] = SingleFlight()
+
+    def cached(self, job_id: int, kind: str) -> Body | None:
+        """Return a table that is at most ``FRESH_SECS`` old, or None."""
+        entry = self._entries.get(job_id)
+        if entry is None or time.monotonic() - entry.checked >= FRESH_SECS:
+            return None
+        return entry.bodies.get(kind)
+
+    async def body(self, job_id: int, kind: str) -> Body:
+        """Return the table of a job as JSON, CSV or text, at most ``FRESH_SECS`` old.
+
+        Raises:
+            NoSuchRow: If the job does not exist.
+        """
+        cached = self.cached(job_id, kind)
+        if cached is not None:
+            return cached
+
+        async def refresh() -> _Entry:
+            # Shared, so it does not wait behind other requests of the client that came first.
+            SENDER.set(Sender("tables"))
+            return await self._reads.run(self._refresh, job_id, kind)
+
+        entry = await self._refreshes.join((job_id, kind), refresh)
+        return entry.bodies[kind]
+
+    def forget(self, job_id: int) -> None:
+        """Drop the table of a job that this process has just changed."""
+        self._entries.pop(job_id, None)
+
+    def _refresh(self, session: Session, job_id: int, kind: str) -> _Entry:
+        at, entry = time.monotonic(), self._entries.get(job_id)
+        version = events.last_events(session, [job_id]).get(job_id)
+        if version is None:
+            self.forget(job_id)
+            raise NoSuchRow(f"no job {job_id}")
+        if entry is None or entry.version != version or at - entry.read > _REREAD_INTERVAL_SECS:
+            entry = _Entry(version, read_job(session, job_id), at, at)
+        if kind not in entry.bodies:
+            entry.bodies[kind] = _encode(entry.view, kind)
+        entry.checked = at
+        if len(self._entries) >= _MAX_JOBS:
+            self._entries.clear()
+        self._entries[job_id] = entry
+        return entry
+
+
+def _encode(view: JobView, kind: str) -> Body:
+    plain = formats.WRITERS[kind](view) if kind != formats.JSON else _JSON.dump_json(view)
+    # Weak, because the compressed table has the same tag.
+    etag = f'W/"{hashlib.sha256(plain).hexdigest()[:16]}"'
+    return Body(formats.MEDIA_TYPES[kind], etag, plain, gzip.compress(plain, 4, mtime=0))

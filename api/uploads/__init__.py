@@ -1,0 +1,1 @@
+"""Uploads: forms with a model, received, stored and submitted as jobs."""

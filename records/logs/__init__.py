@@ -1,0 +1,1 @@
+"""Logs of measure records: export, import, and records from elsewhere."""

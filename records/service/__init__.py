@@ -1,0 +1,1 @@
+"""Rows of the service: tokens, submissions, builds, workers, devices, quotas."""

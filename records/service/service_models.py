@@ -1,0 +1,170 @@
+"""Tables of the service: tokens, audit log, leases, workers, devices and builds."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, Text, false
+from sqlalchemy.orm import Mapped, mapped_column
+
+from records.models import BIG, Base, now
+
+DeviceState = Literal["measuring", "idle", "apart", "lost"]
+
+
+class ApiToken(Base):
+    """A token of the REST API; only its SHA-256, ``digest``, is stored.
+
+    ``project`` names the group whose jobs the token may read; ``quotas`` replace those of the
+    service, see :mod:`records.service.quotas`.
+    """
+
+    __tablename__ = "api_token"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    digest: Mapped[str] = mapped_column(unique=True)
+    scopes: Mapped[list[str]]
+    project: Mapped[str | None]
+    quotas: Mapped[dict[str, Any] | None]
+    created: Mapped[datetime] = mapped_column(default=now)
+    expires: Mapped[datetime | None]
+    revoked: Mapped[datetime | None]
+    last_used: Mapped[datetime | None]
+
+
+class AuditEvent(Base):
+    """An action requested from the service; ``subject`` is a token's name or ``anonymous``."""
+
+    __tablename__ = "audit_event"
+
+    id: Mapped[int] = mapped_column(BIG, primary_key=True)
+    created: Mapped[datetime] = mapped_column(default=now, index=True)
+    subject: Mapped[str]
+    address: Mapped[str]
+    action: Mapped[str]
+    job_id: Mapped[int | None] = mapped_column(ForeignKey("job.id"), index=True)
+    detail: Mapped[dict[str, Any]]
+
+
+class Upload(Base):
+    """A model that a client sent with a job; ``n_bytes`` counts against the owner's quotas."""
+
+    __tablename__ = "upload"
+    __table_args__ = (Index(None, "owner", "created"),)
+
+    id: Mapped[int] = mapped_column(BIG, primary_key=True)
+    job_id: Mapped[int] = mapped_column(ForeignKey("job.id"), index=True)
+    owner: Mapped[str | None]
+    sha256: Mapped[str]
+    n_bytes: Mapped[int] = mapped_column(BigInteger)
+    created: Mapped[datetime] = mapped_column(default=now)
+
+
+class IdempotencyKey(Base):
+    """The request behind a client's idempotency key; ``fingerprint`` is the request's hash."""
+
+    __tablename__ = "idempotency_key"
+
+    subject: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    fingerprint: Mapped[str]
+    job_id: Mapped[int] = mapped_column(ForeignKey("job.id"))
+    created: Mapped[datetime] = mapped_column(default=now)
+
+
+class Lease(Base):
+    """A role that one process holds at a time; ``epoch`` grows each time it is acquired."""
+
+    __tablename__ = "lease"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    holder: Mapped[str]
+    epoch: Mapped[int] = mapped_column(BigInteger)
+    expires: Mapped[datetime]
+
+
+class Worker(Base):
+    """A process that measures or is on standby; ``busy_share`` covers the last minute.
+
+    ``progress`` is the last time at which its main loop was seen to run.
+    """
+
+    __tablename__ = "worker"
+
+    id: Mapped[int] = mapped_column(BIG, primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    host: Mapped[str]
+    pid: Mapped[int]
+    role: Mapped[str]
+    device: Mapped[dict[str, Any]]
+    job_id: Mapped[int | None] = mapped_column(ForeignKey("job.id"))
+    activity: Mapped[str]
+    busy_secs: Mapped[float] = mapped_column(default=0.0)
+    busy_share: Mapped[float] = mapped_column(default=0.0)
+    started: Mapped[datetime] = mapped_column(default=now)
+    heartbeat: Mapped[datetime] = mapped_column(default=now)
+    progress: Mapped[datetime | None]
+    stopped: Mapped[datetime | None]
+
+
+class DeviceStatus(Base):
+    """The last report on a device by its process; see :mod:`records.service.devices`."""
+
+    __tablename__ = "device_status"
+    __table_args__ = (
+        CheckConstraint("state IN ('measuring', 'idle', 'apart', 'lost')", "state_known"),
+    )
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    worker: Mapped[str]
+    host: Mapped[str]
+    fingerprint: Mapped[dict[str, Any]]
+    state: Mapped[DeviceState] = mapped_column(Text)
+    reason: Mapped[str]
+    busy_share: Mapped[float]
+    busy_secs: Mapped[float]
+    job_id: Mapped[int | None] = mapped_column(ForeignKey("job.id"))
+    heartbeat: Mapped[datetime] = mapped_column(default=now)
+
+
+class Calibration(Base):
+    """Shortest sample of a kernel, identified by its hash, on a device, seconds."""
+
+    __tablename__ = "calibration"
+    __table_args__ = (Index(None, "target_id", "kernel", "device", "id"),)
+
+    id: Mapped[int] = mapped_column(BIG, primary_key=True)
+    device: Mapped[str]
+    host: Mapped[str]
+    target_id: Mapped[int] = mapped_column(ForeignKey("target.id"))
+    kernel: Mapped[str]
+    secs: Mapped[float]
+    created: Mapped[datetime] = mapped_column(default=now)
+
+
+class Build(Base):
+    """A requested build of a job's network into a library.
+
+    :mod:`records.tuning.attempts` explains ``attempts`` and ``quarantined``.
+    """
+
+    __tablename__ = "build"
+    __table_args__ = (
+        CheckConstraint("state IN ('queued', 'running', 'done', 'failed')", "state_known"),
+        Index(None, "job_id", "id"),
+    )
+
+    id: Mapped[int] = mapped_column(BIG, primary_key=True)
+    job_id: Mapped[int] = mapped_column(ForeignKey("job.id"))
+    model_index: Mapped[int] = mapped_column(default=0)
+    strict: Mapped[bool] = mapped_column(default=False)
+    state: Mapped[str] = mapped_column(default="queued", index=True)
+    message: Mapped[str | None]
+    attempts: Mapped[int] = mapped_column(default=0, server_default="0")
+    quarantined: Mapped[bool] = mapped_column(default=False, server_default=false())
+    library_key: Mapped[str | None]
+    archive: Mapped[str | None]  # file name below the archives of the data directory
+    sha256: Mapped[str | None]
+    n_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    created: Mapped[datetime] = mapped_column(default=now)
+    updated: Mapped[datetime] = mapped_column(default=now, onupdate=now)

@@ -1,0 +1,1 @@
+"""Storage: connections to SQLite and PostgreSQL, statements on many rows, backups, purges."""

@@ -1,0 +1,1 @@
+"""Rows of running jobs: rounds, attempts, events, totals, cost models, calibrations."""

@@ -1,0 +1,112 @@
+"""Networks are split into weighted tasks whose hashes depend on the subgraph only."""
+
+import subprocess
+import sys
+
+import pytest
+import tvm
+
+from tests.tuner.engines.relax.networks import load
+from tests.tuner.networks.models import LIGHT
+from tuner.engines.base import TargetInfo
+from tuner.engines.relax import worker
+from tuner.engines.relax.graph.extract import find_subgraphs
+from tuner.engines.relax.graph.pipeline import lower
+from tuner.engines.relax.ir import workloads
+from tuner.engines.relax.target.targets import make_target
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+SQUEEZENET = str(LIGHT / "light_squeezenet.onnx")
+
+
+def test_weights_add_up_to_the_kernel_calls(target: TargetInfo) -> None:
+    """Every kernel that the network calls belongs to exactly one task."""
+    extraction = worker.extract(load(SQUEEZENET, 1), target.spec)
+
+    assert sum(task.weight for task in extraction.tasks) == extraction.n_kernel_calls
+    assert len({task.workload for task in extraction.tasks}) == len(extraction.tasks)
+    assert all(task.flop >= 0 and task.weight >= 1 for task in extraction.tasks)
+    # SqueezeNet 1.1 has 0.35 G multiply-adds.
+    assert 6.9e8 < sum(task.flop * task.weight for task in extraction.tasks) < 8e8
+
+
+def test_tasks_do_not_depend_on_the_weights(target: TargetInfo) -> None:
+    """Other weights give the same tasks."""
+    one, two = (worker.extract(load(f"zoo:mlp?seed={seed}"), target.spec).tasks for seed in (1, 2))
+
+    assert one == two
+
+
+@pytest.mark.slow("lowers two networks for 10 s")
+def test_networks_share_tasks(target: TargetInfo) -> None:
+    """ResNet-34 is ResNet-18 with more of the same blocks: no block of ResNet-18 is new."""
+    small, large = (
+        worker.extract(load(f"zoo:resnet-{depth}?image=64"), target.spec).tasks
+        for depth in (18, 34)
+    )
+
+    weights = {task.workload: task.weight for task in large}
+    shared = [task for task in small if task.workload in weights]
+    assert len(shared) == len(small)
+    assert sum(weights.values()) > sum(task.weight for task in small)
+
+
+def test_hashes_are_the_same_in_another_process(target: TargetInfo) -> None:
+    """Equal subgraphs have equal hashes across processes."""
+    model = load("zoo:mlp")
+    here = [task.workload for task in worker.extract(model, target.spec).tasks]
+    program = (
+        "import sys, warnings\n"
+        "warnings.simplefilter('ignore')\n"
+        "from tuner.engines.base import ModelFile\n"
+        "from tuner.engines.relax import worker\n"
+        f"found = worker.extract({model!r}, {target.spec!r})\n"
+        "print(*(task.workload for task in found.tasks))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.split() == here
+
+
+def test_workload_survives_its_bytes(target: TargetInfo) -> None:
+    """The pinned ffi serialises a PrimFunc (0.1.15 crashes in save_json) without a change."""
+    network = lower(load("zoo:mlp"), make_target(target.spec))
+    for subgraph in find_subgraphs(network.module):
+        blob = workloads.dump(subgraph.module)
+        again = workloads.load(blob)
+
+        assert workloads.name_of(blob) == subgraph.workload
+        assert workloads.dump(again) == blob
+        tvm.ir.assert_structural_equal(again, subgraph.module)
+        assert workloads.dump(again) == blob
+
+
+def test_names_describe_tasks(target: TargetInfo) -> None:
+    """Names have the operators and the output shape, without the counters of a network."""
+    names = [task.name for task in worker.extract(load("zoo:mlp"), target.spec).tasks]
+
+    assert names == [
+        "matmul_add_relu[1x128]",
+        "matmul_add_relu[1x64]",
+        "matmul_add[1x10]",
+        "softmax[1x10]",
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_layout_of_the_input_changes_no_convolution(
+    target: TargetInfo, layout: str, dtype: str
+) -> None:
+    """Convolutions are channels last for either layout of the images."""
+    model = load(f"zoo:squeezenet_v1.1?layout={layout}&dtype={dtype}&image=64")
+
+    extraction = worker.extract(model, target.spec)
+
+    convolutions = [task.name for task in extraction.tasks if "conv2d" in task.name]
+    assert convolutions
+    assert "conv2d_add_relu[1x1x1x1000]" not in convolutions
+    assert any(name.endswith("x64]") for name in convolutions)

@@ -1,0 +1,32 @@
+"""Constants are folded where their shapes are known."""
+
+import pytest
+import tvm
+from tvm import relax, tirx
+
+from tuner.engines.relax.graph.fold import fold_constants
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+
+def expanded(size: int | tirx.Var, dtype: str = "float32") -> tvm.IRModule:
+    """Return a module that expands a constant to the shape of its input."""
+    x = relax.Var("x", relax.TensorType((size,), dtype))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        ones = relax.op.broadcast_to(relax.const([1.0], dtype), (size,))
+        builder.emit_func_output(builder.emit(relax.op.add(x, builder.emit(ones))))
+    return builder.get()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_a_constant_is_expanded(dtype: str) -> None:
+    """The kernel has nothing left to do."""
+    assert "broadcast_to" not in fold_constants(expanded(4, dtype)).script()
+
+
+def test_a_constant_of_a_size_that_data_decides_remains_as_it_is() -> None:
+    """Such shapes are refused later, by name."""
+    module = fold_constants(expanded(tirx.Var("n", "int64")))
+
+    assert "broadcast_to" in module.script()

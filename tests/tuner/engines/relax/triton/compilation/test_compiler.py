@@ -1,0 +1,149 @@
+"""Triton's kernels are compiled without a GPU, and their binaries are read."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tvm import tirx
+
+from tests.tuner.engines.relax.triton.conftest import convolution, product
+from tuner.engines.relax.ir import workloads
+from tuner.engines.relax.triton.compilation import compiler, cubins
+from tuner.engines.relax.triton.compilation.compiler import compile_kernel
+from tuner.engines.relax.triton.programs import Kernel
+from tuner.engines.relax.triton.templates.configurations import Configuration
+from tuner.engines.relax.triton.templates.contractions import Contraction
+from tuner.engines.relax.triton.templates.gemm import print_program
+from tuner.errors import RequestError, WorkError
+
+pytestmark = [
+    pytest.mark.tvm,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(not compiler.is_installed(), reason="the triton extra is not installed"),
+]
+
+
+def kernels_of(ir: bytes, configuration: Configuration) -> tuple[Kernel, ...]:
+    """Print the kernels of a workload."""
+    contraction = Contraction.find(workloads.load(ir)["main"])
+    assert contraction is not None
+    return print_program(contraction, configuration).kernels
+
+
+@pytest.mark.parametrize(
+    ("arch", "binary_arch"),
+    [
+        *((name, name) for name in ("sm_80", "sm_86", "sm_89")),
+        *((name, "sm_90a") for name in ("sm_90", "sm_90a")),
+        *((name, name) for name in ("sm_100a", "sm_120a")),
+    ],
+)
+def test_products_run_on_tensor_cores(arch: str, binary_arch: str) -> None:
+    """The binary is for the architecture, copies its operands ahead and spills no register."""
+    (kernel,) = kernels_of(product((1, 128, 128, 256)), Configuration(64, 64, 32, 3, 4))
+    assert compiler.supports(arch)
+
+    binary = compile_kernel(kernel, arch)
+
+    assert binary.code[:4] == b"\x7fELF"
+    assert (binary.n_parameters, binary.n_threads) == (6, 128)
+    assert 2 * 64 * 32 * 2 * 2 <= binary.shared_bytes <= 3 * 64 * 32 * 2 * 2 + 1024
+    facts = binary.facts
+    assert facts.binary_arch == binary_arch
+    assert facts.uses_tensor_cores
+    assert (facts.n_wgmma > 0) == (binary_arch == "sm_90a")
+    assert facts.n_async_copies > 0
+    assert facts.waits == (compiler.number_of(arch) >= 90)
+    assert facts.stack_bytes == 0
+    assert 32 <= facts.n_registers <= 255
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int8"])
+def test_other_types_run_on_tensor_cores(dtype: str) -> None:
+    """float32 is multiplied as three products of shorter numbers."""
+    (kernel,) = kernels_of(product((1, 64, 64, 128), dtype), Configuration(64, 64, 32, 2, 4))
+
+    facts = compile_kernel(kernel, "sm_80").facts
+
+    assert facts.n_mma > 0
+    assert facts.stack_bytes == 0
+
+
+@pytest.mark.parametrize("name", ["tanh", "sigmoid", "nearbyint", "log1p"])
+def test_functions_of_sources_compile(name: str) -> None:
+    """Sources define functions that Triton does not have, and call them."""
+
+    def after(value: Any) -> Any:
+        value = value.astype("float32")
+        return getattr(tirx, name)(value)
+
+    ir = product((1, 64, 64, 64), after=after, out_dtype="float32")
+    (kernel,) = kernels_of(ir, Configuration(64, 64, 32, 2, 4))
+
+    assert f"_{name}(" in kernel.source
+    assert compile_kernel(kernel, "sm_90").facts.uses_tensor_cores
+
+
+def test_windows_are_copied_ahead() -> None:
+    """A convolution reads its image by whole rows of channels, as a product its operands."""
+    configuration = Configuration(64, 64, 64, 3, 4)
+    (kernel,) = kernels_of(convolution(14, (64, 64), 3), configuration)
+
+    facts = compile_kernel(kernel, "sm_90").facts
+
+    assert facts.n_wgmma > 0
+    assert facts.n_async_copies > 0
+
+
+def test_spilled_registers_are_read() -> None:
+    """A tile that is too large for the registers of its threads uses a stack."""
+    (kernel,) = kernels_of(product((1, 256, 256, 64)), Configuration(128, 256, 32, 2, 4))
+
+    assert compile_kernel(kernel, "sm_80").facts.stack_bytes > 0
+
+
+def test_equal_kernels_have_equal_binaries() -> None:
+    """The bytes follow from the kernel alone, and so does its name."""
+    first, again = (
+        kernels_of(product((1, 32, 32, 32)), Configuration(16, 32, 32, 2, 4))[0] for _ in range(2)
+    )
+    other = kernels_of(product((1, 32, 32, 32)), Configuration(32, 32, 32, 2, 4))[0]
+
+    binary = compile_kernel(first, "sm_80")
+    compile_kernel.cache_clear()
+
+    assert first.name == again.name != other.name
+    assert compile_kernel(again, "sm_80") == binary
+    assert first.name.encode() in binary.code
+
+
+def test_refused_kernels_are_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    """The message contains Triton's reason, and nothing is printed."""
+    (kernel,) = kernels_of(product((1, 32, 32, 32)), Configuration(16, 32, 32, 2, 4))
+    broken = replace(kernel, source=kernel.source.replace("tl.dot(", "tl.unknown("))
+
+    with pytest.raises(WorkError, match=r"Triton refuses the kernel: .*unknown"):
+        compile_kernel(broken, "sm_80")
+
+    assert capsys.readouterr().out == ""
+
+
+def test_missing_triton_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message contains the command that installs it."""
+    (kernel,) = kernels_of(product((1, 32, 32, 48)), Configuration(16, 32, 16, 2, 4))
+    monkeypatch.setattr(compiler, "is_installed", lambda: False)
+
+    with pytest.raises(RequestError, match=r"pip install -e '\.\[triton\]'"):
+        compile_kernel(kernel, "sm_80")
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_100", "sm_120f", "gfx906"])
+def test_other_architectures_have_no_kernels(arch: str) -> None:
+    """Triton's binaries for newer GPUs run on one of them alone: the target has to name it."""
+    assert not compiler.supports(arch)
+
+
+def test_only_binaries_are_read() -> None:
+    """Another file is an error."""
+    with pytest.raises(ValueError, match="not a 64-bit ELF file"):
+        cubins.read(b"text", "")

@@ -1,0 +1,295 @@
+"""Kernels of contractions agree with their workloads, in Triton's interpreter."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tvm import te, tirx, topi
+
+from tests.tuner.engines.relax.triton.conftest import Verify, convolution, product, workload
+from tuner.engines.relax.ir import workloads
+from tuner.engines.relax.triton import variants
+from tuner.engines.relax.triton.compilation import compiler
+from tuner.engines.relax.triton.programs import Program
+from tuner.engines.relax.triton.templates.configurations import Configuration
+from tuner.engines.relax.triton.templates.contractions import Contraction
+from tuner.engines.relax.triton.templates.gemm import print_program
+
+pytestmark = [
+    pytest.mark.tvm,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(not compiler.is_installed(), reason="the triton extra is not installed"),
+]
+
+_PLAIN = Configuration(16, 16, 32, 2, 4)
+_SPLIT = Configuration(32, 16, 16, 2, 4, 2, "columns")
+
+
+def program_of(ir: bytes, configuration: Configuration) -> Program:
+    """Print the kernels of a workload that Triton has to match."""
+    contraction = Contraction.find(workloads.load(ir)["main"])
+    assert contraction is not None
+    return print_program(contraction, configuration)
+
+
+@pytest.mark.parametrize("configuration", [_PLAIN, _SPLIT], ids=lambda each: each.name)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int8"])
+def test_tiles_need_not_divide_a_product(
+    dtype: str, configuration: Configuration, verify: Verify
+) -> None:
+    """Rows, columns and steps end inside of a tile, for each type and with shared sums."""
+    ir = product((1, 37, 23, 75), dtype)
+
+    assert verify(ir, program_of(ir, configuration)) == ""
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(
+    "shape", [(3, 17, 16, 32), (2, 1, 40, 70), (1, 5, 1, 33)], ids=["batch", "row", "column"]
+)
+def test_batches_and_single_rows(
+    shape: tuple[int, int, int, int], *, transposed: bool, verify: Verify
+) -> None:
+    """Products have a second operand in either order, and one row or column."""
+    ir = product(shape, transposed=transposed)
+    contraction = Contraction.find(workloads.load(ir)["main"])
+    assert contraction is not None
+    configuration = Configuration(1 if contraction.n_rows == 1 else 16, 16, 32, 2, 4, 2)
+
+    assert verify(ir, print_program(contraction, configuration)) == ""
+
+
+def _constant(value: float) -> Callable[[Any], Any]:
+    return lambda x: tirx.const(value, str(x.dtype))
+
+
+def _gelu(x: Any) -> Any:
+    one, half, root = (_constant(value)(x) for value in (1.0, 0.5, 1.4140625))
+    return x * (tirx.erf(x / root) + one) * half
+
+
+def _mish(x: Any) -> Any:
+    return x * tirx.tanh(tirx.log(_constant(1.0)(x) + tirx.exp(x)))
+
+
+def _hard_swish(x: Any) -> Any:
+    clipped = tirx.min(tirx.max(x + _constant(3.0)(x), _constant(0.0)(x)), _constant(6.0)(x))
+    return x * clipped / _constant(6.0)(x)
+
+
+_ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+    "gelu": _gelu,
+    "gelu-tanh": lambda x: (
+        _constant(0.5)(x)
+        * x
+        * (
+            _constant(1.0)(x)
+            + tirx.tanh(_constant(0.797885)(x) * (x + _constant(0.044715)(x) * x * x * x))
+        )
+    ),
+    "mish": _mish,
+    "hard-swish": _hard_swish,
+    "silu": lambda x: x * tirx.sigmoid(x),
+    "leaky-relu": lambda x: tirx.Select(x > _constant(0.0)(x), x, x * _constant(0.125)(x)),
+    "elu": lambda x: tirx.if_then_else(x < _constant(0.0)(x), tirx.exp(x) - _constant(1.0)(x), x),
+    "square-root": lambda x: tirx.sqrt(tirx.abs(x)) + tirx.rsqrt(x * x + _constant(1.0)(x)),
+    "power": lambda x: tirx.power(x, _constant(2.0)(x)),
+    "sine": lambda x: tirx.sin(x) + tirx.cos(x),
+    "log1p": lambda x: tirx.log1p(tirx.abs(x)),
+}
+
+
+@pytest.mark.parametrize("name", _ACTIVATIONS)
+def test_activations_are_those_of_the_workload(name: str, verify: Verify) -> None:
+    """Functions of the sums are printed from their definition, in both kinds of kernels."""
+    ir = product((1, 20, 24, 40), after=_ACTIVATIONS[name])
+
+    for configuration in (_PLAIN, _SPLIT):
+        assert verify(ir, program_of(ir, configuration)) == ""
+
+
+def test_results_are_rounded_to_bytes(verify: Verify) -> None:
+    """Sums of bytes are scaled, rounded to even and limited."""
+
+    def quantised(x: Any) -> Any:
+        scaled = tirx.nearbyint(x.astype("float32") * tirx.const(0.03125, "float32"))
+        low, high = tirx.const(-128.0, "float32"), tirx.const(127.0, "float32")
+        return tirx.min(tirx.max(scaled, low), high)
+
+    ir = product((1, 20, 24, 64), "int8", after=quantised, out_dtype="int8")
+
+    assert verify(ir, program_of(ir, _PLAIN)) == ""
+
+
+def test_operands_are_computed_as_they_are_loaded(verify: Verify) -> None:
+    """An activation in front of the product is not zero where the steps end inside of a tile."""
+    ir = product((1, 20, 24, 40), before=tirx.sigmoid)
+
+    assert verify(ir, program_of(ir, _PLAIN)) == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "configuration"),
+    [
+        ((5, (16, 24), 3), {}, Configuration(16, 16, 16, 2, 4, 3)),
+        ((6, (16, 16), 3), {"stride": 2}, Configuration(32, 16, 16, 2, 4)),
+        ((6, (16, 16), 3), {"dilation": 2}, Configuration(16, 16, 16, 2, 4)),
+        ((7, (3, 16), 5), {"stride": 2}, Configuration(16, 16, 32, 2, 4, 2)),
+        ((4, (32, 32), 3), {"groups": 2}, Configuration(32, 16, 16, 2, 4)),
+        ((4, (24, 16), 1), {}, Configuration(16, 16, 32, 2, 4)),
+        ((4, (6, 20), 3), {}, Configuration(16, 16, 16, 2, 4)),
+    ],
+    ids=["split", "strides", "dilation", "stem", "groups", "pointwise", "channels"],
+)
+def test_convolutions_are_products(
+    arguments: tuple[int, tuple[int, int], int],
+    options: dict[str, Any],
+    configuration: Configuration,
+    verify: Verify,
+) -> None:
+    """Windows, strides, dilation, padding and groups are addresses of operands."""
+    ir = convolution(*arguments, **options)
+
+    assert verify(ir, program_of(ir, configuration)) == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("mask=(m < 37)", "mask=(m < 36)"),
+        ("acc = tl.zeros(", "acc = 1 + tl.zeros("),
+        ("for turn in range(3)", "for turn in range(2)"),
+        ("other=0", "other=1"),
+        ("tl.load(p2 + n, mask=(n < 23)", "tl.load(p2 + n * 0, mask=(n < 23)"),
+        ("tile_n = pid // 3 % 2", "tile_n = pid // 3 % 1"),
+        ("((m * 23) + n)", "((m * 23) + n - 1)"),
+        ("tl.dot(left, right, acc, ", "tl.dot(left, right, "),
+    ],
+)
+def test_broken_kernels_are_found(old: str, new: str, verify: Verify) -> None:
+    """A template with an error fails its verification."""
+    ir = product((1, 37, 23, 75))
+    program = program_of(ir, _PLAIN)
+    (kernel,) = program.kernels
+    assert old in kernel.source
+    name = f"broken_{abs(hash(old))}"
+    source = kernel.source.replace(old, new).replace(kernel.name, name)
+
+    assert verify(ir, Program((replace(kernel, name=name, source=source),))) != ""
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["partial", "adding"])
+def test_lost_parts_are_found(number: int, verify: Verify) -> None:
+    """Sums that a kernel does not write, or that the other does not add, are wrong."""
+    ir = product((1, 37, 23, 75))
+    program = program_of(ir, _SPLIT)
+    old, new = (("part = pid", "part = 0 * pid"), ("static_range(1, 2)", "static_range(1, 1)"))[
+        number
+    ]
+    kernel = program.kernels[number]
+    name = f"broken_{number}"
+    source = kernel.source.replace(old, new).replace(kernel.name, name)
+    assert source.count(new) == 1
+    kernels = list(program.kernels)
+    kernels[number] = replace(kernel, name=name, source=source)
+
+    assert verify(ir, replace(program, kernels=tuple(kernels))) != ""
+
+
+def _normed(
+    shape: tuple[int, int, int], norm: str, dtype: str = "float16", *, returns_sum: bool = False
+) -> bytes:
+    """Return a product with bias and residual, and a function of its whole rows.
+
+    Args:
+        shape: Rows, columns, and steps.
+        norm: Name of the function.
+        dtype: Type of the operands and outputs.
+        returns_sum: True if the operand of the function is an output too.
+    """
+    n_rows, n_columns, n_steps = shape
+    sizes = {
+        "first": (n_rows, n_steps),
+        "second": (n_steps, n_columns),
+        "residual": (n_rows, n_columns),
+        **dict.fromkeys(("bias", "scale", "shift"), (n_columns,)),
+    }
+    first, second, residual, bias, scale, shift = (
+        te.placeholder(size, dtype, name=name) for name, size in sizes.items()
+    )
+    step = te.reduce_axis((0, n_steps), name="step")
+    sums = te.compute(
+        (n_rows, n_columns),
+        lambda i, j: te.sum(
+            first[i, step].astype("float32") * second[step, j].astype("float32"), axis=step
+        ),
+        name="sums",
+    )
+    added = te.compute(
+        (n_rows, n_columns),
+        lambda i, j: sums[i, j].astype(dtype) + bias[j] + residual[i, j],
+        name="added",
+    )
+    arguments = [first, second, bias, residual]
+    if norm == "softmax":
+        result = topi.cast(topi.nn.softmax(topi.cast(added, "float32")), dtype)
+    elif norm == "rms_norm":
+        result = topi.nn.rms_norm(added, scale, [1], 1e-5)
+        arguments.append(scale)
+    else:
+        result = topi.nn.layer_norm(added, scale, shift, [1], 1e-5)
+        arguments += [scale, shift]
+    return workload([*arguments, *([added] if returns_sum else []), result])
+
+
+_ONE = Configuration(1, 64, 16, 1, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("ir", "configuration"),
+    [
+        (_normed((19, 96, 40), "layer_norm"), _PLAIN),
+        (_normed((19, 100, 40), "layer_norm", returns_sum=True), _SPLIT),
+        (_normed((1, 96, 80), "layer_norm", returns_sum=True), _ONE),
+        (_normed((1, 4104, 16), "rms_norm"), replace(_ONE, n_splits=1)),
+        (_normed((7, 33, 64), "rms_norm", "bfloat16", returns_sum=True), _SPLIT),
+        (_normed((5, 64, 33), "rms_norm", "float32"), _SPLIT),
+        (_normed((6, 50, 32), "softmax"), _SPLIT),
+    ],
+    ids=["layer", "sum", "row", "long", "bfloat16", "float32", "softmax"],
+)
+def test_rows_of_the_sums_are_normalised(
+    ir: bytes, configuration: Configuration, verify: Verify
+) -> None:
+    """The kernel that adds the parts holds whole rows; the operand of a norm may be an output."""
+    program = program_of(ir, configuration)
+
+    assert len(program.kernels) == 2
+    assert verify(ir, program) == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("range(1, 2)", "range(1, 1)"),
+        ("[:, None]\n    y", "[:, None] * 1.1\n    y"),
+        ("tl.rsqrt(", "tl.sqrt("),
+    ],
+    ids=["parts", "mean", "variance"],
+)
+def test_broken_norms_are_found(old: str, new: str, verify: Verify) -> None:
+    """A lost part, and wrong statistics of rows."""
+    ir = _normed((19, 96, 40), "layer_norm", returns_sum=True)
+    program = program_of(ir, _SPLIT)
+    first, second = program.kernels
+    assert old in second.source
+
+    broken = replace(second, source=second.source.replace(old, new))
+
+    assert verify(ir, replace(program, kernels=(first, broken)))
+
+
+def test_rows_that_no_block_holds_stay_apart() -> None:
+    """Reductions of other rows, and of longer ones, are kernels of their own."""
+    assert variants.GEMM.find(workloads.load(_normed((2, 16385, 16), "rms_norm"))["main"]) is None

@@ -1,0 +1,146 @@
+"""Reductions along rows agree with their workloads, in Triton's interpreter."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tvm import te, tirx, topi
+
+from tests.tuner.engines.relax.triton.conftest import Verify, product, workload
+from tuner.engines.relax.ir import workloads
+from tuner.engines.relax.triton import variants
+from tuner.engines.relax.triton.compilation import compiler
+from tuner.engines.relax.triton.expressions.printer import PrintError
+from tuner.engines.relax.triton.programs import Program
+from tuner.engines.relax.triton.templates.rows import Configuration, Rows, print_program, ranked
+
+pytestmark = [
+    pytest.mark.tvm,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(not compiler.is_installed(), reason="the triton extra is not installed"),
+]
+
+_SMALL = Configuration(2, 4)
+
+
+def program_of(ir: bytes, configuration: Configuration = _SMALL) -> Program:
+    """Print the kernel of a workload that Triton has to match."""
+    matched = Rows.find(workloads.load(ir)["main"])
+    assert matched is not None
+    return print_program(matched, configuration)
+
+
+def _data(*shape: int, dtype: str = "float16") -> Any:
+    return te.placeholder(shape, dtype, name="data")
+
+
+def _softmax(axis: int) -> bytes:
+    data = _data(3, 40, 7) if axis == 1 else _data(3, 7, 40)
+    wide = topi.nn.softmax(topi.cast(data, "float32"), axis)
+    return workload([data, topi.cast(wide, "float16")])
+
+
+def _layer_norm() -> bytes:
+    data, scale, shift = _data(7, 5, 9), _data(5, 9), _data(5, 9)
+    return workload([data, scale, shift, topi.nn.layer_norm(data, scale, shift, [1, 2], 1e-5)])
+
+
+def _rms_norm() -> bytes:
+    data, scale = _data(7, 48, dtype="bfloat16"), _data(48, dtype="bfloat16")
+    return workload([data, scale, topi.nn.rms_norm(data, scale, [1], 1e-5)])
+
+
+def _mean_of_pixels() -> bytes:
+    data = _data(2, 6, 6, 5)
+    sums = topi.sum(topi.cast(data, "float32"), [1, 2])
+    mean = te.compute(
+        (2, 5), lambda *at: tirx.max(sums[at] / tirx.const(36.0, "float32"), tirx.const(0.0))
+    )
+    return workload([data, topi.cast(mean, "float16")])
+
+
+_WORKLOADS: dict[str, Callable[[], bytes]] = {
+    "softmax": lambda: _softmax(-1),
+    "softmax of columns": lambda: _softmax(1),
+    "layer norm": _layer_norm,
+    "root mean square": _rms_norm,
+    "mean of pixels": _mean_of_pixels,
+    "minimum": lambda: workload([data := _data(9, 33, dtype="float32"), topi.min(data, 1)]),
+    "sum of integers": lambda: workload([data := _data(9, 33, dtype="int32"), topi.sum(data, 1)]),
+}
+
+
+@pytest.mark.parametrize("name", _WORKLOADS)
+def test_rows_are_reduced(name: str, verify: Verify) -> None:
+    """Rows end inside of a tile, along any axes, with several reductions."""
+    ir = _WORKLOADS[name]()
+
+    assert verify(ir, program_of(ir)) == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("(n < 40), (x2", "(n < 39), (x2"),
+        ("x0.to(tl.float32) - x1", "x0.to(tl.float32) * 0.5 - x1"),
+        ("tl.program_id(0) * 2", "tl.program_id(0) * 1"),
+        ("(x2 / x3)", "x2"),
+    ],
+)
+def test_broken_kernels_are_found(old: str, new: str, verify: Verify) -> None:
+    """A template with an error fails its verification."""
+    ir = _softmax(-1)
+    (kernel,) = program_of(ir).kernels
+    assert old in kernel.source
+    name = f"broken_{abs(hash(old))}"
+    source = kernel.source.replace(old, new).replace(kernel.name, name)
+
+    assert verify(ir, Program((replace(kernel, name=name, source=source),))) != ""
+
+
+@pytest.mark.parametrize(
+    "ir",
+    [
+        product((1, 16, 64, 64)),
+        workload([data := _data(9, 33), topi.argmax(data, 1)]),
+        workload([data := _data(9, 8), topi.sum(data, 1)]),
+    ],
+    ids=["product", "position", "short"],
+)
+def test_other_reductions_are_not_rows(ir: bytes) -> None:
+    """Rows of a product share operands, positions are pairs, and short rows are windows."""
+    assert Rows.find(workloads.load(ir)["main"]) is None
+
+
+def test_reductions_of_rows_and_of_columns_are_not_one_kernel() -> None:
+    """Both have as many elements of as many."""
+    data = _data(64, 64)
+    i, j = te.reduce_axis((0, 64), "i"), te.reduce_axis((0, 64), "j")
+    rows = te.compute((64,), lambda a: te.max(data[a, j], j))
+    columns = te.compute((64,), lambda b: te.max(data[i, b], i))
+    both = te.compute(data.shape, lambda a, b: data[a, b] - rows[a] - columns[b])
+    ir = workload([data, both])
+    matched = Rows.find(workloads.load(ir)["main"])
+    assert matched is not None
+
+    with pytest.raises(PrintError, match="same axes"):
+        print_program(matched, _SMALL)
+
+    assert variants.ROWS.find(workloads.load(ir)["main"]) is None
+
+
+def test_rows_fill_the_gpu() -> None:
+    """The first choice for a normalisation of BERT has a block for each row, and no spills."""
+    data, scale = _data(128, 768), _data(768)
+    ir = workload([data, scale, topi.nn.rms_norm(data, scale, [1], 1e-5)])
+    matched = Rows.find(workloads.load(ir)["main"])
+    assert matched is not None
+
+    first = ranked(matched, 90)[0]
+    (kernel,) = print_program(matched, first).kernels
+
+    assert Configuration.named(first.name) == first
+    assert variants.ROWS.find(workloads.load(ir)["main"]) == matched
+    assert kernel.n_blocks == 128
+    assert compiler.compile_kernel(kernel, "sm_90").facts.stack_bytes == 0

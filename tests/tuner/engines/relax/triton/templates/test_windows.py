@@ -1,0 +1,109 @@
+"""Reductions of windows agree with their workloads, in Triton's interpreter."""
+
+from collections.abc import Callable
+
+import pytest
+from tvm import te, tirx, topi
+
+from tests.tuner.engines.relax.triton.conftest import Verify, workload
+from tuner.engines.relax.ir import workloads
+from tuner.engines.relax.triton import variants
+from tuner.engines.relax.triton.compilation import compiler
+from tuner.engines.relax.triton.compilation.compiler import compile_kernel
+from tuner.engines.relax.triton.programs import Program
+from tuner.engines.relax.triton.templates.windows import (
+    Configuration,
+    Windows,
+    print_program,
+    ranked,
+)
+
+pytestmark = [
+    pytest.mark.tvm,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(not compiler.is_installed(), reason="the triton extra is not installed"),
+]
+
+
+def program_of(ir: bytes, configuration: Configuration) -> Program:
+    """Print the kernel of a workload that Triton has to match."""
+    matched = Windows.find(workloads.load(ir)["main"])
+    assert matched is not None
+    return print_program(matched, configuration)
+
+
+def _depthwise(kernel: int, stride: int = 1, dtype: str = "float16") -> bytes:
+    data = te.placeholder((1, 7, 7, 20), dtype, name="data")
+    weight = te.placeholder((kernel, kernel, 20), dtype, name="weight")
+    bias = te.placeholder((20,), dtype, name="bias")
+    pad = kernel // 2
+    padded = topi.nn.pad(data, [0, pad, pad, 0])
+    size = -(-7 // stride)
+    h, w = (te.reduce_axis((0, kernel), name) for name in "hw")
+    total = "int32" if dtype == "int8" else "float32"
+    sums = te.compute(
+        (1, size, size, 20),
+        lambda b, y, x, c: te.sum(
+            padded[b, y * stride + h, x * stride + w, c].astype(total)
+            * weight[h, w, c].astype(total),
+            [h, w],
+        ),
+    )
+    if dtype == "int8":
+        return workload([data, weight, sums])
+    made = te.compute(
+        sums.shape,
+        lambda b, y, x, c: tirx.max(sums[b, y, x, c] + bias[c].astype(total), tirx.const(0.0)),
+    )
+    return workload([data, weight, bias, topi.cast(made, dtype)])
+
+
+def _max_pool() -> bytes:
+    data = te.placeholder((1, 11, 11, 24), "float16", name="data")
+    return workload([data, topi.nn.pool2d(
+        data, (3, 3), (2, 2), (1, 1), (1, 1, 1, 1), "max", layout="NHWC"
+    )])  # fmt: skip
+
+
+_WORKLOADS: dict[str, Callable[[], bytes]] = {
+    "depthwise": lambda: _depthwise(3),
+    "depthwise with stride": lambda: _depthwise(5, 2),
+    "depthwise, large": lambda: _depthwise(7, 1, "bfloat16"),
+    "depthwise of integers": lambda: _depthwise(3, 1, "int8"),
+    "maxima": _max_pool,
+}
+
+
+@pytest.mark.parametrize("name", _WORKLOADS)
+def test_windows_are_reduced(name: str, verify: Verify) -> None:
+    """Windows leave the input at its ends, and tiles the output."""
+    ir = _WORKLOADS[name]()
+
+    assert verify(ir, program_of(ir, Configuration(64, 32, 4))) == ""
+
+
+@pytest.mark.parametrize("name", _WORKLOADS)
+def test_windows_have_kernels_without_a_record(name: str) -> None:
+    """The first configuration compiles, and spills no register."""
+    module = workloads.load(_WORKLOADS[name]())
+    matched = Windows.find(module["main"])
+    assert matched is not None
+    names = [each.name for each in ranked(matched, 90)]
+
+    (kernel,) = print_program(matched, ranked(matched, 90)[0]).kernels
+
+    assert len(set(names)) == len(names) > 10
+    assert [Configuration.named(each) for each in names] == list(ranked(matched, 90))
+    assert compile_kernel(kernel, "sm_90").facts.stack_bytes == 0
+    assert variants.WINDOWS.find(module["main"]) is not None
+
+
+def test_wrong_windows_are_found(verify: Verify) -> None:
+    """A kernel that leaves out a number of each window is wrong."""
+    ir = _depthwise(3)
+    (kernel,) = program_of(ir, Configuration(64, 32, 4)).kernels
+    source = kernel.source.replace("static_range(9)", "static_range(8)")
+    assert source != kernel.source
+    broken = Program((type(kernel)(kernel.name, source, kernel.pointers, kernel.n_blocks, 4, 1),))
+
+    assert verify(ir, broken) != ""

@@ -1,0 +1,114 @@
+"""Inputs without elements, such as the cache of a prompt, are constants of the network."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.tuner.networks.models import Array, model, run
+from tests.tuner.networks.single_nodes import node_model
+from tuner.engines.base import ModelFile
+from tuner.library.manifest import Source, values_of
+from tuner.networks.base import LoadedModel
+from tuner.networks.onnx.cleaning import clean
+from tuner.networks.originals import write_original
+from tuner.workers.messages import decode, encode
+
+_DATA = np.random.default_rng(0).standard_normal((1, 4, 8)).astype("float32")
+
+
+def decoder(past: tuple[int | str, ...]) -> onnx.ModelProto:
+    """Return attention among the keys so far, and a number that depends on how many there are."""
+    nodes = [
+        helper.make_node("Concat", ["past", "data"], ["keys"], axis=1),
+        helper.make_node("Transpose", ["keys"], ["columns"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["data", "columns"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["shares"]),
+        helper.make_node("MatMul", ["shares", "keys"], ["sums"]),
+        helper.make_node("Shape", ["past"], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "axis"], ["length"]),
+        helper.make_node("Cast", ["length"], ["number"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["sums", "number"], ["y"]),
+    ]
+    return model(
+        nodes,
+        {"data": (1, "n", 8), "past": past},
+        {"y": (1, "n", 8), "keys": (1, "total", 8)},
+        {"axis": np.array(1)},
+    )
+
+
+@pytest.mark.parametrize("past", [(1, "p", 8), (1, 0, 8)])
+def test_an_empty_cache_is_left_out(past: tuple[int | str, ...]) -> None:
+    """Its length is known, and nothing is concatenated."""
+    proto = decoder(past)
+    feeds = {"data": _DATA, "past": np.zeros((1, 0, 8), "float32")}
+    expected = run(proto.SerializeToString(), feeds)
+
+    network = clean(proto, {"data": (1, 4, 8), "past": (1, 0, 8)})
+
+    assert [*network.inputs] == ["data"]
+    assert network.values == {"past": (1, 0, 8)}
+    for actual, other in zip(run(network.model, {"data": _DATA}), expected, strict=True):
+        np.testing.assert_allclose(actual, other, rtol=1e-6)
+
+
+def test_a_dimension_of_length_zero_is_given_once() -> None:
+    """The other inputs that have it are empty too."""
+    proto = decoder((1, "p", 8))
+    proto.graph.input.append(helper.make_tensor_value_info("more", TensorProto.FLOAT, ("p", 8)))
+    proto.graph.node[0].input[0] = "joint"
+    rows = helper.make_node("Add", ["past", "more"], ["joint"])
+    proto.graph.node.insert(0, rows)
+
+    network = clean(proto, {"data": (1, 4, 8), "more": (0, 8)})
+
+    assert network.values == {"past": (1, 0, 8), "more": (0, 8)}
+
+
+def test_fused_attention_takes_an_empty_cache() -> None:
+    """As it takes none."""
+    rng = np.random.default_rng(0)
+    feeds: dict[str, Array] = {
+        name: rng.standard_normal((2, 3, 16)).astype("float32") for name in "qkv"
+    }
+    caches = {name: np.zeros((2, 4, 0, 4), "float32") for name in ("past_k", "past_v")}
+    slots = [*"qkv", "", "", "", *caches]
+    op = "com.microsoft:MultiHeadAttention"
+    proto = node_model(op, {**feeds, **caches}, slots, n_outputs=3, num_heads=4)
+    expected = run(proto.SerializeToString(), {**feeds, **caches})
+
+    network = clean(proto, dict.fromkeys(caches, (2, 4, 0, 4)))
+
+    for actual, other in zip(run(network.model, feeds), expected, strict=True):
+        np.testing.assert_allclose(actual, other, rtol=0, atol=1e-6)
+
+
+def test_peers_run_the_model_with_an_empty_constant(tmp_path: Path) -> None:
+    """Its shape comes back from workers."""
+    path = tmp_path / "decoder.onnx"
+    onnx.save(decoder((1, "p", 8)), path)
+    file = ModelFile("m.onnx", "onnx", {})
+    loaded = LoadedModel("m", "0" * 64, file, (), (), Source("m"), values={"past": (1, 0, 8)})
+    values = decode(encode(loaded), LoadedModel).values
+
+    original = write_original(
+        str(path), {"data": ((1, 4, 8), "float32")}, None, str(tmp_path), values
+    )
+
+    assert original.description == "decoder.onnx, not cleaned, past=1,0,8"
+    assert [*original.inputs] == ["data"]
+    assert run(Path(original.path).read_bytes(), {"data": _DATA})[1].shape == (1, 4, 8)
+
+
+def test_values_pass_through_json() -> None:
+    """Shapes, truth values and numbers stay what they are."""
+    values = {"past": (1, 0, 8), "flag": True, "rate": 16000}
+
+    read = values_of(json.loads(json.dumps(values)))
+
+    assert read == values
+    assert read["flag"] is True

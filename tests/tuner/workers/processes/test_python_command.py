@@ -1,0 +1,209 @@
+"""No process imports from the current folder, from beside a model, or from beside a program."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.cli import ROOT, Cli, finish
+from tests.services import free_port
+from tuner.workers.pool import Pool, WorkerSettings
+
+# Modules that Python itself, workers and engines import, or that a package looks for.
+_EXTRA = (
+    "sitecustomize", "usercustomize", "encodings", "site", "signal", "numpy", "scipy", "tvm",
+    "tvm_ffi", "onnx", "onnxslim", "onnxruntime", "torch", "xgboost", "triton", "cupy", "ml_dtypes",
+    "openvino", "ray", "tuner", "records", "scheduler", "psutil", "sqlalchemy", "msgspec", "runpy",
+    "uvicorn", "uvloop", "fastapi", "multiprocessing", "subprocess", "ctypes", "fsspec", "yaml",
+)  # fmt: skip
+_DECOY = "open({marker!r}, 'a').write(__file__ + chr(10)); raise SystemExit('a decoy ran')\n"
+_PROGRAM = """
+import sys
+first = sys.path.pop(0)
+import os
+from pathlib import Path
+from tuner.workers.pool import Pool, WorkerSettings
+sys.path.append(first)
+os.environ["PYTHONPATH"] += os.pathsep
+with Pool(WorkerSettings(1, Path({log!r}))) as pool:
+    pool.call("math", "sqrt", 4.0)
+"""
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """Modules that a worker imports before its sandbox, and more."""
+    with Pool(WorkerSettings(1, tmp_path_factory.mktemp("names") / "worker.log")) as pool:
+        names = pool.call("tests.tuner.workers.inside_sandbox", "modules")
+    assert {"signal", "json", "socket", "pickle", "tempfile"} <= set(names)
+    return {*names, *_EXTRA} - {"tests", "__main__"}
+
+
+@pytest.fixture
+def run(tmp_path: Path, names: set[str]) -> Iterator[Cli]:
+    """Commands, and a folder with a model and decoys; no decoy may have run in the end."""
+    folder, marker = tmp_path / "downloads", tmp_path / "marker"
+    folder.mkdir()
+    for name in names:
+        (folder / f"{name}.py").write_text(_DECOY.format(marker=str(marker)))
+    _write_model(folder / "model.onnx")
+    yield Cli(tmp_path, {"TUNER_N_BUILDERS": "1"})
+    assert not marker.exists(), marker.read_text()
+
+
+@pytest.fixture
+def folder(run: Cli) -> Path:
+    """The folder of the model."""
+    return run.folder / "downloads"
+
+
+def _write_model(path: Path) -> None:
+    shape = [1, 8]
+    node = helper.make_node("Relu", ["x"], ["y"])
+    given, made = (helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in "xy")
+    graph = helper.make_graph([node], "relu", [given], [made])
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+
+
+def _start(cli: Cli, folder: Path, *words: str, option: str = "-P") -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, option, *words],
+        env=cli.environ(),
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.tvm
+@pytest.mark.parametrize(
+    "words",
+    ["tasks model.onnx", "devices", "doctor", "build model.onnx -o out"],
+    ids=lambda text: text.partition(" ")[0],
+)
+def test_commands_import_nothing_from_the_current_folder(
+    run: Cli, folder: Path, words: str
+) -> None:
+    """Neither do the workers that they start, with a model of that folder."""
+    answer = finish(_start(run, folder, "-m", "tuner", *words.split()))
+
+    assert answer.status == 0, answer.out
+
+
+def test_plots_take_no_settings_from_the_current_folder(run: Cli, folder: Path) -> None:
+    """Matplotlib would take them, and warn of these."""
+    (folder / "matplotlibrc").write_text("font.size: large\nno.such.setting: 1\n")
+    curve = next((ROOT / "benchmarks" / "scheduler" / "curves").glob("*.jsonl.gz"))
+    words = ("replay", str(curve), "--allocator", "gradient", "--plot", "curves.png")
+    answer = finish(_start(run, folder, "-m", "tuner", *words))
+
+    assert answer.status == 0, answer.out
+    assert "matplotlibrc" not in answer.out
+    assert (folder / "curves.png").exists()
+
+
+def test_python_m_leaves_out_the_current_folder(run: Cli, folder: Path) -> None:
+    """Python adds it, and the package takes it away before it imports anything else.
+
+    Python itself imports some modules before.
+    """
+    for decoy in folder.glob("*.py"):
+        if decoy.stem not in ("json", "numpy", "re", "signal", "socket", "sqlalchemy", "typer"):
+            decoy.unlink()
+    answer = finish(_start(run, folder, "-m", "tuner", "tasks", "--help", option="-B"))
+
+    assert answer.status == 0, answer.out
+
+
+@pytest.mark.tvm
+def test_a_service_imports_nothing_from_the_current_folder(run: Cli, folder: Path) -> None:
+    """Its API, its worker, and the processes that load a submitted model."""
+    port = free_port()
+    process = _start(run, folder, "-m", "tuner", "serve", "--port", str(port))
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait_until_ready(url, process)
+        words = ("--server", url, "tune", "model.onnx", "--trials", "1")
+        answer = finish(_start(run, folder, "-m", "tuner", *words))
+        assert answer.status == 0, answer.out
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.communicate(timeout=60)
+
+
+def _wait_until_ready(url: str, process: "subprocess.Popen[str]") -> None:
+    deadline = time.monotonic() + 60.0
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"{url}/readyz", timeout=5):
+                return
+        except OSError:
+            time.sleep(0.2)
+    process.kill()
+    raise AssertionError(process.communicate()[0])
+
+
+@pytest.mark.parametrize("place", ["current folder", "folder of the program"])
+def test_workers_of_a_program_import_nothing_from_its_folder(
+    run: Cli, folder: Path, place: str
+) -> None:
+    """Python puts either folder on the path of a program; an empty entry in PYTHONPATH, too."""
+    code = _PROGRAM.format(log=str(run.folder / "worker.log"))
+    if place == "current folder":
+        words, current = ["-c", code], folder
+    else:
+        (folder / "program.py").write_text(code)
+        words, current = [str(folder / "program.py")], run.folder
+    done = subprocess.run(
+        [sys.executable, *words],
+        env=run.environ(),
+        cwd=current,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_program_among_the_packages_hides_none(tmp_path: Path) -> None:
+    """A file in the folder of installed packages may be a program, and its folder stays."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "program.py").write_text(
+        "from tuner.workers.processes.python_command import import_folders\n"
+        "print(import_folders())\n"
+    )
+    command = [sys.executable, str(folder / "program.py")]
+    named = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+    shown = subprocess.run(command, env=named, cwd=ROOT, capture_output=True, check=True, text=True)
+
+    assert str(folder) in shown.stdout
+
+
+@pytest.mark.parametrize("name", ["records.py", "scheduler/__init__.py"])
+def test_a_module_of_the_user_named_like_a_package_is_named(tmp_path: Path, name: str) -> None:
+    """The error names the file that is in the way, and what to do."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    done = subprocess.run(
+        [sys.executable, "-c", "import tuner; tuner.extract('zoo:mlp')"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert f"which {tmp_path / name} hides" in done.stderr

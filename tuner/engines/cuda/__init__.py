@@ -1,0 +1,1 @@
+"""CUDA's runtime and driver by ctypes: calls, events, graphs."""

@@ -1,0 +1,1 @@
+"""Compilation of scheduled kernels to objects, and their linking to libraries."""

@@ -1,0 +1,124 @@
+"""Compilation of candidates for packs: Triton's kernels, which need no host code."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import astuple
+from typing import Any
+
+import numpy as np
+
+from tuner.engines.packed import WORKSPACE, KernelOffer, PackedCandidate, PackedKernel
+from tuner.engines.relax.codegen.build import n_outputs, weight_indices
+from tuner.engines.relax.ir import traces, workloads
+from tuner.engines.relax.schedules.gpu import block_limits
+from tuner.engines.relax.target.targets import make_target
+from tuner.engines.relax.triton import gpus, programs, ranking, variants
+from tuner.engines.relax.triton.compilation import compiler
+from tuner.engines.relax.triton.templates import attention, rows
+from tuner.errors import RequestError, WorkError, install_command
+
+# Estimates of templates; others are bound by memory.
+_ESTIMATES: Mapping[str, Callable[..., Any]] = {
+    variants.GEMM.name: ranking.estimate_secs,
+    variants.ATTENTION.name: attention.estimate_secs,
+    variants.ROWS.name: rows.estimate_secs,
+}
+
+
+def offer_kernels(ir: bytes, target: str) -> KernelOffer:
+    """Return the configurations of a workload; see :class:`Engine`."""
+    arch = str(make_target(target).attrs["arch"])
+    if not compiler.is_installed():
+        raise RequestError(f"packs need Triton: {install_command('triton')}")
+    if not compiler.supports(arch):
+        raise RequestError(f"Triton compiles no kernels for {arch}")
+    module = workloads.load(ir)
+    function = module["main"]
+    for template in variants.TEMPLATES:
+        matched = template.find(function)
+        if matched is not None:
+            choices = template.ranked(matched, compiler.number_of(arch))
+            return KernelOffer(
+                names=tuple(choice.name for choice in choices),
+                secs=_estimate(template, matched, choices[0], compiler.number_of(arch), function),
+                arguments=tuple(
+                    (tuple(int(size) for size in param.shape), str(param.dtype))
+                    for param in function.params
+                ),
+                n_outputs=n_outputs(function),
+                weights=_weights(template, matched, function),
+            )
+    return KernelOffer()
+
+
+def pack_candidate(ir: bytes, target: str, name: str) -> PackedCandidate:
+    """Compile the configuration of a name; see :class:`Engine`."""
+    module, described = workloads.load(ir), make_target(target)
+    arch = str(described.attrs["arch"])
+    template = variants.named(name)
+    configuration = None if template is None else template.named(name)
+    matched = None if template is None else template.find(module["main"])
+    if template is None or configuration is None or matched is None:
+        raise WorkError(f"the workload has no variant {name}")
+    program = template.print(matched, configuration)
+    schedule = template.schedule(module, described, configuration)
+    kernels = [_packed(kernel, arch) for kernel in program.kernels]
+    limit = block_limits.shared_bytes_on_request(described)
+    largest = max(kernel.shared_bytes for kernel in kernels)
+    if largest > limit:
+        raise WorkError(f"a block needs {largest} bytes of shared memory, and has {limit}")
+    return PackedCandidate(
+        trace=traces.dump(schedule.trace, name),
+        module_hash=workloads.hash_of(schedule.mod),
+        kernels=kernels,
+        workspace_bytes=math.prod(program.workspace) * np.dtype(program.dtype).itemsize
+        if program.workspace
+        else 0,
+    )
+
+
+def _packed(kernel: programs.Kernel, arch: str) -> PackedKernel:
+    binary = compiler.compile_kernel(kernel, arch)
+    return PackedKernel(
+        name=binary.name,
+        code=binary.code,
+        n_blocks=kernel.n_blocks,
+        n_threads=binary.n_threads,
+        shared_bytes=binary.shared_bytes,
+        pointers=tuple(
+            WORKSPACE if name == programs.WORKSPACE else int(name[1:])
+            for name, _ in kernel.pointers
+        ),
+        n_parameters=binary.n_parameters,
+        overlaps=binary.facts.waits,
+    )
+
+
+def _weights(template: variants.Template, matched: Any, function: Any) -> tuple[int, ...]:
+    """Return the arguments that are weights.
+
+    Workloads for GPUs have no marks of them: the second operand of a product without batches is
+    taken as one.
+    """
+    marked = tuple(weight_indices(function))
+    if marked or template is not variants.GEMM or matched.n_batches > 1:
+        return marked
+    sizes = {matched.n_columns * matched.n_steps, matched.n_rows * matched.n_steps}
+    second = math.prod(int(size) for size in function.params[1].shape)
+    return (1,) if second in sizes else ()
+
+
+def _estimate(
+    template: variants.Template, matched: Any, choice: Any, number: int, function: Any
+) -> float:
+    """Estimate the time of a call, seconds: what a subgraph costs, not which choice is best."""
+    gpu = gpus.gpu_of(number)
+    estimate = _ESTIMATES.get(template.name)
+    if estimate is not None:
+        decisions = [each for each in astuple(choice) if isinstance(each, int)]
+        return float(estimate(matched, np.array([decisions]), gpu)[0])
+    n_bytes = sum(
+        math.prod(int(size) for size in param.shape) * gpus.BYTES.get(str(param.dtype), 4)
+        for param in function.params
+    )
+    return gpus.LAUNCH_SECS + n_bytes / gpu.bytes_per_sec

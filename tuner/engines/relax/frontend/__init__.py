@@ -1,0 +1,1 @@
+"""Import of models as Relax modules."""

@@ -1,0 +1,55 @@
+"""Converters of ONNX operators that TVM's importer lacks, converts wrongly or to kernels."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax
+
+from tuner.engines.relax.frontend.converters.einsum import convert_einsum
+from tuner.engines.relax.frontend.converters.elementary import convert_clip, convert_pad
+from tuner.engines.relax.frontend.converters.elementwise import (
+    convert_cast,
+    convert_log_sum_exp,
+    convert_mean,
+    convert_one_hot,
+    convert_pow,
+    convert_prelu,
+    convert_reduction,
+    convert_scatter,
+    convert_thresholded,
+    convert_topk,
+    fold_with,
+)
+from tuner.engines.relax.frontend.converters.recurrent.converters import converter_of
+from tuner.engines.relax.frontend.converters.regions import convert_grid_sample, convert_roi_align
+from tuner.engines.relax.frontend.converters.resize import convert_resize, convert_upsample
+
+#: Converter by name of the operator: builder, inputs, attributes and opset to an expression, or
+#: None for TVM's converter.
+CONVERTERS: dict[str, Callable[[Any, Any, dict[str, Any], int], Any]] = {
+    "Cast": convert_cast,
+    "Clip": convert_clip,
+    "Einsum": convert_einsum,
+    "GRU": converter_of("GRU"),
+    "GridSample": convert_grid_sample,
+    "LSTM": converter_of("LSTM"),
+    "Max": fold_with(relax.op.maximum),
+    "Mean": convert_mean,
+    "Min": fold_with(relax.op.minimum),
+    "OneHot": convert_one_hot,
+    "PRelu": convert_prelu,
+    "Pad": convert_pad,
+    "Pow": convert_pow,
+    "RNN": converter_of("RNN"),
+    "ReduceL1": convert_reduction(relax.op.abs),
+    "ReduceL2": convert_reduction(relax.op.abs),
+    "ReduceLogSum": convert_reduction(relax.op.log),
+    "ReduceLogSumExp": convert_log_sum_exp,
+    "ReduceSumSquare": convert_reduction(relax.op.square),
+    "Resize": convert_resize,
+    "RoiAlign": convert_roi_align,
+    "Scatter": convert_scatter,
+    "ThresholdedRelu": convert_thresholded,
+    "TopK": convert_topk,
+    "Upsample": convert_upsample,
+}

@@ -1,0 +1,63 @@
+"""Converters to operators of Relax where TVM's importer emits kernels.
+
+A pass over the graph sees a kernel as a black box: it has no layout rule and no pattern.
+"""
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.ir import GenericConst
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from tuner.engines.relax.frontend.converters.operands import as_text
+from tuner.engines.relax.graph.fold import FOLDABLE_DTYPES
+
+_FLOATS = {"float16", "float32", "float64"}
+_PAD_MODES = {
+    "constant": "constant",
+    "edge": "replicate",
+    "reflect": "reflect",
+    "wrap": "circular",
+}
+
+
+def convert_clip(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Convert Clip to a maximum and a minimum; a bound that is NaN or missing is none."""
+    data = inputs[0]
+    if opset < 11:
+        numbers = (attrs.get(name) for name in ("min", "max"))
+        dtype = str(data.ty.dtype)
+        bounds = [None if number is None else relax.const(number, dtype) for number in numbers]
+    else:
+        bounds = [*inputs[1:], None, None][:2]
+    limits = (-np.inf, np.inf)
+    for op, bound, limit in zip((relax.op.maximum, relax.op.minimum), bounds, limits, strict=True):
+        if bound is not None and not _is_nan(bound):
+            data = builder.normalize(op(data, _without_nan(builder, bound, limit)))
+    return data
+
+
+def convert_pad(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Convert Pad of floating-point tensors; TVM converts the others."""
+    data, mode = inputs[0], as_text(attrs.get("mode", "constant"))
+    if str(data.ty.dtype) not in _FLOATS or opset < 11 or mode not in _PAD_MODES:
+        convert = onnx_frontend.Pad.get_converter(opset)
+        return convert(builder, inputs, attrs, [{}, {}])
+    padded = [*inputs, None, None][:4]
+    before, after, value = onnx_frontend.Pad._parse_pads_and_axes(padded, [{}, {}])
+    widths = [int(width) for pair in zip(before, after, strict=True) for width in pair]
+    return relax.op.nn.pad(data, widths, _PAD_MODES[mode], float(value))
+
+
+def _is_nan(bound: relax.Expr) -> bool:
+    is_known = isinstance(bound, GenericConst) and str(bound.ty.dtype) in FOLDABLE_DTYPES
+    return is_known and bool(np.isnan(bound.value.numpy()).any())
+
+
+def _without_nan(builder: Any, bound: relax.Expr, limit: float) -> relax.Expr:
+    dtype = str(bound.ty.dtype)
+    if isinstance(bound, GenericConst) or dtype not in _FLOATS:
+        return bound
+    is_nan = builder.normalize(relax.op.isnan(bound))
+    return builder.normalize(relax.op.where(is_nan, relax.const(limit, dtype), bound))

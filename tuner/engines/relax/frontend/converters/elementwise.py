@@ -1,0 +1,196 @@
+"""Converters of small operators that TVM's importer converts slowly, wrongly or not at all."""
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from onnx import helper
+from tvm import relax
+from tvm.ir import GenericConst
+
+from tuner.engines.relax.frontend.converters.operands import constant_array
+
+# Largest whole exponent that becomes products.
+_MAX_PRODUCTS = 4
+# Version from which the slope of PRelu broadcasts.
+_PRELU_BROADCASTS = 7
+# Version from which the axes of ReduceLogSumExp are an input.
+_AXES_ARE_AN_INPUT = 18
+# Types whose numbers convert to whole numbers of these types, by bits, without wrapping around.
+_FLOATS = ("float32", "float64")
+_BITS = {"int32": 32, "int64": 64}
+# Axes of a tensor whose last axis are the channels: batch and channels.
+_N_AXES = 2
+
+
+def fold_with(operator: Callable[[Any, Any], Any]) -> Callable[..., relax.Expr]:
+    """Return the converter of an operator of any number of inputs, such as Max.
+
+    TVM stacks the inputs and reduces the stack, which writes all of them once more.
+    """
+
+    def convert(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+        del attrs, opset
+        return reduce(lambda a, b: builder.emit(operator(a, b)), inputs)
+
+    return convert
+
+
+def convert_log_sum_exp(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Convert ReduceLogSumExp; TVM subtracts infinite numbers from themselves, which gives NaN."""
+    x, emit = inputs[0], builder.emit
+    axes = _axes(inputs, attrs, opset)
+    if axes is None and attrs.get("noop_with_empty_axes", 0):
+        return x
+    largest = emit(relax.op.max(x, axes, keepdims=True))
+    is_finite = emit(relax.op.isfinite(largest))
+    shift = emit(relax.op.where(is_finite, largest, relax.const(0, str(x.ty.dtype))))
+    powers = emit(relax.op.exp(emit(relax.op.subtract(x, shift))))
+    total = emit(relax.op.sum(powers, axes, keepdims=True))
+    result = relax.op.add(emit(relax.op.log(total)), shift)
+    return result if attrs.get("keepdims", 1) else relax.op.squeeze(emit(result), axes)
+
+
+def convert_reduction(element: Callable[[Any], Any]) -> Callable[..., relax.Expr | None]:
+    """Return the converter of a reduction that reduces no axis, as an attribute may ask.
+
+    Args:
+        element: Returns what the operator is of one element.
+    """
+
+    def convert(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr | None:
+        del builder
+        is_noop = not _axes(inputs, attrs, opset) and attrs.get("noop_with_empty_axes", 0)
+        return element(inputs[0]) if is_noop else None
+
+    return convert
+
+
+def convert_cast(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr | None:
+    """Convert floating-point numbers to whole ones; TVM converts the others.
+
+    A number that does not fit, or NaN, becomes the least one, as x86 processors have it.
+    """
+    del opset
+    (x,) = inputs
+    dtype = str(helper.tensor_dtype_to_np_dtype(attrs["to"]))
+    kind = str(getattr(getattr(x, "ty", None), "dtype", ""))
+    if kind not in _FLOATS or dtype not in _BITS or isinstance(x, GenericConst):
+        return None
+    limit = relax.const(2.0 ** (_BITS[dtype] - 1), kind)
+    fits = builder.emit(relax.op.less(builder.emit(relax.op.abs(x)), limit))
+    number = builder.emit(relax.op.where(fits, x, relax.const(0, kind)))
+    least = relax.const(-(2 ** (_BITS[dtype] - 1)), dtype)
+    return relax.op.where(fits, builder.emit(relax.op.astype(number, dtype)), least)
+
+
+def convert_thresholded(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Convert ThresholdedRelu; TVM multiplies infinities by 0."""
+    del opset
+    (x,) = inputs
+    dtype = str(x.ty.dtype)
+    is_above = builder.emit(relax.op.greater(x, relax.const(attrs.get("alpha", 1.0), dtype)))
+    return relax.op.where(is_above, x, relax.const(0, dtype))
+
+
+def convert_mean(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Convert Mean."""
+    total = fold_with(relax.op.add)(builder, inputs, attrs, opset)
+    return relax.op.divide(total, relax.const(len(inputs), str(total.ty.dtype)))
+
+
+def convert_pow(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Convert Pow: small whole exponents become products, a half a square root."""
+    del attrs, opset
+    base, exponent = inputs
+    dtype = str(base.ty.dtype)
+    value = _scalar(exponent)
+    if value is not None and not len(exponent.ty.shape) > len(base.ty.shape):
+        if value == 0.5 and "float" in dtype:
+            return relax.op.sqrt(base)
+        if value in range(1, _MAX_PRODUCTS + 1):
+            factor = base if isinstance(base, GenericConst) else builder.emit(base)
+            return reduce(lambda a, b: builder.emit(relax.op.multiply(a, b)), [factor] * int(value))
+    is_float = "float" in dtype
+    kind = dtype if is_float else "float64"
+    result = relax.op.power(_cast(builder, base, kind), _cast(builder, exponent, kind))
+    return result if is_float else relax.op.astype(builder.emit(result), dtype)
+
+
+def convert_prelu(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Convert PRelu; before version 7, the slopes are those of the channels.
+
+    TVM's own function broadcasts the slope in a block that keeps it out of the kernel before it.
+    """
+    del attrs
+    x, slope = inputs
+    n_axes = len(x.ty.shape)
+    if opset < _PRELU_BROADCASTS and n_axes > _N_AXES:
+        shape = [-1, *[1] * (n_axes - _N_AXES)]
+        slope = builder.emit(relax.op.reshape(slope, shape))
+    is_negative = builder.emit(relax.op.less(x, relax.const(0, str(x.ty.dtype))))
+    return relax.op.where(is_negative, builder.emit(relax.op.multiply(x, slope)), x)
+
+
+def convert_one_hot(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Convert OneHot with a constant depth; indices below 0 count from the end."""
+    del opset
+    indices, depth, values = inputs
+    size = int(constant_array(depth).reshape(-1)[0])
+    axis = int(attrs.get("axis", -1))
+    rank = len(indices.ty.shape) + 1
+    axis %= rank
+    wide = builder.emit(relax.op.expand_dims(_cast(builder, indices, "int64"), axis))
+    wrapped = builder.emit(
+        relax.op.where(
+            builder.emit(relax.op.less(wide, relax.const(0, "int64"))),
+            builder.emit(relax.op.add(wide, relax.const(size, "int64"))),
+            wide,
+        )
+    )
+    shape = [size if each == axis else 1 for each in range(rank)]
+    classes = relax.const(np.arange(size, dtype="int64").reshape(shape))
+    is_hot = builder.emit(relax.op.equal(wrapped, classes))
+    off, on = (
+        builder.emit(relax.op.take(values, relax.const(i, "int64"), axis=0)) for i in range(2)
+    )
+    return relax.op.where(is_hot, on, off)
+
+
+def convert_scatter(_builder: Any, inputs: Any, attrs: dict[str, Any], _opset: int) -> relax.Expr:
+    """Convert the Scatter of old opsets, whose indices also count from the end."""
+    return relax.op.scatter_elements(*inputs, axis=attrs.get("axis", 0))
+
+
+def convert_topk(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Convert TopK, sorted even where any order is allowed.
+
+    TVM reads the number of elements of version 10 as 1, and refuses an order that is not sorted.
+    """
+    del builder
+    given = attrs["k"] if opset < 10 else constant_array(inputs[1]).item()
+    largest, axis = bool(attrs.get("largest", 1)), int(attrs.get("axis", -1))
+    if given < 1:
+        raise NotImplementedError("TopK without elements")
+    return relax.op.topk(inputs[0], int(given), axis, "both", largest, "int64")
+
+
+def _axes(inputs: Any, attrs: dict[str, Any], opset: int) -> list[int] | None:
+    """Return the axes of a reduction; None for all, or none."""
+    axes = attrs.get("axes") if opset < _AXES_ARE_AN_INPUT else constant_array([*inputs, None][1])
+    return None if axes is None or len(axes) == 0 else [int(axis) for axis in axes]
+
+
+def _cast(builder: Any, value: relax.Expr, dtype: str) -> relax.Expr:
+    if str(value.ty.dtype) == dtype:
+        return value
+    return builder.emit(relax.op.astype(value, dtype))
+
+
+def _scalar(value: relax.Expr) -> float | None:
+    """Return the value of a constant of one element."""
+    if not isinstance(value, GenericConst):
+        return None
+    array = value.value.numpy()
+    return float(array.reshape(-1)[0]) if array.size == 1 else None

@@ -1,0 +1,1 @@
+"""Rewrites of a network from the imported module to fused, unscheduled kernels."""

@@ -1,0 +1,125 @@
+"""Maxima and minima of floating-point numbers as those of IEEE 754-2019, and conversions of them.
+
+TVM compiles ``max(a, b)`` to ``a > b ? a : b``, which loses a NaN in ``a``, and its reductions
+start at the lowest finite number, which is larger than minus infinity. The definitions of kernels
+keep TVM's form, which its schedules recognise. What they stand for is compiled here.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.tirx import PrimFunc
+
+from tuner.engines.relax.codegen.vector_math import dtype_of
+
+_INTRINSICS = {tirx.Max: "llvm.maximum", tirx.Min: "llvm.minimum"}
+_NARROW = ("int8", "uint8", "int16", "uint16")
+# Expressions that cost nothing to repeat.
+_ATOMS = (ir.TensorLoad, ir.Var)
+
+
+@tvm.transform.module_pass(opt_level=0, name="tuner.StartAtInfinity")  # type: ignore[untyped-decorator]
+def start_at_infinity(module: tvm.IRModule, _: Any) -> tvm.IRModule:
+    """Let maxima and minima of scheduled kernels start at infinities."""
+    return _mapped(module, _starting_at_infinity)
+
+
+@tvm.transform.module_pass(opt_level=0, name="tuner.KeepNaN")  # type: ignore[untyped-decorator]
+def keep_nan(module: tvm.IRModule, _: Any) -> tvm.IRModule:
+    """Let maxima and minima of kernels without blocks, for CPUs, be NaN where an operand is."""
+    return _mapped(module, _keeping_nan)
+
+
+def _mapped(module: tvm.IRModule, change: Callable[[PrimFunc], PrimFunc]) -> tvm.IRModule:
+    functions = {
+        name: change(function) if isinstance(function, PrimFunc) else function
+        for name, function in module.functions.items()
+    }
+    return tvm.IRModule(functions, attrs=module.attrs)
+
+
+def _starting_at_infinity(function: PrimFunc) -> PrimFunc:
+    starts: dict[Any, float] = {}
+
+    def collect(store: Any) -> Any:
+        kind = type(store.value)
+        if kind in _INTRINSICS and _is_float(store.value):
+            loads = [x for x in (store.value.a, store.value.b) if isinstance(x, ir.TensorLoad)]
+            if any(load.source.same_as(store.buffer) for load in loads):
+                starts[store.buffer] = float("-inf" if kind is tirx.Max else "inf")
+        return store
+
+    def replace(store: Any) -> Any:
+        value, start = store.value, starts.get(store.buffer)
+        if start is None or not isinstance(value, tirx.FloatImm):
+            return store
+        largest = float(ml_dtypes.finfo(dtype_of(value)).max)  # type: ignore[no-untyped-call]
+        if value.value != (-largest if start < 0 else largest):
+            return store
+        return tirx.BufferStore(store.buffer, tirx.const(start, dtype_of(value)), store.indices)
+
+    tvm_ffi.structural_map(function.body, (tirx.BufferStore, collect))
+    if not starts:
+        return function
+    return function.with_body(tvm_ffi.structural_map(function.body, (tirx.BufferStore, replace)))
+
+
+def _keeping_nan(function: PrimFunc) -> PrimFunc:
+    body = function.body
+    for kind in _INTRINSICS:
+        body = tvm_ffi.structural_map(body, (kind, _with_nan_of_both))
+    body = tvm_ffi.structural_map(body, (tirx.Cast, _defined))
+    return function if body.same_as(function.body) else function.with_body(body)
+
+
+def _with_nan_of_both(extreme: Any) -> Any:
+    """Return an extreme that is NaN where an operand is.
+
+    TVM's own is its second operand where one is NaN, which takes one instruction. LLVM makes
+    vectors of reductions by its own intrinsic, whose vectors take five instructions. The NaN is a
+    constant: of a choice between the operands LLVM makes four instructions instead of three.
+    """
+    if not _is_float(extreme):
+        return extreme
+    kind, first, second = type(extreme), extreme.a, extreme.b
+    if _is_number(second) or isinstance(second, _ATOMS):
+        first, second = second, first
+    if _is_number(first):
+        return kind(first, second)
+    scalar, _, lanes = dtype_of(extreme).partition("x")
+    if isinstance(first, _ATOMS) and lanes:
+        nan = tirx.Broadcast(tirx.const(math.nan, scalar), int(lanes))
+        return tirx.Select(tirx.isnan(first), nan, kind(first, second))
+    return tirx.call_llvm_pure_intrin(dtype_of(extreme), _INTRINSICS[kind], first, second)
+
+
+def _defined(cast: Any) -> Any:
+    """Return a conversion to an integer that is defined for every floating-point number.
+
+    A clipped number becomes a limit where it is NaN. Another one becomes the low bits of an int32,
+    as torch and ONNX Runtime have it, where vectors of narrower types would saturate.
+    """
+    value, dtype = cast.value, dtype_of(cast)
+    if _is_float(cast) or not _is_float(value):
+        return cast
+    if type(value) in _INTRINSICS and _is_number(value.a):
+        return tirx.Cast(cast.ty, type(value)(value.b, value.a))
+    element, _, lanes = dtype.partition("x")
+    if element not in _NARROW:
+        return cast
+    return tirx.Cast(cast.ty, tirx.Cast(f"int32x{lanes}" if lanes else "int32", value))
+
+
+def _is_number(expression: Any) -> bool:
+    """Return whether an expression is a constant other than NaN."""
+    constant = expression.value if isinstance(expression, tirx.Broadcast) else expression
+    return isinstance(constant, tirx.FloatImm) and not math.isnan(constant.value)
+
+
+def _is_float(expression: Any) -> bool:
+    return dtype_of(expression).startswith(("float", "bfloat"))

@@ -1,0 +1,1 @@
+"""Rewrites of convolutions and the operators around them."""

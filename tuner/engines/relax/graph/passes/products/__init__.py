@@ -1,0 +1,1 @@
+"""Rewrites of matrix products, among them products of quantised numbers."""

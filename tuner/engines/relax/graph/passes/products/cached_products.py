@@ -1,0 +1,111 @@
+"""Products of few rows with computed matrices, as in the steps of a decoder with a cache.
+
+A step multiplies one row of each head with all keys, then with all values. Networks repeat keys
+and values for the heads that share them, and transpose the keys: copies of the whole cache for
+each token. Here the heads that share a matrix are rows of one product, and the product reads keys
+as they are stored.
+"""
+
+from typing import Any
+
+import tvm
+from tvm import relax, te
+from tvm.relax.expr_functor import mutator
+
+from tuner.engines.relax.graph.passes.visitor import CallVisitor, dtype_of, name_of
+from tuner.engines.relax.ir.tensor_types import shape_of
+
+# From here on, more rows are worth a copy of the matrix in another order.
+_MANY_ROWS = 16
+# Terms that a vector adds at least.
+_VECTOR = 8
+_MATRIX = 2
+_RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze")
+
+Shape = tuple[int, ...]
+
+
+def read_caches_as_stored(module: tvm.IRModule) -> tvm.IRModule:
+    """Rewrite products of few rows whose second operand is repeated or transposed."""
+    return _Rewriter(module).run(module)
+
+
+@mutator
+class _Rewriter(CallVisitor):
+    """Mutator of products."""
+
+    def rewrite(self, _original: relax.Call, call: relax.Call) -> relax.Expr:
+        """Rewrite one product."""
+        if name_of(call) != "matmul":
+            return call
+        rows, matrix = call.args
+        shapes = shape_of(rows), shape_of(matrix)
+        if min(map(len, shapes)) <= _MATRIX or shapes[0][:-_MATRIX] != shapes[1][:-_MATRIX]:
+            return call
+        dtypes = {dtype_of(each) for each in (rows, matrix, call)}
+        if dtypes != {"float32"} or shapes[0][-2] >= _MANY_ROWS:
+            return call
+        stored, is_transposed = self._stored(matrix)
+        if is_transposed and shapes[0][-1] % _VECTOR:
+            return call
+        shared = self._shared(stored)
+        if shared is not None:
+            lead = shape_of(shared)[:-_MATRIX]
+            n_rows = shapes[0][-2] * shapes[0][-3] // lead[-1]
+            rows = self.emit(relax.op.reshape(rows, (*lead, n_rows, shapes[0][-1])))
+        elif not is_transposed:
+            return call
+        product = self._product(rows, stored if shared is None else shared, is_transposed)
+        return relax.op.reshape(self.emit(product), shape_of(call))
+
+    def _stored(self, matrix: relax.Expr) -> tuple[relax.Expr, bool]:
+        """Return the operand of a transpose of the last two axes; others as they are."""
+        call = self.producer(matrix, "relax.permute_dims")
+        if call is None or call.attrs.axes is None:
+            return matrix, False
+        *outer, last, other = (int(axis) for axis in call.attrs.axes)
+        rank = len(outer) + _MATRIX
+        is_transpose = [*outer, other, last] == list(range(rank))
+        return (call.args[0], True) if is_transpose else (matrix, False)
+
+    def _shared(self, expr: relax.Expr) -> relax.Expr | None:
+        """Return the matrices of which a value repeats each for several heads, or None."""
+        merged = self.producer(expr, *_RESHAPES)
+        repeated = None if merged is None else self.producer(merged.args[0], "relax.broadcast_to")
+        if merged is None or repeated is None:
+            return None
+        shape, source, full = (shape_of(each) for each in (expr, repeated.args[0], repeated))
+        if len(full) != len(shape) + 1 or source != (*full[:-3], 1, *full[-2:]):
+            return None
+        *outer, n_shared, n_repeats, n_rows, n_columns = full
+        if shape != (*outer, n_shared * n_repeats, n_rows, n_columns):
+            return None
+        once = (*outer, n_shared, n_rows, n_columns)
+        return self.emit(relax.op.reshape(repeated.args[0], once))
+
+    def _product(self, rows: relax.Expr, matrix: relax.Expr, is_transposed: bool) -> relax.Expr:
+        if not is_transposed:
+            return relax.op.matmul(rows, matrix)
+        if shape_of(rows)[-2] >= _MANY_ROWS:
+            rank = len(shape_of(matrix))
+            axes = [*range(rank - _MATRIX), rank - 1, rank - 2]
+            return relax.op.matmul(rows, self.emit(relax.op.permute_dims(matrix, axes)))
+        function = _product_of_rows(shape_of(rows), shape_of(matrix))
+        name = self.builder_.add_func(function, "matmul")
+        kind = relax.TensorType((*shape_of(rows)[:-1], shape_of(matrix)[-2]), "float32")
+        return relax.call_tir(name, (rows, matrix), kind)
+
+
+def _product_of_rows(rows: Shape, columns: Shape) -> tvm.tirx.PrimFunc:
+    """Return the product of matrices of which both are stored by rows."""
+    left, right = te.placeholder(rows, name="rows"), te.placeholder(columns, name="columns")
+    term = te.reduce_axis((0, rows[-1]), name="term")
+    shape = (*rows[:-1], columns[-2])
+
+    def element(*place: Any) -> Any:
+        *lead, row, column = place
+        return te.sum(left(*lead, row, term) * right(*lead, column, term), axis=term)
+
+    product = te.compute(shape, element, name="matmul")
+    function = te.create_prim_func([left, right, product], index_dtype_override="int64")
+    return function.without_attr("global_symbol")

@@ -1,0 +1,1 @@
+"""Workloads and their IR: canonical text, checks, types, traces."""

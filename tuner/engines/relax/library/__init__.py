@@ -1,0 +1,1 @@
+"""Built libraries on a GPU: captured runs, their memory, arrays of other libraries."""

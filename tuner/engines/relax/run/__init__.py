@@ -1,0 +1,1 @@
+"""Runs of candidates on a device: references, comparison, timing."""

@@ -1,0 +1,1 @@
+"""Primitives that schedules for CPUs share: blocks, operands, tiles, vectors."""

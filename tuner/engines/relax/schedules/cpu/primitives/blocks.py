@@ -1,0 +1,58 @@
+"""Blocks of a schedule: their names, their axes, and the inlining of some."""
+
+from typing import Any
+
+from tvm import tirx
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import SBlockRV
+
+from tuner.engines.relax.schedules.cpu.primitives import movement
+
+#: Kinds of axes.
+SPATIAL, REDUCTION = 0, 2
+#: Pragma that has TVM cut a loop where a condition inside it begins to hold.
+LOOP_CUT = "pragma_loop_partition_hint"
+
+
+def name_of(schedule: Schedule, block: SBlockRV) -> str:
+    """Return the name of a block."""
+    return str(schedule.get(block).name_hint)
+
+
+def axes_of(schedule: Schedule, block: SBlockRV, kind: int) -> list[Any]:
+    """Return the axes of one kind of a block."""
+    return [axis for axis in schedule.get(block).iter_vars if int(axis.iter_type) == kind]
+
+
+def extents_of(schedule: Schedule, block: SBlockRV, kind: int) -> list[int]:
+    """Return the extents of the axes of one kind of a block."""
+    return [int(axis.dom.extent) for axis in axes_of(schedule, block, kind)]
+
+
+def is_reduction(schedule: Schedule, block: SBlockRV) -> bool:
+    """Return whether a block reduces an axis."""
+    return bool(axes_of(schedule, block, REDUCTION))
+
+
+def uses(index: Any, variable: Any) -> bool:
+    """Return whether an expression depends on a variable."""
+    return any(variable.same_as(each) for each in tirx.analysis.undefined_vars(index))
+
+
+def is_free_to_inline(schedule: Schedule, block: SBlockRV) -> bool:
+    """Return whether inlining a block repeats no work and hides no vectors from reductions."""
+    consumers = schedule.get_consumers(block)
+    if not consumers or is_reduction(schedule, block):
+        return False
+    if any(is_reduction(schedule, each) for each in consumers):
+        return False
+    return len(consumers) == 1 or movement.is_movement(schedule.get(block))
+
+
+def inline_copies(schedule: Schedule) -> None:
+    """Inline the plain copies before the first reduction, such as the data of a 1x1 convolution."""
+    for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+        if is_reduction(schedule, block):
+            return
+        if movement.is_copy(schedule.get(block)) and schedule.get_consumers(block):
+            schedule.compute_inline(block)

@@ -1,0 +1,1 @@
+"""Sources of candidates: rules, variants, mutants, evolution, random programs."""

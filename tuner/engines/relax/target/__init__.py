@@ -1,0 +1,1 @@
+"""Targets: their kinds, their resolution, and the devices that run their code."""

@@ -1,0 +1,223 @@
+"""Resolution of target specifications to canonical JSON and a device fingerprint."""
+
+import json
+from functools import lru_cache
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm.target import Target, codegen
+
+from tuner.devices.cpu_caches import machine_cores
+from tuner.engines import target_json
+from tuner.engines.base import TargetInfo
+from tuner.engines.linker import linker_version
+from tuner.engines.relax import fast_import
+from tuner.engines.relax.codegen import dot_intrinsic, nvrtc
+from tuner.engines.relax.codegen.dot_instructions import dot_instruction
+from tuner.engines.relax.schedules.variants.onednn import calls_onednn
+from tuner.engines.relax.settings import COMPILER
+from tuner.engines.relax.target import cpu_targets, gpu_targets
+from tuner.engines.relax.target.kinds import is_cpu, is_cuda
+from tuner.engines.relax.triton.compilation import compiler
+from tuner.engines.runtime import onednn
+from tuner.errors import TargetError, summary
+from tuner.library import processors
+
+# Bump when a change of the passes in lower.py changes the workloads of networks: extractions
+# and libraries are cached by it. Records are keyed by the hash of the workload alone.
+PIPELINE = "relax-24"
+
+# Attributes that a target may set. TVM passes others to compilers as options ("cl-opt", "jit",
+# "system-lib", ...), some of them global to the process, or reads them as file names.
+_ALLOWED = {
+    "arch",
+    "device",
+    "fast-math",
+    "fast-math-arcp",
+    "fast-math-contract",
+    "fast-math-ninf",
+    "fast-math-nnan",
+    "fast-math-nsz",
+    "fast-math-reassoc",
+    "host",
+    "keys",
+    "kind",
+    "l2_cache_size_bytes",
+    "libs",
+    "mabi",
+    "mattr",
+    "max_num_threads",
+    "max_shared_memory_per_block",
+    "max_threads_per_block",
+    "mcpu",
+    "mfloat-abi",
+    "model",
+    "mtriple",
+    "num-cores",
+    "opt-level",
+    "registers_per_block",
+    "tag",
+    "thread_warp_size",
+    "vector-width",
+}
+
+
+def describe_target(spec: str) -> TargetInfo:
+    """Resolve ``llvm``, ``llvm+onednn``, ``cuda:sm_90``, a TVM tag or JSON; see :class:`Engine`."""
+    target, kind = _supported(spec)
+    host = _host(target)
+    return TargetInfo(
+        spec=target_json.canonical(target),
+        kind=kind,
+        device=_device(target, kind),
+        pipeline=_pipeline(target, kind),
+        problem=_problem(target, kind, host),
+        compiler=_compiler(target, kind),
+        has_schedules_by_rule=kind == "llvm",
+        machine=cpu_targets.machine_of(host.attrs),
+        features=cpu_targets.features_of(host),
+    )
+
+
+def canonical(spec: str) -> str:
+    """Return the canonical JSON of a target of any kind, without looking at devices.
+
+    Raises:
+        TargetError: If it is unknown, malformed or of a kind that is not supported.
+    """
+    return target_json.canonical(_supported(spec)[0])
+
+
+def _supported(spec: str) -> tuple[Target, str]:
+    target = _parse(spec.strip())
+    kind = str(target.kind.name)
+    if kind not in ("llvm", "cuda"):
+        raise TargetError(f"target kind {kind!r} is not supported; use llvm or cuda")
+    # A tag may bring attributes that its text does not name.
+    _check_attributes(target_json.plain(target.export()))
+    return target, kind
+
+
+@lru_cache(maxsize=8)
+def make_target(spec: str, *, intrinsics: bool = True) -> Target:
+    """Build the TVM target of a canonical spec, and load the tensor intrinsics of a CPU.
+
+    Intrinsics of GPUs are loaded by name: see :mod:`tuner.engines.relax.schedules.gpu.intrinsics`.
+    """
+    target = Target(json.loads(spec))
+    if intrinsics and not is_cuda(target):
+        fast_import.load_intrinsics(cpu_targets.machine_of(target.attrs))
+        instruction = dot_instruction(target)
+        if instruction is not None:
+            dot_intrinsic.register(instruction)
+    return target
+
+
+def _parse(spec: str) -> Target:
+    try:
+        written = _read(spec)
+        if isinstance(written, dict):
+            _check_attributes(written)
+        return _completed(Target(written), spec)
+    except json.JSONDecodeError as error:
+        raise TargetError(f"target is not valid JSON: {error}") from error
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise TargetError(
+            f"unknown target {spec!r}: {summary(error)}; use llvm, llvm -mcpu=haswell, "
+            "llvm+onednn, cuda:sm_90, a TVM tag or JSON"
+        ) from error
+
+
+def _read(spec: str) -> dict[str, Any] | str:
+    """Return the attributes of a target, or the name of a tag."""
+    if spec in _DETECTED:
+        return _DETECTED[spec]()
+    if spec.startswith("cuda:"):
+        return gpu_targets.name(spec.removeprefix("cuda:"))
+    if spec.startswith("{"):
+        attributes: dict[str, Any] = json.loads(spec)
+        return attributes
+    if len(spec.split()) > 1:
+        return cpu_targets.read_options(spec)
+    cpu_targets.suggest(spec)
+    return spec
+
+
+# Devices of this machine.
+_DETECTED = {
+    "llvm": cpu_targets.detect,
+    f"llvm+{onednn.NAME}": lambda: {**cpu_targets.detect(), "libs": [onednn.NAME]},
+    "cuda": gpu_targets.detect,
+}
+
+
+def _check_attributes(written: dict[str, Any]) -> None:
+    """Refuse attributes that users must not set, and values that LLVM would ignore.
+
+    Raises:
+        TargetError: If it has such an attribute or value; the message names it.
+    """
+    if written.get("kind") == "llvm":
+        cpu_targets.check(written)
+    for name, value in written.items():
+        if name not in _ALLOWED and not name.startswith("feature."):
+            raise TargetError(
+                f"a target may not set {name!r}; it may set {', '.join(sorted(_ALLOWED))}"
+            )
+        # A host may be an object, or its JSON text.
+        inner = json.loads(value) if _is_json(value) else value
+        if isinstance(inner, dict):
+            _check_attributes(inner)
+
+
+def _is_json(value: Any) -> bool:
+    return isinstance(value, str) and value.strip().startswith("{")
+
+
+def _completed(target: Target, spec: str) -> Target:
+    """Add missing attributes that candidates need: cores of a CPU, limits of a GPU."""
+    if is_cuda(target):
+        return gpu_targets.complete(target, spec)
+    if not is_cpu(target) or "num-cores" in target.attrs:
+        return target
+    return Target({**json.loads(target_json.canonical(target)), "num-cores": machine_cores()})
+
+
+def _pipeline(target: Target, kind: str) -> str:
+    """Return the identifier of the passes; with Triton, a region is one subgraph on GPUs."""
+    is_with_triton = kind == "cuda" and compiler.supports(str(target.attrs["arch"]))
+    return f"{PIPELINE}-triton" if is_with_triton else PIPELINE
+
+
+def _compiler(target: Target, kind: str) -> dict[str, Any]:
+    common = {**COMPILER, "tvm_ffi": tvm_ffi.__version__, "linker": linker_version()}
+    if calls_onednn(target):
+        common["onednn_calls"] = onednn.version_of_calls()
+    if kind == "cuda":
+        return {**common, **nvrtc.describe_compiler(), "triton": compiler.version()}
+    return common
+
+
+def _device(target: Target, kind: str) -> dict[str, Any]:
+    versions = {"tvm": tvm.__version__, "llvm": int(codegen.llvm_version_major())}
+    if kind == "cuda":
+        return {**gpu_targets.describe_device(target), **versions}
+    if calls_onednn(target) and not onednn.problem():
+        versions[onednn.NAME] = onednn.load()
+    return {"name": processors.cpu_name(), "n_cores": machine_cores(), **versions}
+
+
+def _problem(target: Target, kind: str, host: Target) -> str:
+    if kind == "cuda" and (problem := gpu_targets.problem_of(target)):
+        return problem
+    if calls_onednn(target) and (problem := onednn.problem()):
+        return problem
+    return processors.refusal(cpu_targets.machine_of(host.attrs), cpu_targets.features_of(host))
+
+
+def _host(target: Target) -> Target:
+    """Return the target of the code that runs on the CPU."""
+    if not is_cuda(target):
+        return target
+    return target.host or Target({"kind": "llvm"})

@@ -1,0 +1,1 @@
+"""Compilation of Triton's kernels: binaries, their facts, and code that launches them."""

@@ -1,0 +1,140 @@
+"""Compilation of Triton kernels ahead of time: no GPU, driver or torch is needed.
+
+The compiler's stages run in this process, without its cache on disk: libraries and candidates have
+the cache of the tuner.
+"""
+
+import contextlib
+import importlib
+import io
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import metadata, util
+from typing import Any
+
+from tuner.engines.relax.triton import programs
+from tuner.engines.relax.triton.compilation import cubins
+from tuner.engines.relax.triton.compilation.cubins import Facts
+from tuner.engines.relax.triton.expressions.printer import ELEMENTS
+from tuner.engines.relax.triton.programs import Kernel
+from tuner.errors import RequestError, WorkError, install_command, summary
+
+#: Architectures whose tensor cores the kernels use, as far as Triton knows them.
+ARCHITECTURES = ("sm_80", "sm_86", "sm_87", "sm_89", "sm_90")
+# The first with programmatic dependent launches.
+_WAITING = 90
+# Newer ones, for which Triton's binaries run on no other.
+_EXACT = ("sm_90a", "sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_121a")
+# Memory of the workload is allocated by TVM, which aligns it to more than 16 bytes.
+_ALIGNED = [["tt.divisibility", 16]]
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A compiled kernel.
+
+    Attributes:
+        name: Name of its function.
+        code: Binary for one architecture.
+        n_parameters: Parameters of the function; those after its pointers take zero.
+        n_threads: Threads of a block.
+        shared_bytes: Shared memory of a block.
+        facts: Resources and instructions.
+    """
+
+    name: str
+    code: bytes
+    n_parameters: int
+    n_threads: int
+    shared_bytes: int
+    facts: Facts
+
+
+def version() -> str | None:
+    """Return the version of Triton; None if it is not installed."""
+    try:
+        return metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@lru_cache(maxsize=1)
+def is_installed() -> bool:
+    """Return True if kernels can be compiled here."""
+    return util.find_spec("triton") is not None
+
+
+def supports(arch: str) -> bool:
+    """Return True for an architecture that kernels can be compiled for, such as ``sm_90``."""
+    return is_installed() and arch in (*ARCHITECTURES, *_EXACT)
+
+
+def number_of(arch: str) -> int:
+    """Return the number of an architecture; 0 for none."""
+    match = re.fullmatch(r"sm_(\d+)[af]?", arch)
+    return int(match[1]) if match else 0
+
+
+@lru_cache(maxsize=64)
+def compile_kernel(kernel: Kernel, arch: str) -> Binary:
+    """Compile a kernel.
+
+    Args:
+        kernel: Kernel.
+        arch: Architecture, such as ``sm_90``.
+
+    Raises:
+        RequestError: If Triton is not installed.
+        WorkError: If it refuses the kernel; the message says why.
+    """
+    if not is_installed():
+        raise RequestError(f"this kernel needs Triton: {install_command('triton')}")
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):  # Triton prints what its assembler refuses
+            stages = _compile(kernel, number_of(arch))
+    except Exception as error:  # Triton's errors have no common class
+        raise WorkError(f"Triton refuses the kernel: {summary(error, last=True)}") from error
+    ptx, code, options = stages["ptx"], stages["cubin"], stages["options"]
+    entry = ptx[ptx.index(".entry") :].partition(")")[0]
+    return Binary(
+        name=kernel.name,
+        code=code,
+        n_parameters=entry.count(".param"),
+        n_threads=32 * int(options["num_warps"]),
+        shared_bytes=int(options["shared"]),
+        facts=cubins.read(code, ptx),
+    )
+
+
+def _compile(kernel: Kernel, architecture: int) -> dict[str, Any]:
+    """Return the PTX, the binary, and what the compiler decided about it."""
+    compiler = importlib.import_module("triton.compiler.compiler")
+    ir = importlib.import_module("triton._C.libtriton").ir
+    knobs = importlib.import_module("triton.knobs")
+    gpu = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", architecture, 32)
+    backend = compiler.make_backend(gpu)
+    options = backend.parse_options(
+        {"num_warps": kernel.n_warps, "num_stages": kernel.n_stages, "sanitize_overflow": False}
+    )
+    source = compiler.ASTSource(
+        fn=programs.load(kernel, waits=architecture >= _WAITING),
+        signature={name: f"*{ELEMENTS[dtype]}" for name, dtype in kernel.pointers},
+        constexprs={},
+        attrs={(number,): _ALIGNED for number in range(len(kernel.pointers))},
+    )
+    stages: dict[str, Any] = {}
+    backend.add_stages(stages, options, source.language)
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    functions = backend.get_codegen_implementation(options)
+    made: dict[str, Any] = {"options": {"target": gpu, **vars(options)}}
+    # The names of files and lines of the source would be part of the binary.
+    with knobs.compilation.scope():
+        knobs.compilation.disable_line_info = True
+        module = source.make_ir(gpu, options, functions, backend.get_module_map(), context)
+        for name, run in stages.items():
+            module = made[name] = run(module, made["options"])
+    return made

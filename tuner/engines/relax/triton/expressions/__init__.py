@@ -1,0 +1,1 @@
+"""Blocks and expressions of a workload as source code of Triton."""

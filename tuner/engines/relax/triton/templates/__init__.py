@@ -1,0 +1,1 @@
+"""Templates of Triton's kernels: products, attention, rows, windows."""

@@ -1,0 +1,250 @@
+"""Source of the kernels of a contraction: a loop of products of tiles, and what follows it.
+
+What precedes the products is computed as operands are loaded, what follows them before the sums
+are stored. Sums that several blocks share go through a workspace; a second kernel adds them in a
+fixed order and computes what follows. So do all sums whose rows are reduced, as a norm does: blocks
+of the second kernel hold whole rows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tvm import tirx
+from tvm.tirx import Var
+
+from tuner.engines.relax.triton.expressions.epilogues import print_outputs
+from tuner.engines.relax.triton.expressions.kernel_blocks import key
+from tuner.engines.relax.triton.expressions.printer import (
+    Arguments,
+    Printer,
+    PrintError,
+    Tile,
+    element_type,
+    print_kernel,
+)
+from tuner.engines.relax.triton.programs import WORKSPACE, Kernel, Program
+from tuner.engines.relax.triton.templates.configurations import Configuration
+from tuner.engines.relax.triton.templates.contractions import Contraction, extent_of, split
+from tuner.engines.relax.triton.templates.rows import MAX_ROW, RowPrinter
+
+_INDEX = "int64"
+# Elements of the output that a block of the second kernel adds up, and its warps.
+_ADDED, _ADDING_WARPS = 512, 4
+# Elements of whole rows that a warp of the second kernel holds, and the most warps of a block.
+_OF_WARP, _MAX_ROW_WARPS = 256, 16
+
+
+def print_program(contraction: Contraction, configuration: Configuration) -> Program:
+    """Print the kernels of a contraction.
+
+    Raises:
+        PrintError: If a part of the workload has no form in Triton.
+    """
+    return _Source(contraction, configuration).program()
+
+
+@dataclass
+class _Source:
+    of: Contraction
+    by: Configuration
+    helpers: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._batch, self._row, self._column, self._step, self._tap, self._flat = (
+            Var(name, _INDEX) for name in ("b", "m", "n", "k", "t", "i")
+        )
+        # Taps of a window are numbers if the channels of a tap fill whole turns of the loop.
+        self._inner = max(reversed(self.of.steps), key=lambda axis: axis.extent)
+        self._outer = tuple(axis for axis in self.of.steps if axis is not self._inner)
+        self._has_taps = bool(self._outer) and self._inner.extent % self.by.steps == 0
+        self._n_inner = self._inner.extent if self._has_taps else self.of.n_steps
+        self._turns_of_tap = -(-self._n_inner // self.by.steps)
+        self._n_turns = self._turns_of_tap * (extent_of(self._outer) if self._has_taps else 1)
+        self._turns_of_part = -(-self._n_turns // self.by.n_splits)
+        self._row_tiles = -(-self.of.n_rows // self.by.rows)
+        self._column_tiles = -(-self.of.n_columns // self.by.columns)
+
+    def program(self) -> Program:
+        """Return the kernels."""
+        if self._has_taps and self._n_turns % self.by.n_splits:
+            raise PrintError("the parts of the sums differ in size")
+        grid = self._row_tiles * self._column_tiles * self.by.n_splits * self.of.n_batches
+        arguments = Arguments(self.of.blocks.function)
+        lines = [*self._positions(), *self._loop(arguments)]
+        n_sums = self.of.n_batches * self.of.n_rows * self.of.n_columns
+        if self.by.n_splits == 1 and not self.of.has_norm:
+            printer = self._printer(arguments, self._tiles(), "y")
+            lines += print_outputs(self.of, printer, (self._batch, self._row, self._column))
+            return Program((self._kernel("gemm", lines, arguments, grid, shares=False),))
+        lines.append(self._partial(n_sums))
+        first = self._kernel("gemm", lines, arguments, grid, shares=True)
+        second = self._of_rows(n_sums) if self.of.has_norm else self._adding(n_sums)
+        workspace = (self.by.n_splits, n_sums)
+        return Program((first, second), workspace, self.of.total)
+
+    def _kernel(
+        self, kind: str, lines: Sequence[str], arguments: Arguments, grid: int, *, shares: bool
+    ) -> Kernel:
+        launch = (grid, self.by.n_warps, self.by.n_stages)
+        return self._printed(kind, lines, arguments, launch, self.of.total if shares else "")
+
+    def _printed(
+        self,
+        kind: str,
+        lines: Sequence[str],
+        arguments: Arguments,
+        launch: tuple[int, int, int],
+        workspace: str,
+    ) -> Kernel:
+        return print_kernel(f"triton_{kind}", lines, arguments, self.helpers, launch, workspace)
+
+    def _positions(self) -> list[str]:
+        """Return the lines that compute the tile of a block."""
+        by, n_rows, n_columns = self.by, self._row_tiles, self._column_tiles
+        fast, slow = ("m", "n") if by.order == "rows" else ("n", "m")
+        n_fast, n_slow = (n_rows, n_columns) if by.order == "rows" else (n_columns, n_rows)
+        lines = [
+            "pid = tl.program_id(0)",
+            f"tile_{fast} = pid % {n_fast}",
+            f"tile_{slow} = pid // {n_fast} % {n_slow}",
+            f"part = pid // {n_fast * n_slow} % {by.n_splits}",
+            f"b = pid // {n_fast * n_slow * by.n_splits}",
+            f"n = (tile_n * {by.columns} + tl.arange(0, {by.columns}))[None, :]",
+        ]
+        rows = f"m = (tile_m * {by.rows} + tl.arange(0, {by.rows}))[:, None]"
+        return [*lines, rows]
+
+    @property
+    def _is_masked(self) -> bool:
+        """True if turns of the loop lie beyond the last step."""
+        n_turns = self._turns_of_part * self.by.n_splits
+        return not self._has_taps and n_turns * self.by.steps > self._n_inner
+
+    @property
+    def _is_sum(self) -> bool:
+        return self.by.rows == 1
+
+    def _loop(self, arguments: Arguments) -> list[str]:
+        """Return the lines that compute the sums of a tile as ``acc``."""
+        by, total = self.by, element_type(self.of.total)
+        shape = (by.steps, by.columns) if self._is_sum else (by.rows, by.columns)
+        lines = [
+            f"acc = tl.zeros({shape}, {total})",
+            f"for turn in range({self._turns_of_part}):",
+        ]
+        inside = [f"turn += part * {self._turns_of_part}"] if by.n_splits > 1 else []
+        at = "turn"
+        if self._has_taps:
+            inside.append(f"t = turn // {self._turns_of_tap}")
+            at = f"turn % {self._turns_of_tap}"
+        inside.append(f"k = {at} * {by.steps} + tl.arange(0, {by.steps})")
+        inside += self._operand(0, arguments) + self._operand(1, arguments)
+        if self._is_sum:
+            inside.append(f"acc += left.to({total}) * right.to({total})")
+        else:
+            # Three products of 19 bits keep the digits of float32.
+            precision = ', input_precision="tf32x3"' if self.of.dtype == "float32" else ""
+            inside.append(f"acc = tl.dot(left, right, acc, out_dtype={total}{precision})")
+        lines += [f"    {line}" for line in inside]
+        return [*lines, "acc = tl.sum(acc, 0)[None, :]"] if self._is_sum else lines
+
+    def _operand(self, number: int, arguments: Arguments) -> list[str]:
+        """Return the lines that load a tile of an operand as ``left`` or ``right``."""
+        is_column_of_steps = bool(number) or self._is_sum
+        name = ("left", "right")[number]
+        code = "k[:, None]" if is_column_of_steps else "k[None, :]"
+        mask = f"({code} < {self._n_inner})" if self._is_masked else ""
+        step = Tile(self._step, self._n_inner, code, mask)
+        tiles = [*self._tiles(), Tile(self._tap, extent_of(self._outer), "t"), step]
+        printer = self._printer(arguments, tiles, name[0])
+        values = self.of.elements(self._batch, self._row, self._column)
+        if self._has_taps:
+            values |= split(self._outer, self._tap)
+            values[key(self._inner.variable)] = self._step
+        else:
+            values |= split(self.of.steps, self._step)
+        resolved = self.of.resolved(values)
+        text = printer.value(self.of.operands[number], resolved, self.of.variables, ())
+        result = text.code
+        if text.dtype != self.of.dtype:
+            result = f"({result}).to({element_type(self.of.dtype)})"
+        # The value beyond the last step need not be zero where that of a load is.
+        if mask and text.code not in printer.loads:
+            result = f"tl.where({mask}, {result}, 0)"
+        needed = {key(self._step)} | ({key((self._row, self._column)[number])})
+        if not self._is_sum and not needed <= text.tiles:
+            shape = (self.by.steps, self.by.columns) if number else (self.by.rows, self.by.steps)
+            result = f"tl.broadcast_to({result}, {shape})"
+        return [*printer.lines, f"{name} = {result}"]
+
+    def _tiles(self) -> list[Tile]:
+        """Return the variables of batches, rows and columns."""
+        of, by = self.of, self.by
+        row_mask = f"(m < {of.n_rows})" if of.n_rows % by.rows else ""
+        column_mask = f"(n < {of.n_columns})" if of.n_columns % by.columns else ""
+        return [
+            Tile(self._batch, of.n_batches, "b"),
+            Tile(self._row, of.n_rows, "m", row_mask),
+            Tile(self._column, of.n_columns, "n", column_mask),
+        ]
+
+    def _partial(self, n_sums: int) -> str:
+        """Return the line that stores the sums of a part."""
+        masks = " & ".join(tile.mask for tile in self._tiles() if tile.mask)
+        guard = f", mask={masks}" if masks else ""
+        offset = f"part * {n_sums} + (b * {self.of.n_rows} + m) * {self.of.n_columns} + n"
+        return f"tl.store({WORKSPACE} + {offset}, acc{guard})"
+
+    def _adding(self, n_sums: int) -> Kernel:
+        """Return the kernel that adds the parts, and computes what follows element by element."""
+        mask = f"(i < {n_sums})" if n_sums % _ADDED else ""
+        lines = [f"i = tl.program_id(0) * {_ADDED} + tl.arange(0, {_ADDED})"]
+        lines += self._added("i", mask, n_sums)
+        n_rows, n_columns = (tirx.const(n, _INDEX) for n in (self.of.n_rows, self.of.n_columns))
+        row = self._flat // n_columns
+        coordinates = (row // n_rows, row % n_rows, self._flat % n_columns)
+        arguments = Arguments(self.of.blocks.function)
+        printer = self._printer(arguments, [Tile(self._flat, n_sums, "i", mask)], "y")
+        lines += print_outputs(self.of, printer, coordinates)
+        launch = (-(-n_sums // _ADDED), _ADDING_WARPS, 1)
+        return self._printed("add", lines, arguments, launch, self.of.total)
+
+    def _of_rows(self, n_sums: int) -> Kernel:
+        """Return the kernel that adds the parts of whole rows, and computes what follows."""
+        n_columns = self.of.n_columns
+        if n_columns > MAX_ROW:
+            raise PrintError("a row of the sums is longer than a block can hold")
+        size = 1 << (n_columns - 1).bit_length()
+        n_held, n_rows = max(_OF_WARP // size, 1), n_sums // n_columns
+        mask = f"(i < {n_rows})" if n_rows % n_held else ""
+        column_mask = f"(n < {n_columns})" if size > n_columns else ""
+        lines = [
+            f"i = (tl.program_id(0) * {n_held} + tl.arange(0, {n_held}))[:, None]",
+            f"n = tl.arange(0, {size})[None, :]",
+        ]
+        masks = " & ".join(each for each in (mask, column_mask) if each)
+        lines += self._added(f"(i * {n_columns} + n)", masks, n_sums)
+        tiles = [
+            Tile(self._flat, n_rows, "i", mask),
+            Tile(self._column, n_columns, "n", column_mask),
+        ]
+        rows = tirx.const(self.of.n_rows, _INDEX)
+        arguments = Arguments(self.of.blocks.function)
+        printer = RowPrinter(self.of.blocks, tiles, arguments, helpers=self.helpers, prefix="y")
+        coordinates = (self._flat // rows, self._flat % rows, self._column)
+        lines += print_outputs(self.of, printer, coordinates)
+        n_warps = min(max(n_held * size // _OF_WARP, 1), _MAX_ROW_WARPS)
+        launch = (-(-n_rows // n_held), n_warps, 1)
+        return self._printed("norm", lines, arguments, launch, self.of.total)
+
+    def _added(self, at: str, mask: str, n_sums: int) -> list[str]:
+        """Return the lines that add the parts at an offset as ``acc``."""
+        guard = f", mask={mask}, other=0" if mask else ""
+        return [
+            f"acc = tl.load({WORKSPACE} + {at}{guard})",
+            f"for part in tl.static_range(1, {self.by.n_splits}):",
+            f"    acc += tl.load({WORKSPACE} + part * {n_sums} + {at}{guard})",
+        ]
+
+    def _printer(self, arguments: Arguments, tiles: Sequence[Tile], prefix: str) -> Printer:
+        return Printer(self.of.blocks, tiles, arguments, helpers=self.helpers, prefix=prefix)

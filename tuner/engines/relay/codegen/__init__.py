@@ -1,0 +1,1 @@
+"""Compilation of candidates and networks."""

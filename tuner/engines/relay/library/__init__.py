@@ -1,0 +1,1 @@
+"""Processes that run the libraries of this engine."""

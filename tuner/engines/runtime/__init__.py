@@ -1,0 +1,1 @@
+"""Observation of running kernels: timing, clock, caches, peaks, profile."""

@@ -1,0 +1,1 @@
+"""Interpreter of programs, which gives expected outputs with error bounds."""

@@ -1,0 +1,198 @@
+"""Evaluation of expressions at all points of a grid at once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from tuner.engines.verification.interpreter import numbers
+from tuner.engines.verification.interpreter.numbers import UNKNOWN, Number
+from tuner.engines.verification.interpreter.program import (
+    Buffer,
+    Call,
+    Constant,
+    Expression,
+    Load,
+    Variable,
+)
+from tuner.errors import WorkError
+
+Array = np.ndarray[Any, Any]
+
+Memory = dict[Buffer, Number]
+# Constant part, and coefficient of each variable.
+_Affine = tuple[int, dict[Variable, int]]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Values of a variable on a grid: consecutive ones along one dimension."""
+
+    dimension: int
+    start: int
+    stop: int
+
+    @property
+    def extent(self) -> int:
+        """Number of values."""
+        return self.stop - self.start
+
+
+class Grid:
+    """A box of points, at which expressions are evaluated.
+
+    Results have one dimension for each of the grid, of extent 1 where they do not depend on it.
+
+    Args:
+        n_dimensions: Number of dimensions.
+        spans: Variables along a dimension.
+        memory: Values of buffers; others are undefined.
+        bound: Values of all other variables.
+    """
+
+    def __init__(
+        self,
+        n_dimensions: int,
+        spans: Mapping[Variable, Span],
+        memory: Memory,
+        bound: Mapping[Variable, Number] | None = None,
+    ) -> None:
+        self.n_dimensions = n_dimensions
+        self.spans = spans
+        self.memory = memory
+        self.bound = dict(bound or {})
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Number of points along each dimension."""
+        extents = [1] * self.n_dimensions
+        for span in self.spans.values():
+            extents[span.dimension] = span.extent
+        return tuple(extents)
+
+    def evaluate(self, expression: Expression) -> Number:
+        """Evaluate an expression.
+
+        Raises:
+            WorkError: If it contains an unknown operation.
+        """
+        match expression:
+            case Constant():
+                number = numbers.constant(expression.value, expression.dtype)
+                return Number(number.value.reshape((1,) * self.n_dimensions), None, number.dtype)
+            case Variable():
+                return self.bound.get(expression) or self._values_of(expression)
+            case Load():
+                return self._load(expression)
+            case Call():
+                args = tuple(self.evaluate(arg) for arg in expression.args)
+                try:
+                    return numbers.apply(expression.operation, args, expression.dtype)
+                except KeyError:
+                    raise WorkError(
+                        f"its definition has an operation {expression.operation} on "
+                        f"{expression.dtype}, which has no reference"
+                    ) from None
+
+    def indices(self, expressions: tuple[Expression, ...]) -> tuple[Array, ...]:
+        """Evaluate indices, as int64."""
+        return tuple(self.evaluate(each).value.astype(np.int64) for each in expressions)
+
+    def _values_of(self, variable: Variable) -> Number:
+        span = self.spans[variable]
+        shape = [1] * self.n_dimensions
+        shape[span.dimension] = span.extent
+        return Number(np.arange(span.start, span.stop).reshape(shape), None, variable.dtype)
+
+    def _load(self, load: Load) -> Number:
+        stored = self.memory.get(load.buffer)
+        if stored is None:
+            raise WorkError(f"its definition reads {load.buffer.name} before it is written")
+        affine = [self._affine(index) for index in load.indices]
+        strided = self._strided(load.buffer.shape, affine)
+        if strided is not None:
+            return _read(stored, lambda array: _view(array, *strided))
+        return self._gather(load, stored)
+
+    def _gather(self, load: Load, stored: Number) -> Number:
+        """Read elements one by one; indices outside are those that a condition excludes."""
+        indices = [self.evaluate(index) for index in load.indices]
+        shape = load.buffer.shape
+        flat = np.zeros((1,) * self.n_dimensions, np.int64)
+        for index, extent in zip(indices, shape, strict=True):
+            flat = flat * extent + np.clip(index.value.astype(np.int64), 0, extent - 1)
+        number = _read(stored, lambda array: np.ravel(array)[flat])
+        open_ = [index.error for index in indices if index.error is not None]
+        if not open_:
+            return number
+        is_open = reduce(np.maximum, open_) > 0.0
+        return Number(number.value, np.where(is_open, UNKNOWN, number.errors), number.dtype)
+
+    def _affine(  # noqa: PLR0911  one for each kind of expression
+        self, expression: Expression
+    ) -> _Affine | None:
+        """Return an index as a linear form of the grid's variables, or None."""
+        match expression:
+            case Constant():
+                return int(expression.value), {}
+            case Variable():
+                if expression in self.spans:
+                    return 0, {expression: 1}
+                value = self.bound[expression].value
+                return (int(value.item()), {}) if value.size == 1 else None
+            case Call(operation="Add" | "Sub" as operation):
+                a, b = (self._affine(arg) for arg in expression.args)
+                if a is None or b is None:
+                    return None
+                sign = 1 if operation == "Add" else -1
+                factors = dict(a[1])
+                for variable, factor in b[1].items():
+                    factors[variable] = factors.get(variable, 0) + sign * factor
+                return a[0] + sign * b[0], factors
+            case Call(operation="Mul"):
+                a, b = (self._affine(arg) for arg in expression.args)
+                if a is None or b is None or (a[1] and b[1]):
+                    return None
+                (offset, factors), scale = (a, b[0]) if not b[1] else (b, a[0])
+                return offset * scale, {each: f * scale for each, f in factors.items()}
+            case Call(operation="Cast"):
+                return self._affine(expression.args[0])
+            case _:
+                return None
+
+    def _strided(
+        self, shape: tuple[int, ...], affine: list[_Affine | None]
+    ) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
+        """Return offset, shape and strides in elements of a view; None if it leaves the buffer."""
+        offset, strides, extents = 0, [0] * self.n_dimensions, [1] * self.n_dimensions
+        step = 1
+        for extent, form in zip(reversed(shape), reversed(affine), strict=True):
+            if form is None:
+                return None
+            first = last = form[0]
+            for variable, factor in form[1].items():
+                span = self.spans[variable]
+                ends = (factor * span.start, factor * (span.stop - 1))
+                first, last = first + min(ends), last + max(ends)
+                offset += factor * span.start * step
+                strides[span.dimension] += factor * step
+                extents[span.dimension] = span.extent
+            if first < 0 or last >= extent:
+                return None
+            offset += form[0] * step
+            step *= extent
+        return offset, tuple(extents), tuple(strides)
+
+
+def _view(array: Array, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+    flat = np.ravel(array)[offset:]
+    return np.lib.stride_tricks.as_strided(
+        flat, shape, tuple(stride * flat.itemsize for stride in strides), writeable=False
+    )
+
+
+def _read(stored: Number, read: Any) -> Number:
+    value = numbers.held(read(stored.value), stored.dtype)
+    return Number(value, None if stored.error is None else read(stored.error), stored.dtype)

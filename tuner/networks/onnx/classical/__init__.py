@@ -1,0 +1,1 @@
+"""Replacement of the operators of classical machine learning."""

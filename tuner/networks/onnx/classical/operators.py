@@ -1,0 +1,257 @@
+"""Replacement of the operators of classical machine learning (ai.onnx.ml) by tensor operators.
+
+Strings, and tables of trees above the limit of all tables, stay.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from tuner.networks.onnx.classical.tree_ensembles import replace_tree_ensemble
+from tuner.networks.onnx.classical.trees import classifier_scores, regressor_scores
+from tuner.networks.onnx.graph import Array
+from tuner.networks.onnx.node_builder import Replacement, UnknownValueError, since
+
+DOMAIN = "ai.onnx.ml"
+
+
+def _floats(b: Replacement, index: int = 0) -> str:
+    """Return an input as float32."""
+    return b.add("Cast", b.input(index), to=TensorProto.FLOAT)
+
+
+def _array(b: Replacement, name: str) -> Array:
+    return np.array(b.attribute(name, []), np.float32)
+
+
+def _number(b: Replacement, number: float) -> str:
+    return b.constant(np.array(number, np.float32))
+
+
+def _scaler(b: Replacement) -> None:
+    value = _floats(b)
+    offset, scale = _array(b, "offset"), _array(b, "scale")
+    if offset.size:
+        value = b.add("Sub", value, b.constant(offset))
+    factor = b.constant(scale if scale.size else np.ones(1, np.float32))
+    b.add("Mul", value, factor, output=b.node.output[0])
+
+
+def _normalizer(b: Replacement) -> None:
+    """Replace by a quotient; rows of zeros stay as they are."""
+    value, norm = _floats(b), b.attribute("norm", b"MAX").decode()
+    if norm == "MAX":
+        total = b.reduce("ReduceMax", value, -1)
+    elif norm == "L1":
+        total = b.reduce("ReduceSum", b.add("Abs", value), -1)
+    else:
+        total = b.add("Sqrt", b.reduce("ReduceSum", b.add("Mul", value, value), -1))
+    is_zero = b.add("Equal", total, _number(b, 0))
+    divisor = b.add("Where", is_zero, _number(b, 1), total)
+    b.add("Div", value, divisor, output=b.node.output[0])
+
+
+def _binarizer(b: Replacement) -> None:
+    dtype = b.dtype(b.input(0))
+    threshold = b.constant(np.array(b.attribute("threshold", 0.0), dtype))
+    is_above = b.add("Greater", b.input(0), threshold)
+    kind = helper.np_dtype_to_tensor_dtype(dtype)
+    b.add("Cast", is_above, to=kind, output=b.node.output[0])
+
+
+def _imputer(b: Replacement) -> None:
+    dtype = b.dtype(b.input(0))
+    kind = "float" if dtype.kind == "f" else "int64"
+    values = np.array(b.attribute(f"imputed_value_{kind}s"), dtype)
+    replaced = b.attribute(f"replaced_value_{kind}", 0)
+    if values.size > 1 and len(b.shape(b.input(0))) > 2:
+        raise UnknownValueError  # ONNX Runtime repeats the values with the second axis
+    if dtype.kind == "f" and np.isnan(replaced):
+        is_missing = b.add("IsNaN", b.input(0))
+    else:
+        is_missing = b.add("Equal", b.input(0), b.constant(np.array(replaced, dtype)))
+    b.add("Where", is_missing, b.constant(values), b.input(0), output=b.node.output[0])
+
+
+def _array_feature_extractor(b: Replacement) -> None:
+    value = b.input(0)
+    n_columns = b.shape(value)[-1]
+    with suppress(UnknownValueError):
+        columns = b.array(1)
+        if columns is not None and not 0 <= columns.min() <= columns.max() < n_columns:
+            raise ValueError(f"column {columns.max()} of {n_columns}")
+    if len(b.shape(value)) == 1:
+        value = b.reshape(value, 1, -1)
+    b.add("Gather", value, b.reshape(b.input(1), -1), axis=-1, output=b.node.output[0])
+
+
+def _feature_vectorizer(b: Replacement) -> None:
+    columns = []
+    for index, width in enumerate(b.attribute("inputdimensions", [])):
+        shape = b.shape(b.input(index))
+        if shape[-1] != width:
+            raise UnknownValueError
+        columns.append(b.reshape(_floats(b, index), shape[0] if len(shape) > 1 else 1, -1))
+    if not columns:
+        raise UnknownValueError
+    b.add("Concat", *columns, axis=1, output=b.node.output[0])
+
+
+def _one_hot_encoder(b: Replacement) -> None:
+    categories = b.attribute("cats_int64s", [])
+    is_plain = len(set(categories)) == len(categories) > 0
+    if not is_plain or not b.attribute("zeros", 1):
+        raise UnknownValueError
+    whole = b.add("Cast", b.input(0), to=TensorProto.INT64)
+    places = b.reshape(whole, *b.shape(b.input(0)), 1)
+    is_hot = b.add("Equal", places, b.constant(np.array(categories)))
+    b.add("Cast", is_hot, to=TensorProto.FLOAT, output=b.node.output[0])
+
+
+def _label_encoder(b: Replacement) -> None:
+    """Replace by a look-up at the place of the key, or of the default behind them all."""
+    keys = b.attribute("keys_int64s") or b.attribute("keys_floats")
+    for kind, dtype, default in (("int64", np.int64, -1), ("float", np.float32, -0.0)):
+        values = b.attribute(f"values_{kind}s")
+        if keys and values:
+            table = np.array([*values, b.attribute(f"default_{kind}", default)], dtype)
+            break
+    else:
+        raise UnknownValueError
+    shape = b.shape(b.input(0))
+    b.check_table(*shape)
+    given = b.constant(np.array(keys, b.dtype(b.input(0))))
+    is_key = b.add("Equal", b.reshape(b.input(0), *shape, 1), given)
+    flags = b.add("Cast", is_key, to=TensorProto.FLOAT)
+    rest = b.constant(np.full((*shape, 1), 0.5, np.float32))
+    place = b.add("ArgMax", b.add("Concat", flags, rest, axis=-1), axis=-1, keepdims=0)
+    b.add("Gather", b.constant(table), place, output=b.node.output[0])
+
+
+def _linear(b: Replacement, n_targets: int) -> str:
+    """Return the products with the coefficients plus the intercepts, (rows, targets)."""
+    weights = _array(b, "coefficients").reshape(n_targets, -1)
+    width = b.shape(b.input(0))[-1]
+    if weights.shape[1] != width:
+        raise ValueError(f"{weights.shape[1]} coefficients of each target, and {width} features")
+    value = b.reshape(_floats(b), -1, width)
+    product = b.add("MatMul", value, b.constant(np.ascontiguousarray(weights.T)))
+    shift = _array(b, "intercepts")
+    if shift.size not in (0, n_targets):
+        raise ValueError(f"{shift.size} intercepts, and {n_targets} targets")
+    return b.add("Add", product, b.constant(shift)) if shift.size else product
+
+
+def _linear_regressor(b: Replacement) -> None:
+    n_targets = int(b.attribute("targets", 1))
+    _regression(b, _linear(b, n_targets), n_targets)
+
+
+def _regression(b: Replacement, scores: str, n_targets: int) -> None:
+    # ONNX Runtime transforms the score of a single target by none of these functions.
+    if n_targets == 1 and b.attribute("post_transform", b"NONE") != b"PROBIT":
+        b.add("Identity", scores, output=b.node.output[0])
+    else:
+        _transformed(b, scores, b.node.output[0])
+
+
+def _linear_classifier(b: Replacement) -> None:
+    labels = b.attribute("classlabels_ints", [])
+    n_scores = len(_array(b, "intercepts")) or len(labels)
+    scores = _linear(b, n_scores)
+    if n_scores == 1 and len(labels) == 2:
+        _binary(b, scores, labels)
+    else:
+        _classify(b, scores, labels)
+
+
+def _binary(b: Replacement, score: str, labels: list[int]) -> None:
+    """Append the label and both scores of one score, (rows, 1), of the second class."""
+    kind = b.attribute("post_transform", b"NONE").decode()
+    if kind == "LOGISTIC":
+        score = b.add("Sigmoid", score)
+    elif kind != "NONE":
+        raise UnknownValueError
+    other = b.add("Sub", _number(b, 1), score)
+    limit = _number(b, 0.5 if kind == "LOGISTIC" else 0)
+    is_second = b.reshape(b.add("Greater", score, limit), -1)
+    first, second = (b.constant(np.array(label, np.int64)) for label in labels)
+    b.add("Where", is_second, second, first, output=b.node.output[0])
+    b.add("Concat", other, score, axis=1, output=b.node.output[1])
+
+
+def _classify(b: Replacement, scores: str, labels: list[int]) -> None:
+    """Append the label of the largest of the scores, (rows, classes), and all of them."""
+    if not labels:
+        raise UnknownValueError
+    place = b.add("ArgMax", scores, axis=1, keepdims=0)
+    b.add("Gather", b.constant(np.array(labels, np.int64)), place, output=b.node.output[0])
+    _transformed(b, scores, b.node.output[1])
+
+
+def _transformed(b: Replacement, scores: str, output: str) -> None:
+    kind = b.attribute("post_transform", b"NONE").decode()
+    operators = {"NONE": "Identity", "LOGISTIC": "Sigmoid", "SOFTMAX": "Softmax"}
+    if kind not in operators:
+        raise UnknownValueError
+    attributes = {"axis": 1} if kind == "SOFTMAX" else {}
+    b.add(operators[kind], scores, output=output, **attributes)
+
+
+def _tree_regressor(b: Replacement) -> None:
+    n_targets = int(b.attribute("n_targets", 1))
+    _regression(b, regressor_scores(b, n_targets), n_targets)
+
+
+def _tree_classifier(b: Replacement) -> None:
+    labels, ids = b.attribute("classlabels_int64s", []), set(b.attribute("class_ids", []))
+    if len(labels) > 2:
+        _classify(b, classifier_scores(b, range(len(labels))), labels)
+        return
+    # Of two classes, the second has the label in ONNX Runtime if its own score is high enough:
+    # above a half where the trees give its probability alone.
+    if len(labels) == 2 and ids == {0}:
+        is_positive = not (_array(b, "class_weights") < 0).any()
+        score = classifier_scores(b, range(1))
+        scores = _both_scores(b, score, is_positive=is_positive)
+        limit = 0.5 if is_positive else 0
+    elif labels == [0, 1] and ids == {0, 1} and not b.attribute("base_values"):
+        scores = classifier_scores(b, range(2))
+        score, limit = b.add("Gather", scores, b.constant(np.array([1])), axis=1), 0
+    else:
+        raise UnknownValueError
+    is_second = b.add("Greater", score, _number(b, limit))
+    first, second = (b.constant(np.array(label, np.int64)) for label in labels)
+    b.add("Where", b.reshape(is_second, -1), second, first, output=b.node.output[0])
+    _transformed(b, scores, b.node.output[1])
+
+
+def _both_scores(b: Replacement, score: str, *, is_positive: bool) -> str:
+    """Return the scores of two classes from that of the second, which may be a probability."""
+    kind = b.attribute("post_transform", b"NONE")
+    if kind == b"NONE" and is_positive:
+        other = b.add("Sub", _number(b, 1), score)
+    elif kind in (b"NONE", b"LOGISTIC"):
+        other = b.add("Neg", score)
+    else:
+        raise UnknownValueError
+    return b.add("Concat", other, score, axis=1)
+
+
+CLASSICAL: dict[str, Callable[[Replacement], None]] = {
+    "ArrayFeatureExtractor": _array_feature_extractor,
+    "Binarizer": _binarizer,
+    "FeatureVectorizer": _feature_vectorizer,
+    "Imputer": _imputer,
+    "LabelEncoder": since(11, _label_encoder),
+    "LinearClassifier": _linear_classifier,
+    "LinearRegressor": _linear_regressor,
+    "Normalizer": since(11, _normalizer),
+    "OneHotEncoder": _one_hot_encoder,
+    "Scaler": _scaler,
+    "TreeEnsemble": replace_tree_ensemble,
+    "TreeEnsembleClassifier": _tree_classifier,
+    "TreeEnsembleRegressor": _tree_regressor,
+}

@@ -1,0 +1,1 @@
+"""Replacement of If, Loop and Scan."""

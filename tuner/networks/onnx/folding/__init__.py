@@ -1,0 +1,1 @@
+"""Folding of constants: scales, lengths, weights, fixed inputs."""

@@ -1,0 +1,80 @@
+"""Removal of values without elements: kernels have at least one element."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from tuner.networks.onnx.graph import count_uses
+from tuner.networks.onnx.node_builder import opset_of
+
+
+def drop_empty_operands(model: onnx.ModelProto) -> int:
+    """Remove operands of Concat and unread outputs of Split that have no elements, in place.
+
+    Args:
+        model: Model whose ``value_info`` has the shapes of values; its main graph is changed.
+
+    Returns:
+        Number of changed nodes.
+    """
+    graph = model.graph
+    empty = {tensor.name for tensor in graph.initializer if 0 in tensor.dims}
+    sizes = {info.name: _sizes(info) for info in (*graph.value_info, *graph.output)}
+    empty |= {name for name, each in sizes.items() if 0 in each}
+    if not empty:
+        return 0
+    uses = count_uses(graph)
+    # Before opset 13 the lengths of a Split are an attribute.
+    is_recent = opset_of(model) >= 13
+    unread = {name for name in empty if not uses[name]}
+    known = {name for name, each in sizes.items() if -1 not in each}
+    n_changed = 0
+    for node in graph.node:
+        if node.domain:
+            continue
+        if node.op_type == "Concat":
+            n_changed += _shorten(node, node.input, empty)
+        is_split = is_recent and node.op_type == "Split" and known.issuperset(node.output)
+        if is_split and _shorten(node, node.output, unread):
+            n_changed += 1
+            _set_lengths(graph, node, sizes)
+    return n_changed
+
+
+def _shorten(node: onnx.NodeProto, names: list[str], dropped: set[str]) -> bool:
+    """Drop some operands or outputs of a node; it becomes an Identity if one is left."""
+    kept = [name for name in names if name not in dropped]
+    if not 0 < len(kept) < len(names):
+        return False
+    del names[:]
+    names.extend(kept)
+    if len(kept) == 1:
+        node.op_type = "Identity"
+        del node.attribute[:]
+        del node.input[1:]
+    return True
+
+
+def _set_lengths(
+    graph: onnx.GraphProto, node: onnx.NodeProto, sizes: Mapping[str, list[int]]
+) -> None:
+    """Give a Split that lost outputs the lengths of those that are left."""
+    if node.op_type != "Split":
+        return
+    axis = next((item.i for item in node.attribute if item.name == "axis"), 0)
+    lengths = [sizes[name][axis] for name in node.output]
+    kept = [item for item in node.attribute if item.name == "axis"]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+    del node.input[1:]
+    name = f"{node.output[0]}_lengths"
+    graph.initializer.append(numpy_helper.from_array(np.array(lengths), name))
+    node.input.append(name)
+
+
+def _sizes(info: onnx.ValueInfoProto) -> list[int]:
+    """Return the known sizes of the dimensions, -1 for others."""
+    dims = info.type.tensor_type.shape.dim
+    return [dim.dim_value if dim.HasField("dim_value") else -1 for dim in dims]

@@ -1,0 +1,1 @@
+"""Inputs of ONNX models: plausible values, and limits."""

@@ -1,0 +1,1 @@
+"""Replacement of operators of the standard that importers lack or misread."""

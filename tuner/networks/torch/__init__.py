@@ -1,0 +1,1 @@
+"""Exported programs of torch: archives, inputs, limits, conversion to ONNX."""

@@ -1,0 +1,1 @@
+"""Devices of a coordinator: which accept rounds, their heartbeat, peaks and calibration."""

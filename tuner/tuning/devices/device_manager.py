@@ -1,0 +1,125 @@
+"""Devices of a coordinator: which accept rounds, for which targets, and which are set aside."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from tuner.devices.calibration.calibrator import CalibrationSettings
+from tuner.devices.device import Device
+from tuner.engines.base import TargetInfo
+from tuner.errors import DeviceLost, TunerError
+from tuner.tuning.context import TuningContext
+from tuner.tuning.devices.calibration_log import make_calibrator
+from tuner.tuning.devices.device_heartbeat import DeviceHeartbeat
+from tuner.tuning.writing.storage_retry import FATAL_DB_ERRORS
+
+_LOG = logging.getLogger(__name__)
+
+
+class DeviceManager:
+    """The devices of one coordinator; used by one thread.
+
+    A device is asked once which targets it serves. Devices that serve a common target are
+    calibrated against each other before their first round and from time to time.
+
+    Args:
+        context: Context of the coordinator.
+        calibration: Limits on how far devices may differ.
+        on_answer: Called when a device has answered or was calibrated.
+    """
+
+    def __init__(
+        self,
+        context: TuningContext,
+        calibration: CalibrationSettings,
+        on_answer: Callable[[], None],
+    ) -> None:
+        self._context = context
+        self._on_answer = on_answer
+        self._queries: dict[asyncio.Task[None], Device] = {}
+        self._calibrator = make_calibrator(context, calibration, self._query)
+        self._heartbeat = DeviceHeartbeat(context)
+
+    @property
+    def queries(self) -> list[asyncio.Task[None]]:
+        """Questions to devices, and calibrations, that have not ended or were not reaped."""
+        return list(self._queries)
+
+    def refresh(
+        self,
+        targets: Callable[[], Mapping[int, TargetInfo]],
+        jobs_by_device: Callable[[], Mapping[str, int]],
+    ) -> None:
+        """Note devices that appeared or vanished, calibrate those that are due, and report all.
+
+        Args:
+            targets: Returns the targets of the active jobs, by id.
+            jobs_by_device: Returns the job for which each busy device works, by device name.
+        """
+        self._context.refresh()
+        self._calibrator.update(targets)
+        self._heartbeat.beat_if_due(jobs_by_device)
+
+    def on_job_admitted(self) -> None:
+        """Have calibration look at the devices again: the job may have another target."""
+        self._calibrator.is_due = True
+
+    def with_room(self) -> list[Device]:
+        """Return the devices that accept another round, those without one first."""
+        devices = [device for device in self._context.devices.values() if device.has_room]
+        return sorted(devices, key=lambda device: device.n_rounds)
+
+    def served(self, device: Device, targets: Mapping[int, TargetInfo]) -> frozenset[int]:
+        """Return the ids of the targets that a device measures for now.
+
+        A device that was not asked about a target is asked, and serves it once it has answered.
+        """
+        return frozenset(id_ for id_, target in targets.items() if self._serves(device, target))
+
+    def measures(self, target: TargetInfo) -> bool:
+        """Return whether any device measures for a target now."""
+        return any(self._accepts(device, target) for device in self._context.devices.values())
+
+    def mark_lost(self, device: Device, error: DeviceLost) -> None:
+        """Assign no rounds to a lost device for a while, should it still be there."""
+        _LOG.warning("device %s is lost: %s", device.name, error)
+        device.mark_lost(str(error))
+
+    def reap_queries(self) -> None:
+        """Handle the answers that arrived; a device that failed to answer is set aside.
+
+        Raises:
+            LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
+        """
+        for query in [query for query in self._queries if query.done()]:
+            self._handle_answer(self._queries.pop(query), query)
+
+    def report_last(self) -> None:
+        """Report all devices as idle, at the end of a run."""
+        self._heartbeat.beat({})
+
+    def _serves(self, device: Device, target: TargetInfo) -> bool:
+        if device.supports(target) is None and device not in self._queries.values():
+            self._query(device, device.query(target))
+        return self._accepts(device, target)
+
+    def _accepts(self, device: Device, target: TargetInfo) -> bool:
+        supports = device.supports(target) and not device.loss_reason
+        return bool(supports) and self._calibrator.admits(device, target)
+
+    def _query(self, device: Device, question: Coroutine[Any, Any, None]) -> None:
+        query = asyncio.ensure_future(question)
+        self._queries[query] = device
+        query.add_done_callback(lambda _: self._on_answer())
+
+    def _handle_answer(self, device: Device, query: "asyncio.Task[None]") -> None:
+        self._calibrator.is_due = True
+        error = query.exception()
+        if error is None:
+            return
+        if isinstance(error, FATAL_DB_ERRORS) or not isinstance(error, Exception):
+            raise error
+        if not isinstance(error, TunerError | OSError):
+            _LOG.error("a question to device %s failed", device.name, exc_info=error)
+        self.mark_lost(device, DeviceLost(str(error)))

@@ -1,0 +1,1 @@
+"""A tuned job: its opening, limits, leases, attempts and picks."""

@@ -1,0 +1,1 @@
+"""Rounds, finals, and repeated measurements of best records."""

@@ -1,0 +1,1 @@
+"""States of tasks between rounds, and the cost models of targets."""

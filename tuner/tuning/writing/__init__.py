@@ -1,0 +1,1 @@
+"""Writing of records and status to the database."""

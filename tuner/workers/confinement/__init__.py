@@ -1,0 +1,1 @@
+"""Confinement of worker processes: files, memory, cores, environment."""

@@ -1,0 +1,1 @@
+"""Processes of workers: their command lines, start, pause and end."""
