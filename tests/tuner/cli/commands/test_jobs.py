@@ -29,7 +29,7 @@ def test_list_and_table_show_one_latency(tuned: Shell, write: Write) -> None:
     """The list shows the current best records, not the last stored status."""
     write(
         lambda session: events.set_status(
-            session, 1, phase="confirming the winners", spent_trials=3, total_secs=0.038
+            session, 1, phase="confirming the winners", spent_trials=3
         )
     )
 
