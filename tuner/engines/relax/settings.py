@@ -5,10 +5,10 @@ from tuner.library.processors import this_machine
 # Checks of a kernel's arguments are a third of its compilation. Arguments are right by
 # construction here and in a network, which checks its inputs.
 PASS_CONFIG = {"tirx.disable_assert": True}
-# Bump "objects" when a change of objects.py, cuda.py, cpu_codegen.py, vector_math.py,
+# Bump "objects" when a change of objects.py, nvrtc.py, cpu_codegen.py, extremes.py, vector_math.py,
 # vector_functions.py, nested_calls.py, block_limits.py, single_terms.py, spread_loads.py,
 # traces.py, packed_layouts.py, prefetch.py, build.py, dot_intrinsic.py, a variant, a template of
 # Triton, their order or the schedules by rule changes what is compiled from the same trace, or
 # without one: it is part of the key of cached objects. So is the machine that compiles: code that
 # packs weights runs on it.
-COMPILER = {"objects": 44, "pass_config": PASS_CONFIG, "machine": this_machine()}
+COMPILER = {"objects": 45, "pass_config": PASS_CONFIG, "machine": this_machine()}

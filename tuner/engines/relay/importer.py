@@ -8,6 +8,7 @@ from tvm import relay
 
 from tuner.engines.base import ModelFile
 from tuner.engines.relay import tvm_compat  # noqa: F401  before ONNX is read
+from tuner.engines.relay.special_values import define_special_values
 from tuner.errors import ModelError, summary
 
 # As in TVM's tutorial on tuning a network with Ansor: kernels follow their data.
@@ -30,7 +31,7 @@ def import_model(model: ModelFile) -> tvm.IRModule:
         warnings.simplefilter("ignore")
         module = _import_onnx(model)
     _check_shapes(module)
-    return _with_layouts(module)
+    return _with_layouts(define_special_values(module))
 
 
 def _import_onnx(model: ModelFile) -> tvm.IRModule:

@@ -132,7 +132,7 @@ def _input_sets(program: Program, kind: InputKind, seed: int) -> Iterator[InputS
     has_integers = len(floats) < len(program.inputs)
     singles = [(i,) for i in floats[:_MAX_SINGLE]] if len(floats) > 1 else []
     signs: list[tuple[int, ...]] = [(), *singles, *([tuple(floats)] if floats else [])]
-    sign = roles.sign_of_limit(program) if kind == "whole" and program.keeps_nan else 0
+    sign = roles.sign_of_limit(program) if kind == "whole" else 0
     n_results = min(math.prod(buffer.shape) for buffer in program.outputs)
     if sign and floats and n_results >= input_sets.MIN_SPECIAL:
         specs = [replace(spec, special_sign=sign) for spec in _specs(program, _BITS[0])]

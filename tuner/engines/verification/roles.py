@@ -4,11 +4,24 @@ import math
 
 from tuner.engines.verification.dtypes import is_float
 from tuner.engines.verification.interpreter.numbers import format_of
-from tuner.engines.verification.interpreter.program import Block, Call, Program, Store, statements
+from tuner.engines.verification.interpreter.program import (
+    Bind,
+    Block,
+    Call,
+    Program,
+    Store,
+    expressions,
+    statements,
+)
 
 # Numbers from which on few of them are the extreme of any.
 _LONG = 16
-_SIGNS = {"Max": -1, "Maximum": -1, "Min": 1, "Minimum": 1}
+_SIGNS = {"Max": -1, "Min": 1}
+# Operations whose results for NaN and infinities are those of IEEE 754 in fast mathematics too.
+_EXACT = {
+    *("Add", "Sub", "Mul", "Min", "Max", "fabs", "Select", "isnan"),
+    *("EQ", "NE", "LT", "LE", "GT", "GE", "And", "Or", "Not", "FloorDiv", "FloorMod"),
+}
 
 
 def longest_sum(program: Program) -> tuple[int, float]:
@@ -44,8 +57,10 @@ def has_long_extremes(program: Program) -> bool:
 def sign_of_limit(program: Program) -> int:
     """Return the sign of the infinity that its extremes start at, or of one; 0 if it has sums.
 
-    The order of sums may matter to infinities and NaN.
+    The order of sums may matter to infinities and NaN, and fast functions to all special numbers.
     """
+    if program.fast_math and not _is_exact(program):
+        return 0
     sign = -1
     for statement in statements(program.body):
         if not isinstance(statement, Block) or not any(a.is_reduction for a in statement.axes):
@@ -56,3 +71,13 @@ def sign_of_limit(program: Program) -> int:
                 return 0
             sign = _SIGNS[value.operation]
     return sign
+
+
+def _is_exact(program: Program) -> bool:
+    """Return whether fast mathematics changes no result of a program for special numbers."""
+    values = [each.value for each in statements(program.body) if isinstance(each, Store | Bind)]
+    calls = (part for value in values for part in expressions(value) if isinstance(part, Call))
+    return all(
+        call.operation in _EXACT or (call.operation == "Cast" and is_float(call.dtype))
+        for call in calls
+    )

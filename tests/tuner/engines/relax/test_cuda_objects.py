@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import operator
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -125,6 +126,37 @@ def test_functions_that_cuda_lacks_in_half_precision_compile(dtype: str) -> None
     _, device = nvrtc.build(schedule.mod, target)
 
     assert device.code[:4] == b"\x7fELF"
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_extremes_keep_nan(dtype: str, arch: str) -> None:
+    """Maxima, in vectors and over threads, are functions that keep NaN, and start at infinity."""
+    lanes = 2
+    data = te.placeholder((3, 300 * lanes), dtype, name="data")
+    clipped = te.compute(data.shape, lambda i, j: te.min(data[i, j], tirx.const(6.0, dtype)), "c")
+    term = te.reduce_axis((0, 300 * lanes), "term")
+    largest = te.compute((3,), lambda i: te.max(clipped[i, term], term), "largest")
+    schedule = Schedule(te.create_prim_func([data, largest]))
+    row, term = schedule.get_loops(schedule.get_sblock("largest"))
+    _, thread = schedule.split(term, [None, 64])
+    schedule.bind(row, "blockIdx.x")
+    schedule.bind(thread, "threadIdx.x")
+    row, term = schedule.get_loops(schedule.get_sblock("c"))
+    _, thread, vector = schedule.split(term, [None, 64, lanes])
+    schedule.bind(row, "blockIdx.x")
+    schedule.bind(thread, "threadIdx.x")
+    schedule.vectorize(vector)
+    target = make_target(worker.describe_target(f"cuda:{arch}").spec)
+
+    built, _ = nvrtc.build(schedule.mod, target)
+
+    (device,) = Blob.of(built).devices
+    _, kernels = device.code.decode().split('extern "C" __global__', 1)
+    assert {"tuner_max", "tuner_min"} <= set(re.findall(r"\w+", kernels))
+    assert not re.search(r"\b(max|min)\(", kernels)
+    assert "-CUDART_INF" in kernels
 
 
 @needs_nvrtc

@@ -27,6 +27,11 @@ pytestmark = [
     pytest.mark.slow("compiles with TVM 0.19, in an environment of its own"),
 ]
 
+_NAN, _INF = np.nan, np.inf
+_ROWS = np.array(
+    [[[[-_INF] * 3, [_NAN, 1, 2], [1, 2, _NAN], [3, 3, 3], [_INF, -_INF, 0], [-3e38, -1e38, 5]]]],
+    np.float32,
+)
 _SHAPES = ("--input", "data=1,8,15,15", "--input", "data=2,8,15,15")
 
 
@@ -122,6 +127,56 @@ def test_outputs_are_those_of_onnx_runtime(built: Built, batch: int) -> None:
     (actual,) = outputs.values()
     assert actual.dtype == np.float32
     np.testing.assert_allclose(actual, expected(built.model, data), rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def special(built: Built) -> dict[str, Array]:
+    """The outputs of operators on rows of NaN and infinities, by their names."""
+    rows = {"x": _ROWS}
+    nodes = [helper.make_node(name, ["x"], [name]) for name in ("Relu", "Sign")]
+    nodes += [
+        helper.make_node("MaxPool", ["x"], ["MaxPool"], kernel_shape=[2, 2]),
+        helper.make_node("Clip", ["x", "low", "high"], ["Clip"]),
+        helper.make_node("ReduceMax", ["x"], ["ReduceMax"], axes=[3], keepdims=0),
+        helper.make_node("ArgMin", ["x"], ["ArgMin"], axis=3, keepdims=0, select_last_index=1),
+        helper.make_node("ArgMax", ["x"], ["ArgMax"], axis=3, keepdims=0),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, _ROWS.shape)],
+        [
+            helper.make_tensor_value_info(
+                node.output[0],
+                TensorProto.INT64 if "Arg" in node.op_type else TensorProto.FLOAT,
+                None,
+            )
+            for node in nodes
+        ],
+        [numpy_helper.from_array(np.float32(n), name) for name, n in (("low", -1), ("high", 2))],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, built.cli.folder / "special.onnx")
+    answer = built.cli("build", "special.onnx", "-o", "special.lib", "--json")
+    assert answer.status == 0, answer.err
+    return tuner.load(built.cli.folder / "special.lib")(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Relu", np.maximum(_ROWS, 0)),
+        ("Sign", np.sign(_ROWS)),
+        ("Clip", np.clip(_ROWS, -1, 2)),
+        ("MaxPool", np.max([_ROWS[..., i : i + 5, j : j + 2] for i in (0, 1) for j in (0, 1)], 0)),
+        ("ReduceMax", _ROWS.max(3)),
+        ("ArgMin", np.array([[[2, 0, 2, 2, 1, 0]]])),
+        ("ArgMax", _ROWS.argmax(3)),
+    ],
+)
+def test_special_values_stay(special: dict[str, Array], name: str, expected: Array) -> None:
+    """NaN is in every extreme that it is part of, and extremes may be infinite."""
+    assert np.array_equal(special[name], expected, equal_nan=True)
 
 
 def test_a_loaded_library_is_called_again_and_again(built: Built) -> None:

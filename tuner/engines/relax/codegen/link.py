@@ -128,7 +128,8 @@ def _link(
         }
         if is_cuda(target):
             with nvrtc.sources_kept():
-                executable = vm_build._vmlink(builder, target, tvm.IRModule(own_functions))
+                own_module = tvm.IRModule(own_functions)
+                executable = vm_build._vmlink(builder, target, own_module, nvrtc.PIPELINE)
         else:
             glue, kernels = _split_glue(own_functions)
             executable = vm_build._vmlink(builder, _unoptimised(target), tvm.IRModule(glue))

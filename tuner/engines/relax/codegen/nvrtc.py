@@ -15,14 +15,42 @@ from typing import Any
 import tvm
 from tvm.support import nvcc
 from tvm.target import Target
+from tvm.tirx import compilation_pipeline
 
 from tuner.engines.linker import link_shared
 from tuner.engines.relax.codegen import vector_functions
+from tuner.engines.relax.graph.definitions import extremes
 from tuner.engines.relax.ir.blobs import Blob, DeviceModule
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.errors import RequestError, WorkError, install_command
 
-vector_functions.register_for_cuda()
+#: Name of TVM's default passes for GPUs, and those of this package.
+PIPELINE = "tuner-cuda"
+_KERNEL = 'extern "C" __global__'
+# Maxima that are NaN where an operand is, which TVM's are not.
+_EXTREMES = """
+static __forceinline__ __device__ float tuner_max(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float c;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+  return c;
+#else
+  return a > b || a != a ? a : b;
+#endif
+}
+static __forceinline__ __device__ double tuner_max(double a, double b) {
+  return a > b || a != a ? a : b;
+}
+"""
+# Headers that TVM includes for types of half precision, and their maxima.
+_HALF_EXTREMES = {
+    f"#include <cuda_{header}.h>": f"""
+static __forceinline__ __device__ {dtype} tuner_max({dtype} a, {dtype} b) {{
+  return __hmax_nan(a, b);
+}}
+"""
+    for header, dtype in (("fp16", "__half"), ("bf16", "__nv_bfloat16"))
+}
 
 # TVM passes the values of these variables to NVRTC or nvcc.
 _OPTIONS = (
@@ -69,7 +97,17 @@ def build(module: tvm.IRModule, target: Target) -> tuple[tvm.runtime.Module, Dev
 def lower(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     """Compile kernels to host code, with the source of their device code."""
     with sources_kept(), tvm.transform.PassContext(config=PASS_CONFIG):
-        return tvm.tirx.build(module, target=target)
+        return tvm.tirx.build(module, target=target, pipeline=PIPELINE)
+
+
+def _passes() -> tuple[Any, Any, Any]:
+    lower, *others = compilation_pipeline.get_tir_pipeline("default")
+    passes = [lower, extremes.start_at_infinity, extremes.call_cuda]
+    return (tvm.transform.Sequential(passes), *others)
+
+
+vector_functions.register_for_cuda()
+compilation_pipeline.register_tir_pipeline(PIPELINE, _passes)
 
 
 def compile_device(device: DeviceModule, target: Target) -> DeviceModule:
@@ -80,7 +118,8 @@ def compile_device(device: DeviceModule, target: Target) -> DeviceModule:
         WorkError: If it refuses the source.
     """
     compile_source = _compile_by_nvcc if _uses_nvcc() else _compile_by_nvrtc
-    binary = compile_source(_without_traits(device.code.decode()), target)
+    source = _with_extremes(_without_traits(device.code.decode()))
+    binary = compile_source(source, target)
     return DeviceModule("cubin", device.table, bytes(binary))
 
 
@@ -93,6 +132,16 @@ def _without_traits(source: str) -> str:
     _, closed, rest = rest.partition("  }\n")
     needed = not (traits and closed) or re.search(r"(?<!cuda::)\bstd::", rest)
     return source if needed else head + rest
+
+
+def _with_extremes(source: str) -> str:
+    """Define the functions that :mod:`extremes` calls, in front of the kernels."""
+    if not re.search(r"\btuner_(max|min)\(", source):
+        return source
+    head, kernel, rest = source.partition(_KERNEL)
+    maxima = _EXTREMES + "".join(text for header, text in _HALF_EXTREMES.items() if header in head)
+    minima = maxima.replace("max", "min").replace("a > b", "a < b")
+    return "".join((head, maxima, minima, kernel, rest))
 
 
 def _compile_by_nvrtc(source: str, target: Target) -> bytearray:

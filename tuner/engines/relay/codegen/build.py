@@ -12,6 +12,7 @@ from tvm.auto_scheduler import LayoutRewriteOption, SearchTask
 from tuner.engines.base import BuildRequest, BuildResult
 from tuner.engines.linker import link_shared
 from tuner.engines.relay import traces, workloads
+from tuner.engines.relay.codegen import extremes
 from tuner.engines.runs import KERNEL
 from tuner.errors import WorkError, error_text
 
@@ -50,7 +51,8 @@ def _build(request: BuildRequest) -> BuildResult:
     task = workloads.make_task(request.ir, request.target)
     out = Path(request.out)
     out.mkdir(parents=True, exist_ok=True)
-    module, packings = _lower(task, request.trace)
+    with tvm.transform.PassContext(config={"tir.add_lower_pass": extremes.PASSES}):
+        module, packings = _lower(task, request.trace)
     for packing in packings:
         module.update(packing.module)
     with task.target:

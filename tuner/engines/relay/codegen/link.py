@@ -10,6 +10,7 @@ from tvm import relay
 
 from tuner.engines.base import LinkedObject, LinkedProgram, LinkRequest, LinkResult, ModelFile
 from tuner.engines.linker import link_shared
+from tuner.engines.relay.codegen import extremes
 from tuner.engines.relay.codegen.apply_records import Records
 from tuner.engines.relay.codegen.objects import RECORD
 from tuner.engines.relay.importer import import_model
@@ -43,7 +44,8 @@ def files_of(entry: str) -> tuple[str, str, str]:
 def _build(model: ModelFile, request: LinkRequest) -> tuple[Any, Records]:
     records = Records([text for folder in request.objects.values() if (text := _record_of(folder))])
     module = import_model(model)
-    with records, tvm.transform.PassContext(opt_level=OPT_LEVEL, config=PASS_CONFIG):
+    config = {**PASS_CONFIG, "tir.add_lower_pass": extremes.PASSES}
+    with records, tvm.transform.PassContext(opt_level=OPT_LEVEL, config=config):
         return relay.build(module, target=make_target(request.target)), records
 
 

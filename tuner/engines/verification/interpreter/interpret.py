@@ -48,10 +48,7 @@ _MIN_ROWS = 64
 # Statements that may run one after the other.
 _MAX_STEPS = 300_000
 
-_EXTREMES = {
-    **{"Max": np.maximum, "Min": np.minimum},
-    **{"Maximum": np.maximum, "Minimum": np.minimum},
-}
+_EXTREMES = {"Max": np.maximum, "Min": np.minimum}
 
 
 class _Reduction(NamedTuple):

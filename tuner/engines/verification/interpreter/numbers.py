@@ -271,7 +271,7 @@ def _divide(dtype: str, a: Number, b: Number) -> Number:
     return rounded(value, errors, dtype, n_ulps)
 
 
-def _keeping_nan(choose: Callable[[Array, Array], Array]) -> Callable[..., Number]:
+def _extreme(choose: Callable[[Array, Array], Array]) -> Callable[..., Number]:
     def extreme(dtype: str, a: Number, b: Number) -> Number:
         with np.errstate(invalid="ignore"):
             value = choose(a.value, b.value)
@@ -279,19 +279,6 @@ def _keeping_nan(choose: Callable[[Array, Array], Array]) -> Callable[..., Numbe
             return Number(value, None, dtype)
         errors = np.where(np.isnan(b.value), b.errors, np.maximum(a.errors, b.errors))
         return Number(value, np.where(np.isnan(a.value), a.errors, errors), dtype)
-
-    return extreme
-
-
-def _extreme(choose: Callable[[Array, Array], Array]) -> Callable[..., Number]:
-    def extreme(dtype: str, a: Number, b: Number) -> Number:
-        with np.errstate(invalid="ignore"):
-            value = choose(a.value, b.value)
-        undefined = np.isnan(a.value) | np.isnan(b.value)
-        if a.error is None and b.error is None and not undefined.any():
-            return Number(value, None, dtype)
-        # Kernels differ in the extreme of a number and NaN.
-        return Number(value, np.where(undefined, UNKNOWN, np.maximum(a.errors, b.errors)), dtype)
 
     return extreme
 
@@ -508,8 +495,6 @@ _FLOAT: dict[str, Callable[..., Number]] = {
     "fmod": _remainder,
     "Min": _extreme(np.minimum),
     "Max": _extreme(np.maximum),
-    "Minimum": _keeping_nan(np.minimum),
-    "Maximum": _keeping_nan(np.maximum),
     "fabs": _abs,
     "abs": _abs,
     "floor": _whole(np.floor),

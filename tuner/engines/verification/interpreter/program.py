@@ -122,14 +122,14 @@ class Program:
         outputs: Buffers that it writes.
         body: Its statements.
         buffers: All of its buffers.
-        keeps_nan: True if its kernels have NaN and infinities where the definition has them.
+        fast_math: True if its kernels are compiled with CUDA's fast mathematics.
     """
 
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
     body: tuple[Statement, ...]
     buffers: tuple[Buffer, ...] = field(default=())
-    keeps_nan: bool = False
+    fast_math: bool = False
 
 
 def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:

@@ -33,8 +33,6 @@ _BINARY = {
     *("EQ", "NE", "LT", "LE", "GT", "GE", "And", "Or"),
     *("BitwiseAnd", "BitwiseOr", "BitwiseXor", "LShift", "RShift"),
 }
-# Names of maxima and minima that are NaN where an operand is.
-_EXTREMES = {"Max": "Maximum", "Min": "Minimum"}
 # Calls that return one of their arguments.
 _TRANSPARENT = {"likely": 0, "assume": 0}
 
@@ -43,25 +41,25 @@ class Untranslatable(WorkError):  # noqa: N818  the name says what happened
     """A subgraph has a node that cannot be evaluated here."""
 
 
-def translate(function: Any, *, fast_math: bool = False, keeps_nan: bool = False) -> Program:
+def translate(function: Any, *, fast_math: bool = False) -> Program:
     """Translate an unscheduled function.
+
+    Maxima and minima are NaN where an operand is, and start at infinities instead of TVM's limits
+    of the type, as those of kernels do.
 
     Args:
         function: A ``PrimFunc`` of either TVM.
         fast_math: True if kernels are compiled with CUDA's fast mathematics.
-        keeps_nan: True if maxima and minima are NaN where an operand is, and start at infinities
-            instead of TVM's limits of the type.
 
     Raises:
         Untranslatable: If it contains an unknown node; the message names it.
     """
-    return _Translator(fast_math, keeps_nan).program(function)
+    return _Translator(fast_math).program(function)
 
 
 class _Translator:
-    def __init__(self, fast_math: bool, keeps_nan: bool) -> None:
+    def __init__(self, fast_math: bool) -> None:
         self._fast_math = fast_math
-        self._keeps_nan = keeps_nan
         self._buffers: dict[Any, Buffer] = {}
         self._variables: dict[Any, Variable] = {}
 
@@ -78,7 +76,7 @@ class _Translator:
             tuple(buffer for buffer in parameters if buffer in written),
             body,
             tuple(self._buffers.values()),
-            self._keeps_nan,
+            self._fast_math,
         )
 
     def _buffer(self, buffer: Any) -> Buffer:
@@ -144,7 +142,7 @@ class _Translator:
         )
         init = () if block.init is None else self._statements(block.init)
         body = self._statements(block.body)
-        if self._keeps_nan and len(init) == len(body) == 1:
+        if len(init) == len(body) == 1:
             init = (_from_infinity(init[0], body[0]),)
         return Block(axes, self._(realize.predicate), init, body)
 
@@ -163,9 +161,7 @@ class _Translator:
             buffer = node.buffer if name == "BufferLoad" else node.source
             return Load(self._buffer(buffer), self._all(node.indices))
         if name in _BINARY:
-            dtype = _dtype(node)
-            operation = _EXTREMES.get(name, name) if self._keeps_nan and is_float(dtype) else name
-            return Call(operation, (self._(node.a), self._(node.b)), dtype)
+            return Call(name, (self._(node.a), self._(node.b)), _dtype(node))
         if name == "Not":
             return Call(name, (self._(node.a),), _dtype(node))
         if name == "Cast":
@@ -195,8 +191,12 @@ def _from_infinity(start: Statement, update: Statement) -> Statement:
     if not (isinstance(update.value, Call) and isinstance(start.value, Constant)):
         return start
     dtype, value = start.value.dtype, start.value.value
-    infinity = {"Maximum": -math.inf, "Minimum": math.inf}.get(update.value.operation)
-    if infinity is None or value != math.copysign(format_of(dtype).largest, infinity):
+    infinity = {"Max": -math.inf, "Min": math.inf}.get(update.value.operation)
+    if (
+        infinity is None
+        or not is_float(dtype)
+        or value != math.copysign(format_of(dtype).largest, infinity)
+    ):
         return start
     return Store(start.buffer, start.indices, Constant(infinity, dtype))
 

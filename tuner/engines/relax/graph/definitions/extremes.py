@@ -1,8 +1,9 @@
 """Maxima and minima of floating-point numbers as those of IEEE 754-2019, and conversions of them.
 
-TVM compiles ``max(a, b)`` to ``a > b ? a : b``, which loses a NaN in ``a``, and its reductions
-start at the lowest finite number, which is larger than minus infinity. The definitions of kernels
-keep TVM's form, which its schedules recognise. What they stand for is compiled here.
+TVM compiles ``max(a, b)`` to ``a > b ? a : b`` for CPUs, which loses a NaN in ``a``, and to a
+function that loses both for GPUs. Its reductions start at the lowest finite number, which is
+larger than minus infinity. The definitions of kernels keep TVM's form, which its schedules
+recognise. What they stand for is compiled here.
 """
 
 import math
@@ -18,6 +19,8 @@ from tvm.tirx import PrimFunc
 from tuner.engines.relax.codegen.vector_math import dtype_of
 
 _INTRINSICS = {tirx.Max: "llvm.maximum", tirx.Min: "llvm.minimum"}
+# Functions that ``nvrtc.py`` adds to the source.
+_CUDA_FUNCTIONS = {tirx.Max: "tuner_max", tirx.Min: "tuner_min"}
 _NARROW = ("int8", "uint8", "int16", "uint16")
 # Expressions that cost nothing to repeat.
 _ATOMS = (ir.TensorLoad, ir.Var)
@@ -25,7 +28,11 @@ _ATOMS = (ir.TensorLoad, ir.Var)
 
 @tvm.transform.module_pass(opt_level=0, name="tuner.StartAtInfinity")  # type: ignore[untyped-decorator]
 def start_at_infinity(module: tvm.IRModule, _: Any) -> tvm.IRModule:
-    """Let maxima and minima of scheduled kernels start at infinities."""
+    """Let maxima and minima start at infinities.
+
+    Kernels for CPUs are changed before they are lowered; those for GPUs after that, which needs the
+    start of TVM where threads share a reduction.
+    """
     return _mapped(module, _starting_at_infinity)
 
 
@@ -33,6 +40,12 @@ def start_at_infinity(module: tvm.IRModule, _: Any) -> tvm.IRModule:
 def keep_nan(module: tvm.IRModule, _: Any) -> tvm.IRModule:
     """Let maxima and minima of kernels without blocks, for CPUs, be NaN where an operand is."""
     return _mapped(module, _keeping_nan)
+
+
+@tvm.transform.module_pass(opt_level=0, name="tuner.CallCUDA")  # type: ignore[untyped-decorator]
+def call_cuda(module: tvm.IRModule, _: Any) -> tvm.IRModule:
+    """Let maxima and minima of lowered kernels for GPUs be calls of functions that keep NaN."""
+    return _mapped(module, _calling_cuda)
 
 
 def _mapped(module: tvm.IRModule, change: Callable[[PrimFunc], PrimFunc]) -> tvm.IRModule:
@@ -55,13 +68,18 @@ def _starting_at_infinity(function: PrimFunc) -> PrimFunc:
         return store
 
     def replace(store: Any) -> Any:
-        value, start = store.value, starts.get(store.buffer)
+        start = starts.get(store.buffer)
+        is_vector = isinstance(store.value, tirx.Broadcast)
+        value = store.value.value if is_vector else store.value
         if start is None or not isinstance(value, tirx.FloatImm):
             return store
         largest = float(ml_dtypes.finfo(dtype_of(value)).max)  # type: ignore[no-untyped-call]
         if value.value != (-largest if start < 0 else largest):
             return store
-        return tirx.BufferStore(store.buffer, tirx.const(start, dtype_of(value)), store.indices)
+        infinity = tirx.const(start, dtype_of(value))
+        if is_vector:
+            infinity = tirx.Broadcast(infinity, store.value.lanes)
+        return tirx.BufferStore(store.buffer, infinity, store.indices)
 
     tvm_ffi.structural_map(function.body, (tirx.BufferStore, collect))
     if not starts:
@@ -75,6 +93,20 @@ def _keeping_nan(function: PrimFunc) -> PrimFunc:
         body = tvm_ffi.structural_map(body, (kind, _with_nan_of_both))
     body = tvm_ffi.structural_map(body, (tirx.Cast, _defined))
     return function if body.same_as(function.body) else function.with_body(body)
+
+
+def _calling_cuda(function: PrimFunc) -> PrimFunc:
+    body = function.body
+    for kind in _CUDA_FUNCTIONS:
+        body = tvm_ffi.structural_map(body, (kind, _cuda_call))
+    return function if body.same_as(function.body) else function.with_body(body)
+
+
+def _cuda_call(extreme: Any) -> Any:
+    if not _is_float(extreme):
+        return extreme
+    name = _CUDA_FUNCTIONS[type(extreme)]
+    return tirx.call_pure_extern(dtype_of(extreme), name, extreme.a, extreme.b)
 
 
 def _with_nan_of_both(extreme: Any) -> Any:

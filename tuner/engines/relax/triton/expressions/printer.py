@@ -48,27 +48,33 @@ _FUNCTIONS = {
     **{"fabs": "tl.abs", "abs": "tl.abs", "tanh": "_tanh", "sigmoid": "_sigmoid"},
     **{"nearbyint": "_nearbyint", "log1p": "_log1p"},
 }
-#: Functions that sources define when they call them.
+#: Functions that sources define when they call them: parameters and body.
 HELPERS = {
     # The series is exact to 1e-8 below 0.25, where the difference of exponentials cancels.
-    "_tanh": """
+    "_tanh": """(x):
     e = tl.exp(-2.0 * tl.abs(x))
     far = (1.0 - e) / (1.0 + e)
     s = x * x
     near = x * (1.0 + s * (-0.33333333 + s * (0.13333333 + s * (-0.053968254 + s * 0.021869489))))
     return tl.where(tl.abs(x) < 0.25, near, tl.where(x < 0.0, -far, far))
 """,
-    "_sigmoid": """
+    "_sigmoid": """(x):
     return 1.0 / (1.0 + tl.exp(-x))
 """,
     # Adding 1.5 * 2**23 leaves no bit behind the point; larger numbers have none.
-    "_nearbyint": """
+    "_nearbyint": """(x):
     return tl.where(tl.abs(x) < 4194304.0, (x + 12582912.0) - 12582912.0, x)
 """,
     # Kahan's correction for the rounding of 1 + x.
-    "_log1p": """
+    "_log1p": """(x):
     u = 1.0 + x
     return tl.where(u == 1.0, x, tl.log(u) * (x / tl.where(u == 1.0, 1.0, u - 1.0)))
+""",
+    "_largest": """(x, y):
+    return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
+""",
+    "_smallest": """(x, y):
+    return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
 """,
 }
 
@@ -538,7 +544,7 @@ def print_kernel(
     pointers = [(name, str(parameters[int(name[1:])].dtype)) for name in names]
     if workspace:
         pointers.append((WORKSPACE, workspace))
-    parts = [f"@triton.jit\ndef {name}(x):{HELPERS[name].rstrip()}\n" for name in sorted(helpers)]
+    parts = [f"@triton.jit\ndef {name}{HELPERS[name].rstrip()}\n" for name in sorted(helpers)]
     body = "\n".join(f"    {line}" for line in lines)
     signature = ", ".join(name for name, _ in pointers)
     parts.append(f"@triton.jit\ndef {KERNEL}({signature}):\n{body}\n")

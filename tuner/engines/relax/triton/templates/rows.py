@@ -51,6 +51,8 @@ _REDUCTIONS = {
     tirx.Max: ("max", -math.inf),
     tirx.Min: ("min", math.inf),
 }
+# Helpers of reductions that lose NaN.
+_KEEPING_NAN = {"max": "_largest", "min": "_smallest"}
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,10 @@ class RowPrinter(Printer):
             number = f'float("{neutral}")' if neutral else "0"
             code = f"tl.where({column.mask}, {code}, {number})"
         line = f"{self.prefix}{len(self.lines)}"
-        self.lines.append(f"{line} = tl.{name}({code}, 1)[:, None]")
+        if combine := _KEEPING_NAN.get(name, ""):
+            self.helpers.add(combine)
+        reduced = f"tl.reduce({code}, 1, {combine})" if combine else f"tl.{name}({code}, 1)"
+        self.lines.append(f"{line} = {reduced}[:, None]")
         return Text(line, dtype, frozenset([key(row.variable)]))
 
 
