@@ -79,19 +79,13 @@ def replace_product(b: QuantisedBuilder) -> None:
     if groups is not None and (groups != np.arange(n_terms) // block).any():
         scales, zeros, block = scales[:, groups], zeros.reshape(scales.shape)[:, groups], 1
     weight = _dequantised(b, codes, scales, zeros.reshape(scales.shape), block)
-    data, output, kind = b.input(0), b.node.output[0], b.kind_of(b.input(2))
-    is_narrow = kind in _NARROW_FLOATS
-    if is_narrow:
-        data = b.add("Cast", data, to=TensorProto.FLOAT)
-    bias = b.input(5)
-    plain = "" if bias or is_narrow else output
-    value = b.add("MatMul", data, b.add("Transpose", weight, perm=[1, 0]), output=plain)
-    if bias and is_narrow:
-        bias = b.add("Cast", bias, to=TensorProto.FLOAT)
+    weight = b.add("Transpose", weight, perm=[1, 0])
+    kind, bias, output = b.kind_of(b.input(2)), b.input(5), b.node.output[0]
+    if kind in _NARROW_FLOATS:
+        weight = b.add("Cast", weight, to=kind)
+    value = b.add("MatMul", b.input(0), weight, output="" if bias else output)
     if bias:
-        value = b.add("Add", value, bias, output="" if is_narrow else output)
-    if is_narrow:
-        b.add("Cast", value, to=kind, output=output)
+        b.add("Add", value, bias, output=output)
 
 
 def _dequantised(b: QuantisedBuilder, codes: Array, scales: Array, zeros: Array, block: int) -> str:

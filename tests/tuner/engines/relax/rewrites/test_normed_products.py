@@ -72,20 +72,20 @@ def _of_columns(emit: Emit, data: relax.Var) -> list[relax.Var]:
 
 
 def _of_two_readers(emit: Emit, data: relax.Var) -> list[relax.Var]:
-    """Products between whose norm and themselves something else is read twice."""
+    """A function of sums that something else reads is computed with the norm of it."""
     product = _product(emit, data, 1)
     gated = emit(relax.op.multiply(product, emit(relax.op.sigmoid(product))))
     return [_layer_norm(emit, gated), emit(relax.op.nn.relu(product))]
 
 
 _NETWORKS: dict[str, tuple[Callable[[Emit, relax.Var], list[relax.Var]], list[str]]] = {
-    "post": (_post_norm, ["matmul_add_add_layer_norm"] * 2),
+    "post": (_post_norm, ["matmul_add_add_layer_norm", "matmul_add_add_layer_norm_relu"]),
     "pre": (_pre_norm, ["matmul_add_add_layer_norm", "matmul_add_add_rms_norm"]),
     "norms": (_two_norms, ["matmul_add_layer_norm"]),
     "products": (_two_products, ["matmul_add_add_layer_norm"]),
     "early": (_read_before, []),
     "columns": (_of_columns, []),
-    "readers": (_of_two_readers, []),
+    "readers": (_of_two_readers, ["sigmoid_multiply_layer_norm"]),
 }
 
 

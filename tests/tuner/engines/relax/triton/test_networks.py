@@ -1,12 +1,17 @@
 """Kernels that networks get without a record agree with their workloads, in the interpreter."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from tests.tuner.engines.relax import networks
+from tests.tuner.engines.relax.conftest import draw
 from tests.tuner.engines.relax.triton.conftest import Verify
 from tests.tuner.engines.relax.triton.encoders import save_encoder
+from tests.tuner.engines.relax.triton.half_models import HalfModel
 from tuner.engines.base import ModelFile
 from tuner.engines.relax import worker
 from tuner.engines.relax.ir import workloads
@@ -32,7 +37,7 @@ _MAX_FLOP = 2e6
 )
 def test_kernels_of_networks_agree(reference: str, n_matched: int, verify: Verify) -> None:
     """Each product, convolution and softmax has a kernel, and the small ones are run."""
-    assert _n_matched(networks.load(reference, 1), verify) == n_matched
+    assert len(_matched(networks.load(reference, 1), verify)) == n_matched
 
 
 @pytest.mark.parametrize("norms_first", [False, True], ids=["behind", "first"])
@@ -40,20 +45,175 @@ def test_kernels_of_encoders_agree(tmp_path: Path, *, norms_first: bool, verify:
     """A layer is five subgraphs: queries, keys and values, attention, and products with norms."""
     file = save_encoder(tmp_path, norms_first=norms_first)
 
-    assert _n_matched(file, verify) == 5 + norms_first * 2
+    assert len(_matched(file, verify)) == 5 + norms_first * 2
 
 
-def _n_matched(file: ModelFile, verify: Verify) -> int:
-    """Verify the kernels of a network; return the number of workloads that have some."""
+def _embeddings(model: HalfModel, *, is_read_again: bool) -> list[str]:
+    """Add the sum of three tables and its norm, as BERT has them, or before layers of GPT-2."""
+    tokens, kinds = (model.input(1, 6, kind=TensorProto.INT64) for _ in range(2))
+    gathered = model.add("Gather", model.weight(50, 40), tokens)
+    total = model.add("Add", gathered, model.add("Gather", model.weight(2, 40), kinds))
+    total = model.add("Add", total, model.weight(1, 6, 40))
+    norm = model.add("LayerNormalization", total, model.weight(40), model.weight(40), axis=-1)
+    return [norm, model.add("Add", norm, total)][is_read_again:]
+
+
+def _root_mean_square(model: HalfModel) -> list[str]:
+    """Add the norm of Llama, which is computed in float32."""
+    data = model.input(5, 48)
+    wide = model.add("Cast", data, to=TensorProto.FLOAT)
+    square = model.add("Mul", wide, wide)
+    mean = model.add("ReduceMean", square, model.constant(np.array([-1])), keepdims=1)
+    small, one = (model.constant(np.array(each, np.float32)) for each in (1e-5, 1.0))
+    inverse = model.add("Div", one, model.add("Sqrt", model.add("Add", mean, small)))
+    normed = model.add("Cast", model.add("Mul", wide, inverse), to=TensorProto.FLOAT16)
+    return [model.add("Mul", model.weight(48), normed)]
+
+
+def _norm_of_groups(model: HalfModel, n_groups: int, *, is_operator: bool) -> list[str]:
+    """Add a norm of groups with its activation, and convolutions."""
+    data = model.input(1, 12, 5, 7)
+    kernels = [model.weight(12, 12, 1, 1) for _ in range(2)]
+    if is_operator:
+        value = model.add(
+            *("GroupNormalization", data, model.weight(12), model.weight(12)), num_groups=n_groups
+        )
+    else:
+        shapes = [model.constant(np.array(each)) for each in ([0, n_groups, -1], [1, 12, 5, 7])]
+        ones, zeros = (model.constant(np.full(n_groups, each, np.float16)) for each in (1.0, 0.0))
+        value = model.add("Reshape", model.add("Conv", data, kernels[0]), shapes[0])
+        value = model.add("InstanceNormalization", value, ones, zeros)
+        value = model.add("Mul", model.add("Reshape", value, shapes[1]), model.weight(12, 1, 1))
+        value = model.add("Add", value, model.weight(12, 1, 1))
+    value = model.add("Mul", value, model.add("Sigmoid", value))
+    return [model.add("Conv", value, kernels[1])]
+
+
+@pytest.mark.parametrize(
+    ("add", "names"),
+    [
+        (lambda model: _embeddings(model, is_read_again=False)[:1], ["take_add_add_layer_norm"]),
+        (lambda model: _embeddings(model, is_read_again=True), ["add_layer_norm_add"]),
+        (_root_mean_square, ["cast_rms_norm_cast_multiply"]),
+        (
+            lambda model: _norm_of_groups(model, 3, is_operator=False),
+            ["conv2d", "group_norm_tir_sigmoid_multiply"],
+        ),
+        (
+            lambda model: _norm_of_groups(model, 12, is_operator=False),
+            ["conv2d", "norm_tir_sigmoid_multiply"],
+        ),
+        (
+            lambda model: _norm_of_groups(model, 1, is_operator=True),
+            ["cast_group_norm_cast_multiply_add_sigmoid_multiply", "conv2d"],
+        ),
+    ],
+    ids=["embeddings", "read again", "root mean square", "groups", "channels", "one group"],
+)
+def test_norms_are_one_kernel(
+    add: Callable[[HalfModel], list[str]], names: list[str], tmp_path: Path, verify: Verify
+) -> None:
+    """A norm, what it is of and what follows element by element are one kernel."""
+    model = HalfModel()
+    outputs = add(model)
+
+    # onnx infers none behind a GroupNormalization.
+    shape = (1, 12, 5, 7) if "conv2d" in names else None
+    matched = _matched(model.load(tmp_path, *outputs, shape=shape), verify)
+
+    assert len(matched) == len(names)
+    assert all(name in each for name, each in zip(names, matched, strict=True))
+
+
+def _blocked_product(model: HalfModel, n_rows: int, bits: int, *, has_zeros: bool) -> list[str]:
+    """Add a product with weights of a few bits, with a scale for each block of 32."""
+    drawn = np.random.default_rng(0)
+    n_terms, n_columns = 96, 24
+    shape = (n_columns, n_terms // 32, 4 * bits)
+    scales = model.constant((drawn.random(n_columns * n_terms // 32) / 50).astype(np.float16))
+    zeros = drawn.integers(0, 256, n_columns * -(-3 * bits // 8), np.uint8)
+    return [
+        model.add(
+            "MatMulNBits",
+            model.input(n_rows, n_terms),
+            model.constant(drawn.integers(0, 256, shape, np.uint8)),
+            *(scales, *([model.constant(zeros)] if has_zeros else [])),
+            domain="com.microsoft",
+            K=n_terms,
+            N=n_columns,
+            bits=bits,
+            block_size=32,
+        )
+    ]
+
+
+def _dequantised(model: HalfModel, n_rows: int, kind: int) -> list[str]:
+    """Add a product with weights of whole numbers, and an activation."""
+    limit, axis = (8, 0) if kind == TensorProto.INT4 else (128, 1)
+    codes = np.random.default_rng(0).integers(-limit, limit, (128, 24))
+    tensor = helper.make_tensor("", kind, codes.shape, codes.flatten().tolist())
+    scales = np.abs(draw(24, seed=1)) / 50 + 1e-3
+    if axis == 0:  # for each block of 16 terms
+        scales = np.abs(draw(8, 24, seed=1)) / 50 + 1e-3
+    weight = model.add(
+        *("DequantizeLinear", model.constant(tensor), model.constant(scales.astype(np.float16))),
+        axis=axis,
+        block_size=0 if axis else 16,
+    )
+    product = model.add("MatMul", model.input(n_rows, 128), weight)
+    return [model.add("Relu", model.add("Add", product, model.weight(24)))]
+
+
+@pytest.mark.parametrize("n_rows", [1, 5])
+@pytest.mark.parametrize(
+    ("add", "dtypes"),
+    [
+        (
+            lambda model, n: _blocked_product(model, n, 4, has_zeros=True),
+            ["uint8", "float16", "uint8"],
+        ),
+        (lambda model, n: _blocked_product(model, n, 8, has_zeros=False), ["uint8", "float16"]),
+        (
+            lambda model, n: _dequantised(model, n, TensorProto.INT8),
+            ["uint8", "float16", "float16"],
+        ),
+        (
+            lambda model, n: _dequantised(model, n, TensorProto.INT4),
+            ["uint8", "float16", "float16"],
+        ),
+    ],
+    ids=["4 bits with zeros", "8 bits", "columns", "blocks"],
+)
+def test_weights_stay_packed(
+    add: Callable[[HalfModel, int], list[str]],
+    n_rows: int,
+    dtypes: list[str],
+    tmp_path: Path,
+    verify: Verify,
+) -> None:
+    """A product reads its weights as the network stores them, and is computed in half precision."""
+    model = HalfModel()
+    file = model.load(tmp_path, *add(model, n_rows))
+
+    (name,) = _matched(file, verify)
+
+    (task,) = worker.extract(file, worker.describe_target("cuda:sm_90").spec).tasks
+    parameters = workloads.load(task.ir)["main"].params
+    assert "weight_product" in name
+    assert [str(each.dtype) for each in parameters] == ["float16", *dtypes, "float16"]
+
+
+def _matched(file: ModelFile, verify: Verify) -> list[str]:
+    """Verify the kernels of a network; return the names of the workloads that have some."""
     tasks = worker.extract(file, worker.describe_target("cuda:sm_90").spec).tasks
-    matched = 0
+    matched = []
     for task in tasks:
         function = workloads.load(task.ir)["main"]
         pairs = ((each, each.find(function)) for each in variants.TEMPLATES)
         template, match = next((pair for pair in pairs if pair[1] is not None), (None, None))
         if template is None:
             continue
-        matched += 1
+        matched.append(task.name)
         if task.flop <= _MAX_FLOP:
             choices = template.ranked(match, 90)
             if template is variants.WINDOWS:  # few blocks are interpreted sooner

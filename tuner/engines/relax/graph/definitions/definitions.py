@@ -5,7 +5,8 @@ a definition with several reductions for one that nothing can be fused into.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from tvm import relax, te, tirx, topi
@@ -17,8 +18,8 @@ from tuner.engines.relax.ir.tensor_types import shape_of
 
 Legalization = Callable[[BlockBuilder, relax.Call], relax.Expr]
 
-# TVM's patterns of kernels for its fusion: elementwise tails are fused, or nothing is.
-_FUSABLE, _OPAQUE = 4, 8
+# TVM's patterns of kernels for its fusion: all is fused, elementwise tails are, or nothing is.
+_INJECTIVE, _FUSABLE, _OPAQUE = 2, 4, 8
 
 
 def _softmax(builder: BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -102,13 +103,34 @@ def _group_norm(builder: BlockBuilder, call: relax.Call) -> relax.Expr:
     return channel_norms.define(builder, call, n_groups, n_positions)
 
 
-def _normalised(
+def _norm_of_groups(builder: BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Define a norm of groups of channels, or of each channel, for GPUs.
+
+    A group is a row, wherever the channels lie.
+    """
+    attrs, shape = call.attrs, shape_of(call)
+    channels = int(attrs.channel_axis) % len(shape)
+    others = [int(axis) % len(shape) for axis in attrs.axes]
+    size = shape[channels] // int(getattr(attrs, "num_groups", shape[channels]))
+    return builder.call_te(
+        lambda x, scale, shift: _normalised(
+            x, others, [channels], scale, shift, attrs.epsilon, groups={channels: size}
+        ),
+        *call.args,
+        primfunc_name_hint=str(call.op.name).rpartition(".")[2],
+        primfunc_attrs=_attributes(fusable=True),
+    )
+
+
+def _normalised(  # noqa: PLR0913  one for each part of a norm
     x: te.Tensor,
     axes: list[int],
     affine: list[int],
     scale: te.Tensor,
     shift: te.Tensor | None,
     epsilon: float,
+    *,
+    groups: Mapping[int, int] = MappingProxyType({}),
 ) -> te.Tensor:
     """Define a normalisation over some axes; without a shift, the mean stays in.
 
@@ -119,18 +141,32 @@ def _normalised(
         scale: Factor of the result.
         shift: Summand of the result; None for the norm of a root mean square.
         epsilon: Summand of the variance.
+        groups: Size of the groups of other axes, by axis; mean and variance are of a group.
     """
     kept = [axis for axis in range(len(x.shape)) if axis not in axes]
-    shape = [x.shape[axis] for axis in kept] or [1]
-    n = wide(math.prod(int(x.shape[axis]) for axis in axes))
+    shape = [x.shape[axis] // groups.get(axis, 1) for axis in kept] or [1]
+    # In the order of the elements, as a tile of a row is.
+    axes = sorted({*axes, *(axis for axis, size in groups.items() if size > 1)})
+    extents = [groups.get(axis, x.shape[axis]) for axis in axes]
+    n = wide(math.prod(map(int, extents)))
+
+    def group_of(place: Any) -> list[Any]:
+        # TVM does not see that an axis of one group has one number.
+        whole = {axis for axis, size in groups.items() if size == x.shape[axis]}
+        return [0 if i in whole else place[i] // groups.get(i, 1) for i in kept] or [0]
 
     def reduce(name: str, value: Callable[..., Any]) -> te.Tensor:
-        reduced = [te.reduce_axis((0, x.shape[axis]), name=f"k{axis}") for axis in axes]
+        reduced = [
+            te.reduce_axis((0, extent), name=f"k{axis}")
+            for axis, extent in zip(axes, extents, strict=True)
+        ]
 
         def element(*index: Any) -> Any:
-            place: list[Any] = [None] * len(x.shape)
-            for axis, each in (*zip(kept, index, strict=False), *zip(axes, reduced, strict=True)):
-                place[axis] = each
+            place: list[Any] = [0] * len(x.shape)
+            for axis, each in zip(kept, index, strict=False):
+                place[axis] = each * groups.get(axis, 1)
+            for axis, each in zip(axes, reduced, strict=True):
+                place[axis] = place[axis] + each
             return te.sum(value(index, place), axis=reduced)
 
         return te.compute(shape, element, name=name)
@@ -153,7 +189,7 @@ def _normalised(
     )
 
     def result(*place: Any) -> Any:
-        index = [place[axis] for axis in kept] or [0]
+        index = group_of(place)
         parameters = [place[axis] for axis in affine]
         value = wide_at(x, *place)
         if shift is not None:
@@ -200,7 +236,27 @@ LEGALIZATIONS: dict[str, Legalization] = {
         "relax.nn.instance_norm": _group_norm,
     }.items()
 }
+
+
+def _take(builder: BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Define a gather that fuses with what is elementwise, which TVM takes none for."""
+    attrs = call.attrs
+    return builder.call_te(
+        lambda data, indices: topi.take(data, indices, attrs.axis, mode=attrs.mode),
+        *call.args,
+        primfunc_name_hint="take",
+        primfunc_attrs={"op_pattern": _INJECTIVE},
+    )
+
+
 #: Definitions for GPUs, which compute half precision in float32 too.
 GPU_LEGALIZATIONS: dict[str, Legalization] = {
-    name: _unless_unfit(_wide_softmax) for name in ("relax.nn.softmax", "relax.nn.log_softmax")
+    name: _unless_unfit(legalize)
+    for name, legalize in {
+        "relax.nn.softmax": _wide_softmax,
+        "relax.nn.log_softmax": _wide_softmax,
+        "relax.nn.group_norm": _norm_of_groups,
+        "relax.nn.instance_norm": _norm_of_groups,
+        "relax.take": _take,
+    }.items()
 }

@@ -32,7 +32,13 @@ _VIEWS = {"permute_dims", "strided_slice", "split", "broadcast_to"}
 _RESHAPES = {"reshape", "expand_dims", "squeeze"}
 _UNARY = {"abs", "clip", "exp", "isnan", "logical_not", "negative", "tanh", "sigmoid"}
 _BINARY = {"add", "subtract", "multiply", "divide", "maximum", "minimum", "where"}
-_NORMS = {"nn.layer_norm", "nn.rms_norm"}
+_NORMS = {"nn.layer_norm", "nn.rms_norm", "nn.group_norm", "nn.instance_norm"}
+# Activations that follow norms, and what picks the elements that a norm is of.
+_ACTIVATIONS = {
+    *("nn.relu", "nn.leakyrelu", "nn.gelu", "nn.gelu_tanh", "nn.silu", "nn.softplus"),
+    *("erf", "log", "sqrt", "rsqrt", "power", "square"),
+}
+_CHOICES = {"take", "less"}
 _INSIDE = _UNARY | _BINARY | _RESHAPES | {"nn.softmax"}
 _MATRIX = 2
 # Tensors in which keys or values may lie.
@@ -111,6 +117,7 @@ class _Outliner(CallVisitor):
         self._is_for_gpu = is_for_gpu
         self._conversions = {"astype"} if is_for_gpu else set()
         self._joins = {"concat"} if is_for_gpu else set()
+        self._elementwise = _UNARY | _BINARY | _ACTIVATIONS | self._conversions
         self.results: dict[str, list[relax.Call]] = {}
         self._fits = fits
         self._apart = apart
@@ -193,21 +200,63 @@ class _Outliner(CallVisitor):
                     yield part
 
     def _normed(self, norm: relax.Var) -> _Region | None:
-        """Return the region of a product, what follows element by element, and a norm of that."""
+        """Return the region of a norm, what it follows from, and what follows element by element.
+
+        It follows from a product, or else from values that no other kernel would compute as well.
+        """
         call = self._bound[norm]
         operand, rank = call.args[0], len(shape_of(call))
-        if [int(axis) % rank for axis in call.attrs.axes] != [rank - 1]:
-            return None
-        if not is_fixed(operand.ty) or math.prod(shape_of(call)) > _MAX_SUMS:
-            return None
-        inside = self._between(operand)
+        is_last = [int(axis) % rank for axis in call.attrs.axes] == [rank - 1]
+        is_small = is_fixed(operand.ty) and math.prod(shape_of(call)) <= _MAX_SUMS
+        inside = self._between(operand) if is_last and is_small else []
+        inside = inside or self._before(operand, norm)
+        behind = self._tail(norm)
+        result = behind[-1] if behind else norm
         others = set(self._users.get(operand, ())) - {norm}
-        is_early = any(self._order[each] < self._order[norm] for each in others)
+        is_early = any(self._order[each] < self._order[result] for each in others)
         if not inside or operand in self._outputs or is_early:
             return None
-        names = [name_of(self._bound[each]) for each in (*inside, norm)]
+        names = [name_of(self._bound[each]) for each in (*inside, norm, *behind)]
         name = "_".join(each.rpartition(".")[2].replace("astype", "cast") for each in names)
-        return _Region((*inside, norm), (norm, operand) if others else (norm,), name)
+        results = (result, operand) if others else (result,)
+        return _Region((*inside, norm, *behind), results, name)
+
+    def _before(self, operand: relax.Expr, norm: relax.Var) -> list[relax.Var]:
+        """Return what an operand of a norm follows from element by element, gathers included.
+
+        Nothing if a kernel before would compute the first of it, as that of a convolution does.
+        """
+        inside: set[relax.Var] = {norm}
+        pending = self._bound_among([operand])
+        while pending and len(inside) <= _MAX_BETWEEN:
+            variable = pending.pop(pending.index(max(pending, key=self._order.__getitem__)))
+            bound = self._bound[variable]
+            is_read = variable in self._outputs or not inside.issuperset(self._users[variable])
+            if variable in inside or (is_read and not variable.same_as(operand)):
+                continue
+            if name_of(bound) in self._elementwise | _CHOICES:
+                inside.add(variable)
+                pending += self._bound_among(bound.args)
+            elif name_of(bound) not in _VIEWS | _RESHAPES:
+                return []
+        inside.remove(norm)
+        return sorted(inside, key=self._order.__getitem__) if not pending else []
+
+    def _tail(self, result: relax.Var) -> list[relax.Var]:
+        """Return what follows from a result alone, up to the last value that others read."""
+        tail: list[relax.Var] = []
+        grown = [result]
+        while len(grown) <= _MAX_BETWEEN and self._outputs.isdisjoint(grown):
+            readers = {each for held in grown for each in self._users.get(held, ())} - set(grown)
+            variable = min(readers, key=self._order.__getitem__, default=None)
+            is_alike = variable is not None and name_of(self._bound[variable]) in self._elementwise
+            if not is_alike or shape_of(variable) != shape_of(result):
+                break
+            others = readers - {variable}
+            grown.append(variable)
+            if not others:
+                tail = grown[1:]
+        return tail
 
     def _between(self, operand: relax.Expr) -> list[relax.Var]:
         """Return the last product before an operand, and what follows from it element by element.

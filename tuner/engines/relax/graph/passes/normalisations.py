@@ -16,6 +16,8 @@ from tuner.engines.relax.graph.passes.visitor import Array, CallVisitor, const, 
 from tuner.engines.relax.ir.tensor_types import shape_of
 
 _MIN_SPATIAL = 3
+# Half precision is that of GPUs: CPUs compute in float32.
+_FLOATS = ("float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,7 @@ class _Finder(CallVisitor):
             operand = original.args[index]
             if norm is None or value is None or self.n_uses[operand] != 1:
                 continue
-            if shape_of(call) != shape_of(expr) or dtype_of(call) != "float32":
+            if shape_of(call) != shape_of(expr) or dtype_of(call) not in _FLOATS:
                 continue
             if name_of(call) == "add":
                 shift = value if norm.shift is None else norm.shift + value
@@ -227,12 +229,12 @@ def _with(norm: _Norm, scale: Array | None, shift: Array | None) -> _Norm:
 def _express(norm: _Norm) -> relax.Expr | None:
     """Return the operator of a normalisation; None if there is none for its axes or constants."""
     dtype, shape = dtype_of(norm.data), shape_of(norm.data)
-    if dtype != "float32":
+    if dtype not in _FLOATS:
         return None
     axes = list(norm.axes)
     expressed = None
     if norm.is_centred and len(shape) >= _MIN_SPATIAL and axes == list(range(2, len(shape))):
-        expressed = _express_channels(norm, shape, axes)
+        expressed = _express_channels(norm, axes)
     # Over the last axis alone, which layouts keep, it may be the norm of a token.
     is_image = expressed is not None and len(axes) > 1
     is_trailing = axes == list(range(len(shape) - len(axes), len(shape)))
@@ -244,9 +246,9 @@ def _express(norm: _Norm) -> relax.Expr | None:
     return expressed
 
 
-def _express_channels(norm: _Norm, shape: tuple[int, ...], axes: list[int]) -> relax.Expr | None:
+def _express_channels(norm: _Norm, axes: list[int]) -> relax.Expr | None:
     """Return a norm of groups of channels, or of each channel, which layouts can be assigned to."""
-    scale, shift = (_along(value, shape, [1], fill) for value, fill in _constants(norm))
+    scale, shift = (_along(norm, value, [1], fill) for value, fill in _constants(norm))
     if scale is None or shift is None:
         return None
     if norm.n_groups:
@@ -278,7 +280,7 @@ def _express_trailing(
         data: The data with these axes last; None if they are last already.
     """
     axes = list(norm.axes)
-    scale, shift = (_along(value, shape, axes, fill) for value, fill in _constants(norm))
+    scale, shift = (_along(norm, value, axes, fill) for value, fill in _constants(norm))
     if scale is None or shift is None:
         return None
     data = norm.data if data is None else data
@@ -295,16 +297,15 @@ def _constants(norm: _Norm) -> tuple[tuple[Array | None, float], tuple[Array | N
     return (norm.scale, 1.0), (norm.shift, 0.0)
 
 
-def _along(
-    value: Array | None, shape: tuple[int, ...], axes: list[int], fill: float
-) -> relax.Expr | None:
+def _along(norm: _Norm, value: Array | None, axes: list[int], fill: float) -> relax.Expr | None:
     """Return a constant over some axes alone; None if it varies along others."""
+    shape, dtype = shape_of(norm.data), dtype_of(norm.data)
     sizes = [shape[axis] for axis in axes]
     if value is None:
-        return const(np.full(sizes, fill), "float32")
+        return const(np.full(sizes, fill), dtype)
     if value.ndim > len(shape):
         return None
     full = value.reshape((1,) * (len(shape) - value.ndim) + value.shape)
     if any(size != 1 for axis, size in enumerate(full.shape) if axis not in axes):
         return None
-    return const(np.broadcast_to(full.reshape([full.shape[a] for a in axes]), sizes), "float32")
+    return const(np.broadcast_to(full.reshape([full.shape[a] for a in axes]), sizes), dtype)

@@ -37,7 +37,7 @@ _MAX_ELEMENTS = 2**31
 _INFIX = {
     **{tirx.Add: "+", tirx.Sub: "-", tirx.Mul: "*", tirx.Div: "/"},
     **{tirx.EQ: "==", tirx.NE: "!=", tirx.LT: "<", tirx.LE: "<=", tirx.GT: ">", tirx.GE: ">="},
-    **{tirx.And: "&", tirx.Or: "|"},
+    **{tirx.And: "&", tirx.Or: "|", tirx.BitwiseAnd: "&", tirx.RShift: ">>"},
 }
 _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.And, tirx.Or)
 _OPPOSITES = {tirx.LT: tirx.GE, tirx.LE: tirx.GT, tirx.GE: tirx.LT, tirx.GT: tirx.LE}
@@ -206,12 +206,12 @@ class Printer:
         """
         raise PrintError(f"{block.buffer.name} is not computed elementwise")
 
-    def offset(self, buffer: Any, indices: Sequence[Any]) -> Text:
-        """Print the offset of an element of an argument."""
+    def offset(self, buffer: Any, indices: Sequence[Any], masks: Sequence[Text] = ()) -> Text:
+        """Print the offset of an element of an argument; see :meth:`element`."""
         offset: Any = tirx.const(0, "int64")
         for index, size in zip(indices, buffer.shape, strict=True):
             offset = offset * size + index
-        return self.index(offset)
+        return self.index(offset, masks)
 
     def value(
         self, expr: Any, values: dict[int, Any], variables: Sequence[Any], masks: Sequence[Text]
@@ -229,13 +229,17 @@ class Printer:
         """
         return _Expression(self, values, variables, masks).print(expr)
 
-    def index(self, expr: Any) -> Text:
-        """Print an index by the variables of the tiles.
+    def index(self, expr: Any, masks: Sequence[Text] = ()) -> Text:
+        """Print an index by the variables of the tiles, and by numbers that it loads.
+
+        Args:
+            expr: Index.
+            masks: Conditions under which it is needed.
 
         Raises:
             PrintError: If it divides what may be negative.
         """
-        return self._index(self.simplified(expr))
+        return self._index(self.simplified(expr), masks)
 
     def simplified(self, expr: Any) -> Any:
         """Simplify an index within the ranges of the variables."""
@@ -267,7 +271,7 @@ class Printer:
 
     def _load(self, buffer: Any, indices: Sequence[Any], masks: Sequence[Text]) -> Text:
         pointer = self.arguments.name(buffer)
-        text = self.offset(buffer, indices)
+        text = self.offset(buffer, indices, masks)
         tiles = text.tiles.union(*(mask.tiles for mask in masks))
         mask = self.mask_of(tiles, masks)
         # The mask of a load may not be larger than its pointers.
@@ -278,7 +282,7 @@ class Printer:
         self.loads.add(loaded.code)
         return loaded
 
-    def _index(self, expr: Any) -> Text:
+    def _index(self, expr: Any, masks: Sequence[Text]) -> Text:
         if isinstance(expr, tirx.IntImm):
             return Text(str(int(expr.value)), "int32")
         if key(expr) in self._codes:
@@ -290,12 +294,14 @@ class Printer:
         elif isinstance(expr, (tirx.Add, tirx.Sub, tirx.Mul)):
             operator = _INFIX[type(expr)]
         elif isinstance(expr, (tirx.Min, tirx.Max)):
-            a, b = self._index(expr.a), self._index(expr.b)
+            a, b = self._index(expr.a, masks), self._index(expr.b, masks)
             name = _EXTREMES[type(expr)]
             return Text(f"tl.{name}({a.code}, {b.code})", "int32", a.tiles | b.tiles)
+        elif _loads(expr):
+            return self._assigned(self.value(expr, {}, [], masks))
         else:
             raise PrintError(f"an index is a {type(expr).__name__}")
-        a, b = self._index(expr.a), self._index(expr.b)
+        a, b = self._index(expr.a, masks), self._index(expr.b, masks)
         return Text(f"({a.code} {operator} {b.code})", "int32", a.tiles | b.tiles)
 
 

@@ -102,9 +102,9 @@ class Contraction:
         values: dict[int, Any] = {}
         axes: list[Axis] = []
         for axis in (*block.axes, *block.reduced):
-            parts = _parts(axis, operands)
+            parts = parts_of(axis, operands, is_summed=axis in block.reduced)
             axes += [part for part in parts if part.extent > 1]
-            values[key(axis.variable)] = _joined(parts)
+            values[key(axis.variable)] = joined(parts)
         variables = [axis.variable for axis in (*block.axes, *block.reduced)]
         read = [_variables(each, values, variables, axes) for each in operands]
         summed = {
@@ -253,10 +253,15 @@ def without_widening(expr: Any) -> Any:
     return expr
 
 
-def _parts(axis: Axis, operands: Sequence[Any]) -> list[Axis]:
-    """Split an axis that an operand reads divided by a number, as the groups of channels."""
-    for divisor in sorted({d for each in operands for d in _divisors(each, axis.variable)}):
-        if 1 < divisor < axis.extent and axis.extent % divisor == 0:
+def parts_of(axis: Axis, operands: Sequence[Any], *, is_summed: bool = False) -> list[Axis]:
+    """Split an axis that expressions read divided by a number, as the groups of channels.
+
+    Blocks of steps stay together unless they are long: turns of a loop would have few of them.
+    """
+    divisors = sorted({d for each in operands for d in _divisors(each, axis.variable)})
+    for divisor in reversed(divisors) if is_summed else divisors:
+        is_short = is_summed and divisor * divisor < axis.extent
+        if 1 < divisor < axis.extent and axis.extent % divisor == 0 and not is_short:
             name = str(axis.variable.name)
             return [
                 Axis(Var(f"{name}_outer", _INDEX), axis.extent // divisor),
@@ -265,7 +270,8 @@ def _parts(axis: Axis, operands: Sequence[Any]) -> list[Axis]:
     return [axis]
 
 
-def _joined(parts: Sequence[Axis]) -> Any:
+def joined(parts: Sequence[Axis]) -> Any:
+    """Return an axis by the variables of its parts."""
     if len(parts) == 1:
         (part,) = parts
         return part.variable if part.extent > 1 else zero_of(part.variable)

@@ -16,6 +16,7 @@ from tvm.tirx import PrimFunc, Var
 
 from tuner.engines.relax.triton import gpus
 from tuner.engines.relax.triton.expressions.kernel_blocks import (
+    Axis,
     Block,
     KernelBlocks,
     key,
@@ -31,7 +32,13 @@ from tuner.engines.relax.triton.expressions.printer import (
     print_kernel,
 )
 from tuner.engines.relax.triton.programs import Program
-from tuner.engines.relax.triton.templates.contractions import extent_of, split, variables_of
+from tuner.engines.relax.triton.templates.contractions import (
+    extent_of,
+    joined,
+    parts_of,
+    split,
+    variables_of,
+)
 
 #: Name of the variant that the configurations are decisions of.
 FAMILY = "triton-rows"
@@ -162,18 +169,35 @@ def print_program(rows: Rows, configuration: Configuration) -> Program:
 
 
 def _place(rows: Rows, output: Block, row: Any, column: Any) -> dict[int, Any]:
-    """Return the axes of an output by the number of a row and of an element in it."""
-    variables = [axis.variable for axis in output.axes]
+    """Return the axes of an output by the number of a row and of an element in it.
+
+    An output that is not computed from a reduction has the rows of another of its shape.
+    """
     first = rows.blocks.reductions[0].buffer
-    at = rows.blocks.reads(first, output.value, {}, [])
-    if at is None:
+    shape = [axis.extent for axis in output.axes]
+    for each in (output, *rows.blocks.outputs):
+        at = rows.blocks.reads(first, each.value, {}, [])
+        if at is not None and [axis.extent for axis in each.axes] == shape:
+            break
+    else:
         raise PrintError("an output is not computed from a reduction")
+    variables = [axis.variable for axis in each.axes]
     keys = {key(each) for index in at for each in variables_of(index)}
-    of_row = [axis for axis in output.axes if key(axis.variable) in keys]
-    of_column = [axis for axis in output.axes if key(axis.variable) not in keys]
+    of_row: list[Axis] = []
+    of_column: list[Axis] = []
+    parts = [parts_of(axis, at) for axis in each.axes]
+    for first_part, *rest in parts:
+        is_row = bool(rest) or key(first_part.variable) in keys
+        (of_row if is_row else of_column).append(first_part)
+        of_column += rest
     if extent_of(of_column) != rows.width or not keys <= set(map(key, variables)):
         raise PrintError("an output is not computed row by row")
-    return split(of_row, row) | split(of_column, column)
+    values = split(of_row, row) | split(of_column, column)
+    inside = [axis.variable for axis in (*of_row, *of_column)]
+    return {
+        key(axis.variable): substitute(joined(each), values, inside)
+        for axis, each in zip(output.axes, parts, strict=True)
+    }
 
 
 class RowPrinter(Printer):

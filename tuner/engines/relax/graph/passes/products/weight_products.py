@@ -1,12 +1,13 @@
 """Products of floats with quantised weights, which stay packed in a library.
 
 A product of few rows takes as long as its weights take to be read, so that weights of 4 bits are
-eight times as fast as floats. The kernel unpacks them in registers: the numbers of 16 columns lie
-side by side, of 4 bits those of two neighbouring terms in a byte.
+eight times as fast as floats. The kernel unpacks them in registers. On CPUs, the numbers of 16
+columns lie side by side, of 4 bits those of two neighbouring terms in a byte. On GPUs, the terms of
+a column do: threads load 16 bytes at once, of 4 bits those of 32 terms.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,9 @@ _FUSABLE = 4
 _MATRIX = 2
 # Bits of a byte, and numbers of 4 bits of each sign.
 _BYTE, _HALF = 8, 8
+# Terms whose numbers are the lower halves of bytes on GPUs; those of the upper halves follow.
+_LOWER = 16
+_GPU_FLOATS = ("float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -47,54 +51,81 @@ class _Weight:
     bits: int
 
 
-def pack_weights(module: tvm.IRModule) -> tvm.IRModule:
-    """Replace products of floats with dequantised constants by kernels on packed weights."""
-    return _Packer(module).run(module)
+def pack_weights(module: tvm.IRModule, *, is_for_gpu: bool = False) -> tvm.IRModule:
+    """Replace products of floats with dequantised constants by kernels on packed weights.
+
+    Args:
+        module: Module with operators of Relax.
+        is_for_gpu: True for kernels for tensor cores, whose data may be of half precision.
+    """
+    return _Packer(module, is_for_gpu=is_for_gpu).run(module)
 
 
 @mutator
 class _Packer(CallVisitor):
     """Mutator that packs the weights of one product after the other."""
 
+    def __init__(self, module: tvm.IRModule, *, is_for_gpu: bool) -> None:
+        super().__init__(module)
+        self._is_for_gpu = is_for_gpu
+
     def rewrite(self, _original: relax.Call, call: relax.Call) -> relax.Expr:
         """Pack the weights of a product; other calls stay."""
-        if name_of(call) != "matmul" or dtype_of(call) != "float32":
+        dtypes = _GPU_FLOATS if self._is_for_gpu else ("float32",)
+        if name_of(call) != "matmul" or dtype_of(call) not in dtypes:
             return call
         data = call.args[0]
-        # Data that are quantised too are multiplied as they were until now.
-        if len(shape_of(data)) < _MATRIX or self.producer(data, "relax.dequantize") is not None:
+        if len(shape_of(data)) < _MATRIX or dtype_of(data) != dtype_of(call):
+            return call
+        # Data that are quantised too are multiplied as floats on CPUs.
+        if not self._is_for_gpu and self.producer(data, "relax.dequantize") is not None:
             return call
         weight = self._weight(call.args[1])
         return call if weight is None else self._call(data, weight)
 
     def _call(self, data: relax.Expr, weight: _Weight) -> relax.Expr:
-        zero = weight.zeros.reshape(-1)[0]
+        zero, dtype, bits = weight.zeros.reshape(-1)[0], dtype_of(data), weight.bits
+        if self._is_for_gpu:
+            # A byte holds two numbers of 32 terms.
+            bits = bits if weight.codes.shape[1] % (2 * _LOWER) == 0 else _BYTE
+            packed = _pack_columns(weight.codes, bits)
+            order: Callable[[Array], Array] = np.asarray
+        else:
+            packed, order = _pack(weight.codes, bits), _by_lanes
         is_symmetric = bool((weight.zeros == zero).all())
-        constants = [
-            const(_pack(weight.codes, weight.bits), "uint8"),
-            const(_by_lanes(weight.scales), "float32"),
-        ]
+        is_narrow = (weight.scales.astype(dtype) == weight.scales).all()
+        scales = const(order(weight.scales), dtype if is_narrow else "float32")
+        constants = [const(packed, "uint8"), scales]
         if not is_symmetric:
-            constants.append(const(_by_lanes(weight.zeros), "uint8"))
+            constants.append(const(order(weight.zeros), "uint8"))
 
         def define(data: te.Tensor, *constants: te.Tensor) -> te.Tensor:
             fixed = float(zero) if is_symmetric else None
-            return multiply(data, constants, len(weight.codes), weight.bits, fixed)
+            if self._is_for_gpu:
+                return _multiply_columns(data, constants, bits, fixed)
+            return multiply(data, constants, len(weight.codes), bits, fixed)
 
-        return self.builder_.call_te(
+        product = self.builder_.call_te(
             define,
             data,
             *constants,
             primfunc_name_hint="weight_product",
             primfunc_attrs={"op_pattern": _FUSABLE},
         )
+        return product if dtype == "float32" else relax.op.astype(self.emit(product), dtype)
+
+    def _converted(self, expr: relax.Expr, name: str) -> relax.Call | None:
+        """Return the call of an operator that computes a value, before its conversion if any."""
+        cast = self.producer(expr, "relax.astype")
+        return self.producer(expr if cast is None else cast.args[0], name)
 
     def _weight(self, expr: relax.Expr) -> _Weight | None:
         """Return a matrix (terms, columns) that is dequantised from constants."""
-        transpose = self.producer(expr, "relax.permute_dims")
+        transpose = self._converted(expr, "relax.permute_dims")
         value = expr if transpose is None else transpose.args[0]
-        reshape = self.producer(value, "relax.reshape")
-        call = self.producer(value if reshape is None else reshape.args[0], "relax.dequantize")
+        reshape = self._converted(value, "relax.reshape")
+        dequantised = value if reshape is None else reshape.args[0]
+        call = self._converted(dequantised, "relax.dequantize")
         if call is None or len(shape_of(value)) != _MATRIX:
             return None
         codes, scale, zero = map(self.constant, call.args)
@@ -142,6 +173,15 @@ def _pack(codes: Array, bits: int) -> Array:
     return np.asarray(numbers[:, ::2] | numbers[:, 1::2] << bits)
 
 
+def _pack_columns(codes: Array, bits: int) -> Array:
+    """Pack numbers (columns, terms) as bytes (columns, bytes of a column) for GPUs."""
+    numbers = codes.astype(np.uint8)
+    if bits == _BYTE:
+        return numbers
+    halves = numbers.reshape(len(codes), -1, 2, _LOWER)
+    return np.asarray(halves[:, :, 0] | halves[:, :, 1] << bits).reshape(len(codes), -1)
+
+
 def _by_lanes(matrix: Array) -> Array:
     """Return a matrix (columns, n) as (blocks of columns, n, 16)."""
     filled = np.pad(matrix, [(0, -len(matrix) % LANES), (0, 0)])
@@ -184,6 +224,37 @@ def multiply(
     shape = (*data.shape[:-1], n_column_blocks * LANES)
     wide = te.compute(shape, product, name="weight_product")
     return cropped(wide, (*batch, n_rows, n_columns))
+
+
+def _multiply_columns(
+    data: te.Tensor, constants: Sequence[te.Tensor], bits: int, zero: float | None
+) -> te.Tensor:
+    """Define the product of rows with packed weights for GPUs, summed in float32.
+
+    Args:
+        data: The rows (..., terms); weights are rounded to their type, as those of the network are.
+        constants: See :func:`multiply`.
+        bits: Bits of each weight.
+        zero: Zero point of all weights.
+    """
+    weight, scales, *zeros = constants
+    n_terms, dtype = int(data.shape[-1]), str(data.dtype)
+    block = n_terms // int(scales.shape[1])
+    k = te.reduce_axis((0, n_terms), name="k")
+
+    def product(*at: Any) -> Any:
+        if bits == _BYTE:
+            code = weight[at[-1], k]
+        else:
+            byte = weight[at[-1], k // (2 * _LOWER) * _LOWER + k % _LOWER]
+            mask, none, half = (tirx.const(n, "uint8") for n in ((1 << bits) - 1, 0, bits))
+            code = (byte >> tirx.Select(k % (2 * _LOWER) < _LOWER, none, half)) & mask
+        origin = zeros[0][at[-1], k // block].astype("float32") if zeros else zero
+        scale = scales[at[-1], k // block].astype("float32")
+        number = ((code.astype("float32") - origin) * scale).astype(dtype)
+        return te.sum(data[(*at[:-1], k)].astype("float32") * number.astype("float32"), axis=k)
+
+    return te.compute((*data.shape[:-1], weight.shape[0]), product, name="weight_product")
 
 
 def _n_rows(n: int) -> int:
