@@ -3,6 +3,9 @@
 Its tasks take from once to twice their roof. Workers import this module by name.
 """
 
+import os
+import time
+
 from tests.engines.toy import (
     build,
     compile_subgraph,
@@ -36,5 +39,6 @@ NAME = "tests.engines.toy_peaks"
 
 
 def measure_peaks(_target: str) -> DevicePeaks:
-    """Return the operations per second by which toy tasks count theirs."""
+    """Return the operations per second by which toy tasks count theirs, after TOY_PEAKS_SECS."""
+    time.sleep(float(os.environ.get("TOY_PEAKS_SECS", "0")))
     return DevicePeaks({"float32": 1e9}, 2**20, 1e12, 1e11, 10.0)

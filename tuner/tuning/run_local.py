@@ -35,6 +35,8 @@ _SILENT = TuningCallbacks()
 # Duration of the end of a command, compared with that of its start, on an idle machine and on a
 # busy one.
 _END_PART = 0.3
+# Duration of a command until its first trial, compared with that of its start, for a small network.
+_FIRST_TRIAL_PART = 6.0
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,14 @@ def _run(
     started = time.monotonic() if request.started is None else request.started
     request.spec.require_trials()
     settings = context.settings
-    counted_from = started - _END_PART * (time.monotonic() - started)
+    start_secs = time.monotonic() - started
+    counted_from = started - _END_PART * start_secs
+    expected_secs = _FIRST_TRIAL_PART * start_secs
+    if request.spec.seconds is not None and expected_secs > request.spec.seconds:
+        callbacks.on_note(
+            f"on this machine the first trial is expected after {expected_secs:.0f} s and more, and "
+            f"the budget is {request.spec.seconds:g} s: it may end before"
+        )
     deadline = RunDeadline(request.spec.seconds, counted_from)
     context = replace(context, sessions=sessions_with_retry(context))
     job_leases = JobLeases(context.engine, context.sessions)

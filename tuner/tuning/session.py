@@ -217,7 +217,7 @@ class TuningSession:
         Raises:
             RoundStopped: If time is up; what was measured is committed.
         """
-        secs = self._round_secs_left(self.snapshot())
+        secs = self.secs_left()
         try:
             async with asyncio.timeout(secs if math.isfinite(secs) else None) as limit:
                 await self._round_runner.run(pick, device, self)
@@ -234,6 +234,10 @@ class TuningSession:
         """Let :meth:`next_pick` return a pick again, whose round did not end."""
         self._attempts.give_back(pick)
         self._open_picks.append(pick)
+
+    def secs_left(self) -> float:
+        """Return the seconds that the budget allows rounds; inf without a limit in seconds."""
+        return self._round_secs_left(self.snapshot())
 
     def may_continue(self) -> bool:
         """Return whether the job is still to be tuned, as its row says now."""

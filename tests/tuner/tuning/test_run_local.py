@@ -69,6 +69,22 @@ def test_a_run_reports_status_and_busy_shares_to_its_callbacks(
     assert (captured.out, captured.err) == ("", "")
 
 
+@pytest.mark.parametrize(("seconds", "is_short"), [(50.0, True), (1000.0, False)])
+def test_a_budget_that_may_end_before_the_first_trial_is_noted_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, *, is_short: bool
+) -> None:
+    """A command that took long to start needs long for the rest."""
+    monkeypatch.setenv("TUNER_ENGINE", toy.NAME)
+    notes: list[str] = []
+    spec = TuneSpec(trials=4, seconds=seconds)
+    started = time.monotonic() - 10.0
+    with open_context(None, tmp_path) as context:
+        request = TuneRequest((ModelRequest("zoo:mlp"),), spec, started=started)
+        run_tuning(context, request, TuningCallbacks(on_note=notes.append))
+
+    assert any("it may end before" in note for note in notes) is is_short
+
+
 def test_a_run_that_still_waits_when_its_seconds_are_spent_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,8 @@ from tuner.tuning.context import TuningContext
 from tuner.workers.base import CallTimeout
 
 _TIMEOUT_SECS = 60.0
+# Part of what is left of a budget in seconds that may be spent on them: trials need the rest.
+_MAX_SHARE = 0.25
 # Pause before the next attempt, compared with the duration of one that failed.
 _PAUSE = 20.0
 
@@ -20,12 +22,13 @@ _LOG = logging.getLogger(__name__)
 
 
 async def ensure_peaks(
-    context: TuningContext, target: TargetInfo, target_id: int, device: Device
+    context: TuningContext, target: TargetInfo, target_id: int, device: Device, secs_left: float
 ) -> None:
     """Measure and store the peaks of the CPU of this machine, unless they are known.
 
     They are measured before the first round; if that fails because other processes use the cores,
-    again after twenty times as long as it took. Without peaks, as for GPUs and devices of
+    or takes longer than a quarter of ``secs_left``, again after twenty times as long as it took.
+    Without peaks, as for GPUs and devices of
     other machines, the roofs of the tasks are unknown.
 
     Raises:
@@ -43,7 +46,9 @@ async def ensure_peaks(
     try:
         async with device.exclusive(context.cpu_gate):
             answer = await device.runner.measure(
-                "measure_peaks", target.spec, timeout_secs=_TIMEOUT_SECS
+                "measure_peaks",
+                target.spec,
+                timeout_secs=min(_TIMEOUT_SECS, _MAX_SHARE * secs_left),
             )
         peaks = _validate(answer)
     except DeviceLost:

@@ -39,6 +39,9 @@ class RoundCallbacks(Protocol):
     def trials_left(self, pick: Pick) -> int:
         """Return the trials that the budget still allows the round of a pick."""
 
+    def secs_left(self) -> float:
+        """Return the seconds that the budget allows rounds; inf without a limit in seconds."""
+
     def may_continue(self) -> bool:
         """Return whether the job is still to be tuned."""
 
@@ -112,7 +115,9 @@ class RoundRunner:
             self._context.task_states.best_latency(pick.task_id),
             _input_seed(self._seed, pick.sequence),
         )
-        await ensure_peaks(self._context, self._target, self._target_id, device)
+        await ensure_peaks(
+            self._context, self._target, self._target_id, device, callbacks.secs_left()
+        )
         self._choose_cache_state(is_last=True)
         recorder = _ResultRecorder(
             self._context,

@@ -1,5 +1,6 @@
 """Roofs of tasks come from peaks that are measured once for a target."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,13 @@ from tuner.queries import jobs as job_queries
 from tuner.queries.explain import explain
 from tuner.schemas import JobView
 from tuner.tuning.run_local import run_tuning
+from tuner.workers.environment import MORE_VARIABLES
 
 
-def tune(context: Context, trials: int = 60) -> JobView:
+def tune(context: Context, trials: int = 60, seconds: float | None = None) -> JobView:
     """Tune a toy network, and read the table of its job."""
-    request = TuneRequest((ModelRequest("zoo:mlp"),), TuneSpec(trials=trials, trials_per_round=4))
+    spec = TuneSpec(trials=trials, seconds=seconds, trials_per_round=4)
+    request = TuneRequest((ModelRequest("zoo:mlp"),), spec)
     job_id = run_tuning(context, request).job_id
     with context.sessions() as session:
         return job_queries.read_job(session, job_id)
@@ -67,6 +70,18 @@ def test_without_peaks_there_is_no_roof(tmp_path: Path, monkeypatch: pytest.Monk
 
     assert view.job.state == "done"
     assert [(task.roof_secs, task.roof_share) for task in view.tasks] == [(None, None)] * 4
+
+
+def test_peaks_leave_time_for_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A budget that ends before they are measured is spent on trials without them."""
+    monkeypatch.setenv("TUNER_ENGINE", toy_peaks.NAME)
+    monkeypatch.setenv("TOY_PEAKS_SECS", "60")
+    monkeypatch.setenv(MORE_VARIABLES, f"{os.environ.get(MORE_VARIABLES, '')},TOY_PEAKS_SECS")
+    with open_context(None, tmp_path) as context:
+        view = tune(context, trials=8, seconds=20.0)
+
+    assert view.job.trials == 8
+    assert view.tasks[0].roof_secs is None
 
 
 def test_workloads_without_a_profile_get_one(
