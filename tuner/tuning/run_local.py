@@ -108,8 +108,8 @@ def _run(
     expected_secs = _FIRST_TRIAL_PART * start_secs
     if request.spec.seconds is not None and expected_secs > request.spec.seconds:
         callbacks.on_note(
-            f"on this machine the first trial is expected after {expected_secs:.0f} s and more, and "
-            f"the budget is {request.spec.seconds:g} s: it may end before"
+            f"the first trial is expected after {expected_secs:.0f} s or later on this machine; "
+            f"the budget of {request.spec.seconds:g} s may end before"
         )
     deadline = RunDeadline(request.spec.seconds, counted_from)
     context = replace(context, sessions=sessions_with_retry(context))

@@ -82,7 +82,7 @@ def test_a_budget_that_may_end_before_the_first_trial_is_noted_before(
         request = TuneRequest((ModelRequest("zoo:mlp"),), spec, started=started)
         run_tuning(context, request, TuningCallbacks(on_note=notes.append))
 
-    assert any("it may end before" in note for note in notes) is is_short
+    assert any("may end before" in note for note in notes) is is_short
 
 
 def test_a_run_that_still_waits_when_its_seconds_are_spent_ends(
