@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 import pytest
-from tuner.workers.environment import MORE_VARIABLES
 
 from records import jobs, targets
 from tests.engines import toy, toy_peaks
@@ -15,6 +14,7 @@ from tuner.queries import jobs as job_queries
 from tuner.queries.explain import explain
 from tuner.schemas import JobView
 from tuner.tuning.run_local import run_tuning
+from tuner.workers.confinement.environment import MORE_VARIABLES
 
 
 def tune(context: Context, trials: int = 60, seconds: float | None = None) -> JobView:
