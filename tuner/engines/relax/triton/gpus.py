@@ -44,6 +44,8 @@ _RESERVED_SHARED_BYTES = 1024
 _SUM_TURN_SECS, _SUM_ELEMENT_SECS = 77e-9, 14e-9
 # The second kernel of shared sums: itself, each part, and bytes per second through the cache.
 _ADD_SECS, _ADD_PART_SECS, _ADD_BYTES_PER_SEC = 0.9e-6, 0.06e-6, 7.3e12
+# The last block that arrives: its stores, its count and its loads are a trip to the cache each.
+_ARRIVE_SECS = 0.7e-6
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,19 @@ def add_secs(n_parts: Any, n_sums: Any) -> Any:
     """Estimate the time of a second kernel that adds parts of float32 sums."""
     moved = 2 * 4 * n_parts * n_sums / _ADD_BYTES_PER_SEC
     return _ADD_SECS + _ADD_PART_SECS * n_parts + moved
+
+
+def last_secs(gpu: Gpu, n_parts: Any, n_sums: Any, n_blocks: Any) -> Any:
+    """Estimate the time in which the last block that arrives adds parts of float32 sums.
+
+    Args:
+        gpu: GPU.
+        n_parts: Parts.
+        n_sums: Sums that the block adds.
+        n_blocks: Number of such blocks.
+    """
+    n_beside = np.ceil(n_blocks / gpu.n_multiprocessors)
+    return _ARRIVE_SECS + _ADD_PART_SECS * n_parts + gpu.fill_secs(4 * n_parts * n_sums * n_beside)
 
 
 # A100, A10, L4, H200, B200 and RTX 5090 stand for their architectures.

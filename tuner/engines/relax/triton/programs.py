@@ -8,6 +8,8 @@ from typing import Any
 
 #: Name of the pointer to the memory that the kernels of a program share.
 WORKSPACE = "workspace"
+#: Name of the pointer to the counters of a kernel.
+COUNTERS = "counters"
 #: Stands for the name of a kernel in its source.
 KERNEL = "KERNEL"
 # Nothing lets the next kernel start before blocks of this one end: its blocks would crowd on the
@@ -27,6 +29,8 @@ class Kernel:
         n_blocks: Blocks of a launch.
         n_warps: Warps of a block.
         n_stages: Turns of its loops whose operands are loaded ahead.
+        n_counters: Integers (int32) that are zero before and after each launch, and no argument:
+            they are variables of the binary, so that each loaded library has its own.
     """
 
     name: str
@@ -35,6 +39,7 @@ class Kernel:
     n_blocks: int
     n_warps: int
     n_stages: int
+    n_counters: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,8 +61,7 @@ def named_by_content(
     prefix: str,
     source: str,
     pointers: tuple[tuple[str, str], ...],
-    n_blocks: int,
-    options: tuple[int, int],
+    launch: tuple[int, ...],
 ) -> Kernel:
     """Return a kernel whose name follows from all that it is compiled from.
 
@@ -67,12 +71,32 @@ def named_by_content(
         prefix: Beginning of the name.
         source: Source, where ``KERNEL`` stands for the name.
         pointers: Names and types of the arguments.
-        n_blocks: Blocks of a launch.
-        options: Warps, and stages.
+        launch: Blocks, warps, stages, and counters if there are any.
     """
-    content = repr((source, pointers, n_blocks, options)).encode()
+    content = repr((source, pointers, launch)).encode()
     name = f"{prefix}_{hashlib.sha256(content).hexdigest()[:16]}"
-    return Kernel(name, source.replace(KERNEL, name), pointers, n_blocks, *options)
+    return Kernel(name, source.replace(KERNEL, name), pointers, *launch)
+
+
+def last_arrival(counter: str, n_arrivals: int) -> list[str]:
+    """Return the lines after which only the last block goes on that comes to a counter.
+
+    What the other blocks stored before is what it loads: their threads store before the barrier,
+    after which one of them counts, and its count is a release to the GPU and an acquire.
+
+    Args:
+        counter: Number of the counter.
+        n_arrivals: Blocks that count with it.
+    """
+    return [
+        "tl.debug_barrier()",
+        f"counter = {COUNTERS} + {counter}",
+        'arrived = tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")',
+        f"if arrived != {n_arrivals - 1}:",
+        "    return",
+        # For the next launch.
+        "tl.store(counter, 0)",
+    ]
 
 
 def load(kernel: Kernel, *, waits: bool = False) -> Any:

@@ -16,6 +16,7 @@ from tuner.engines.relax.triton.gpus import (
     Gpu,
     add_secs,
     gpu_of,
+    last_secs,
     sum_secs,
 )
 from tuner.engines.relax.triton.templates.configurations import Configuration
@@ -35,6 +36,8 @@ _MAX_MEASURED_STAGES, _MIN_MEASURED_WARPS, _MAX_FEW_SUMS = 5, 4, 1024
 # Bytes of the steps of a turn (with half of them, nothing came within 14 % of the best), and the
 # fewest steps of a product on tensor cores.
 _MIN_STEP_BYTES, _MIN_STEPS = 64, 16
+# Elements of whole rows that a thread keeps.
+_MAX_KEPT = 64
 # Blocks of a multiprocessor that share sums, at most.
 _MAX_SHARING = 8
 
@@ -52,13 +55,13 @@ def estimate_secs(contraction: Contraction, decisions: np.ndarray, gpu: Gpu) -> 
 
     Args:
         contraction: Contraction.
-        decisions: Numbers of each :class:`Configuration`, shape (n, 6).
+        decisions: Numbers of each :class:`Configuration`, shape (n, 7).
         gpu: GPU.
 
     Returns:
         Times, shape (n,).
     """
-    rows, columns, steps, stages, warps, splits = decisions.T.astype(float)
+    rows, columns, steps, stages, warps, splits, is_one = decisions.T.astype(float)
     warps = np.maximum(warps, _MIN_MEASURED_WARPS)
     n_bytes, threads = BYTES[contraction.dtype], WARP * warps
     n_turns, load_bytes = _turns(contraction, steps)
@@ -88,7 +91,13 @@ def estimate_secs(contraction: Contraction, decisions: np.ndarray, gpu: Gpu) -> 
     secs = LAUNCH_SECS + np.hypot(secs, LATENCY_SECS + weights / (gpu.bytes_per_sec * MEMORY_SHARE))
     n_sums = contraction.n_batches * contraction.n_rows * contraction.n_columns
     is_added = (splits > 1) | contraction.has_norm
-    return np.where(is_added, secs + add_secs(splits, n_sums), secs)
+    n_last, n_held = contraction.n_batches * tiles, rows * columns
+    if contraction.has_norm:
+        n_last = contraction.n_batches * np.ceil(contraction.n_rows / rows)
+        n_held = rows * contraction.n_columns
+    last = last_secs(gpu, splits, n_held, n_last)
+    added = np.where(is_one > 0, last, add_secs(splits, n_sums))
+    return np.where(is_added, secs + added, secs)
 
 
 def _turns(contraction: Contraction, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -104,7 +113,7 @@ def _turns(contraction: Contraction, steps: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def _shared_bytes(contraction: Contraction, decisions: np.ndarray) -> np.ndarray:
-    rows, columns, steps, stages, _, _ = decisions.T
+    rows, columns, steps, stages, *_ = decisions.T
     n_turns, _ = _turns(contraction, steps)
     operands = (rows + columns) * steps * BYTES[contraction.dtype]
     staged: np.ndarray = np.minimum(stages, n_turns) * operands * (rows > 1)
@@ -112,7 +121,7 @@ def _shared_bytes(contraction: Contraction, decisions: np.ndarray) -> np.ndarray
 
 
 def _fitting(contraction: Contraction, gpu: Gpu) -> np.ndarray:
-    """Return the configurations that a GPU can run, shape (n, 6)."""
+    """Return the configurations that a GPU can run, shape (n, 7)."""
     n_rows, n_columns, is_sum = contraction.n_rows, contraction.n_columns, contraction.n_rows == 1
     smallest = _MIN_STEP_BYTES // BYTES[contraction.dtype]
     if contraction.n_steps <= smallest // 2:
@@ -130,9 +139,10 @@ def _fitting(contraction: Contraction, gpu: Gpu) -> np.ndarray:
         (1,) if is_sum else (2, 3, 4, 5, 6, 8),
         (4, 8) if is_sum else (4, 8, 2),
         (1, 2, 4, 8, 16),
+        (0, 1),
     )
     decisions = np.array(list(itertools.product(*choices)))
-    rows, columns, steps, stages, warps, splits = decisions.T
+    rows, columns, steps, stages, warps, splits, is_one = decisions.T
     n_turns, _ = _turns(contraction, steps)
     n_sums = np.where(rows == 1, 2 * steps, rows) * columns / (WARP * warps)
     n_blocks = np.ceil(n_rows / rows) * np.ceil(n_columns / columns) * contraction.n_batches
@@ -146,6 +156,11 @@ def _fitting(contraction: Contraction, gpu: Gpu) -> np.ndarray:
         & (stages <= np.maximum(np.ceil(n_turns / splits) + 1, 2))
         & (_shared_bytes(contraction, decisions) <= gpu.shared_bytes)
     )
+    if contraction.has_norm:
+        n_kept = rows * (1 << (n_columns - 1).bit_length()) / (WARP * warps)
+        fits &= (is_one == 0) | (n_kept <= _MAX_KEPT)
+    else:
+        fits &= (is_one == 0) | (splits > 1)
     if len(contraction.steps) > 1:
         fits &= (n_turns % splits == 0) | (splits == 1)
     fitting: np.ndarray = decisions[fits]

@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tuner.engines.relax.triton.programs import WORKSPACE, Kernel, Program, load
+from tuner.engines.relax.triton.programs import COUNTERS, WORKSPACE, Kernel, Program, load
 
 Array = np.ndarray[Any, Any]
 
@@ -68,25 +68,29 @@ def _run(program: Program, arrays: list[Array]) -> list[Array]:
         named[WORKSPACE] = np.full(program.workspace, -(2**30), program.dtype)
     with np.errstate(all="ignore"):
         for kernel in program.kernels:
+            named[COUNTERS] = np.zeros(kernel.n_counters, np.int32)
             _launch(kernel, named)
+            if named[COUNTERS].any():
+                raise ValueError(f"{kernel.name} leaves counters that are not zero")
     return arrays
 
 
 def _launch(kernel: Kernel, arrays: Mapping[str, Array]) -> None:
-    """Run the blocks of a kernel one after the other."""
+    """Run the blocks of a kernel one after the other, in any order."""
     import triton.language as tl
     from triton.runtime import interpreter
 
     function = load(kernel).rewrite()
     arguments = {}
-    for name, dtype in kernel.pointers:
+    counters = [(COUNTERS, "int32")] if kernel.n_counters else []
+    for name, dtype in (*kernel.pointers, *counters):
         kind = tl.pointer_type(tl.int1 if dtype == "bool" else getattr(tl, dtype))
         address = np.array([arrays[name].ctypes.data], np.uint64)
         arguments[name] = tl.tensor(interpreter.TensorHandle(address, kind), kind)
     patches = interpreter._patch_lang(function)
     try:
         interpreter.interpreter_builder.set_grid_dim(kernel.n_blocks, 1, 1)
-        for block in range(kernel.n_blocks):
+        for block in np.random.default_rng(kernel.n_blocks).permutation(kernel.n_blocks).tolist():
             interpreter.interpreter_builder.set_grid_idx(block, 0, 0)
             function(**arguments)
     finally:

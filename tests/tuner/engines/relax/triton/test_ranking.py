@@ -103,7 +103,7 @@ def test_spaces_fit_the_gpu(ir: bytes, architecture: int) -> None:
 def test_loads_that_are_not_asynchronous_gain_nothing_from_stages() -> None:
     """Stages beyond two take no less time where each element is loaded alone."""
     contraction = _contraction(convolution(224, (3, 64), 7, stride=2))
-    decisions = np.array([[128, 64, 64, stages, 4, 1] for stages in (2, 5)])
+    decisions = np.array([[128, 64, 64, stages, 4, 1, 0] for stages in (2, 5)])
 
     two, five = ranking.estimate_secs(contraction, decisions, gpus.gpu_of(90))
 

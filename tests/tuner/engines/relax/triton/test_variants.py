@@ -29,7 +29,7 @@ _SPEC = worker.describe_target("cuda:sm_90").spec
 
 def test_names_hold_every_decision() -> None:
     """A configuration follows from its name; other names are of other variants."""
-    configuration = Configuration(64, 32, 128, 4, 8, 16, "columns")
+    configuration = Configuration(64, 32, 128, 4, 8, 16, order="columns")
 
     assert configuration.name == "triton-gemm-64-32-128-4-8-sk16-columns"
     assert Configuration.named(configuration.name) == configuration
@@ -178,7 +178,7 @@ def test_unknown_configurations_are_errors(tmp_path: Path) -> None:
 
 
 def test_objects_without_a_record_are_of_triton(tmp_path: Path) -> None:
-    """The object of a product holds a binary for each kernel, and the same bytes again."""
+    """The object of a product holds the binary of its kernel, and the same bytes again."""
     contents = []
     for name in ("first", "again"):
         out = tmp_path / name
@@ -190,4 +190,4 @@ def test_objects_without_a_record_are_of_triton(tmp_path: Path) -> None:
     assert contents[0] == contents[1]
     assert set(contents[0]) == {"kernel.o", *info["kernels"]}
     assert variants.named(info["variant"]) is variants.GEMM
-    assert len(info["kernels"]) == 2
+    assert len(info["kernels"]) == 1

@@ -17,7 +17,7 @@ from tuner.engines.relax.triton import programs
 from tuner.engines.relax.triton.compilation import cubins
 from tuner.engines.relax.triton.compilation.cubins import Facts
 from tuner.engines.relax.triton.expressions.printer import ELEMENTS
-from tuner.engines.relax.triton.programs import Kernel
+from tuner.engines.relax.triton.programs import COUNTERS, Kernel
 from tuner.errors import RequestError, WorkError, install_command, summary
 
 #: Architectures whose tensor cores the kernels use, as far as Triton knows them.
@@ -118,11 +118,12 @@ def _compile(kernel: Kernel, architecture: int) -> dict[str, Any]:
     options = backend.parse_options(
         {"num_warps": kernel.n_warps, "num_stages": kernel.n_stages, "sanitize_overflow": False}
     )
+    pointers = [*kernel.pointers, *([(COUNTERS, "int32")] if kernel.n_counters else [])]
     source = compiler.ASTSource(
         fn=programs.load(kernel, waits=architecture >= _WAITING),
-        signature={name: f"*{ELEMENTS[dtype]}" for name, dtype in kernel.pointers},
+        signature={name: f"*{ELEMENTS[dtype]}" for name, dtype in pointers},
         constexprs={},
-        attrs={(number,): _ALIGNED for number in range(len(kernel.pointers))},
+        attrs={(number,): _ALIGNED for number in range(len(pointers))},
     )
     stages: dict[str, Any] = {}
     backend.add_stages(stages, options, source.language)
@@ -136,5 +137,24 @@ def _compile(kernel: Kernel, architecture: int) -> dict[str, Any]:
         knobs.compilation.disable_line_info = True
         module = source.make_ir(gpu, options, functions, backend.get_module_map(), context)
         for name, run in stages.items():
-            module = made[name] = run(module, made["options"])
+            module = run(module, made["options"])
+            if name == "ptx" and kernel.n_counters:
+                module = _with_counters(module, kernel)
+            made[name] = module
     return made
+
+
+def _with_counters(ptx: str, kernel: Kernel) -> str:
+    """Return the source of a kernel whose counters are a variable in place of its last pointer.
+
+    Variables are zero when a binary is loaded.
+    """
+    variable = f"{kernel.name}_{COUNTERS}"
+    parameter = re.escape(f"[{kernel.name}_param_{len(kernel.pointers)}]")
+    ptx, n_loads = re.subn(
+        rf"ld\.param\.b64(\s+%rd\d+), {parameter};", rf"mov.b64\1, {variable};", ptx
+    )
+    if not n_loads:
+        raise ValueError("Triton loads the address of the counters in an unknown form")
+    declared = f".global .align 16 .b32 {variable}[{kernel.n_counters}];\n"
+    return ptx.replace(".visible .entry", f"{declared}.visible .entry", 1)

@@ -20,7 +20,13 @@ from tuner.engines.relax.triton.expressions.kernel_blocks import (
     key,
     substitute,
 )
-from tuner.engines.relax.triton.programs import KERNEL, WORKSPACE, Kernel, named_by_content
+from tuner.engines.relax.triton.programs import (
+    COUNTERS,
+    KERNEL,
+    WORKSPACE,
+    Kernel,
+    named_by_content,
+)
 from tuner.errors import WorkError
 
 HALF = ("float16", "bfloat16")
@@ -532,7 +538,7 @@ def print_kernel(
     lines: Sequence[str],
     arguments: Arguments,
     helpers: Iterable[str],
-    launch: tuple[int, int, int],
+    launch: tuple[int, ...],
     workspace: str = "",
 ) -> Kernel:
     """Return a kernel of some lines.
@@ -542,7 +548,7 @@ def print_kernel(
         lines: Statements.
         arguments: Pointers that the statements use.
         helpers: Helpers that they call.
-        launch: Blocks, warps and stages.
+        launch: Blocks, warps, stages, and counters if there are any.
         workspace: Type of the workspace that they use as the last pointer; empty for none.
     """
     names = sorted(arguments.names.values(), key=lambda name: int(name[1:]))
@@ -552,9 +558,7 @@ def print_kernel(
         pointers.append((WORKSPACE, workspace))
     parts = [f"@triton.jit\ndef {name}{HELPERS[name].rstrip()}\n" for name in sorted(helpers)]
     body = "\n".join(f"    {line}" for line in lines)
-    signature = ", ".join(name for name, _ in pointers)
+    counters = [COUNTERS] if launch[3:] else []
+    signature = ", ".join([*(name for name, _ in pointers), *counters])
     parts.append(f"@triton.jit\ndef {KERNEL}({signature}):\n{body}\n")
-    n_blocks, *options = launch
-    return named_by_content(
-        prefix, "\n\n".join(parts), tuple(pointers), n_blocks, (options[0], options[1])
-    )
+    return named_by_content(prefix, "\n\n".join(parts), tuple(pointers), launch)

@@ -4,7 +4,8 @@ A block computes some rows of one head. It goes through the keys once: the large
 sum of the exponentials of each row are those of the keys so far, and what was added before is
 scaled when the largest score changes (Milakov and Gimelshein, "Online normalizer calculation for
 softmax", 2018). Where there are fewer blocks than multiprocessors, as for the one row of a step of
-a decoder, several blocks share the keys of a row, and a second kernel combines their parts.
+a decoder, several blocks share the keys of a row, and a second kernel, or the last of the blocks,
+combines their parts.
 """
 
 import itertools
@@ -34,12 +35,12 @@ from tuner.engines.relax.triton.expressions.printer import (
     element_type,
     print_kernel,
 )
-from tuner.engines.relax.triton.programs import WORKSPACE, Kernel, Program
+from tuner.engines.relax.triton.programs import WORKSPACE, Kernel, Program, last_arrival
 from tuner.engines.relax.triton.templates.contractions import Contraction, extent_of
 
 #: Name of the variant that the configurations are decisions of.
 FAMILY = "triton-attention"
-_NAME = re.compile(FAMILY + r"-(\d{1,3})-(\d{1,3})-(\d)-(\d\d?)(?:-sk(\d\d?))?")
+_NAME = re.compile(FAMILY + r"-(\d{1,3})-(\d{1,3})-(\d)-(\d\d?)(?:-s([kl])(\d\d?))?")
 _INDEX = "int64"
 # Numbers of a query or a value that a block keeps.
 _MAX_WIDTH = 256
@@ -71,6 +72,8 @@ class Configuration:
         n_stages: Turns whose keys and values are loaded ahead.
         n_warps: Warps of a block.
         n_splits: Parts of the keys that blocks of their own go through.
+        is_one_kernel: True if the last block of some rows combines the parts, False for a second
+            kernel.
     """
 
     rows: int
@@ -78,17 +81,22 @@ class Configuration:
     n_stages: int
     n_warps: int
     n_splits: int = 1
+    is_one_kernel: bool = False
 
     @classmethod
     def named(cls, name: str) -> Self | None:
         """Return the configuration of a name; None for another kind of variant."""
         match = _NAME.fullmatch(name)
-        return None if match is None else cls(*(int(each or 1) for each in match.groups()))
+        if match is None:
+            return None
+        rows, keys, n_stages, n_warps, n_splits = (int(match[i] or 1) for i in (1, 2, 3, 4, 6))
+        return cls(rows, keys, n_stages, n_warps, n_splits, match[5] == "l")
 
     @property
     def name(self) -> str:
         """Name with every decision."""
-        splits = f"-sk{self.n_splits}" if self.n_splits > 1 else ""
+        kind = "l" if self.is_one_kernel else "k"
+        splits = f"-s{kind}{self.n_splits}" if self.n_splits > 1 else ""
         return f"{FAMILY}-{self.rows}-{self.keys}-{self.n_stages}-{self.n_warps}{splits}"
 
 
@@ -368,17 +376,24 @@ class _Source:
         if by.n_splits == 1:
             lines += [*self._ratio("[:, None]"), *self._outputs()]
             return Program((self._kernel("attention", lines, options),))
-        first = self._kernel("attention", [*lines, *self._stored()], options)
-        self._arguments = Arguments(self.of.context.blocks.function)
-        options = (-(-self._n_sums // _COMBINED), _COMBINING_WARPS, 1)
-        second = self._kernel("combine", self._combined(), options)
+        lines += self._stored()
         workspace = (by.n_splits, self._n_sums + 2 * self._n_outer)
-        return Program((first, second), workspace, self.of.context.total)
+        if by.is_one_kernel:
+            counter = f"pid % {self._row_tiles} + b * {self._row_tiles}"
+            lines += [*last_arrival(counter, by.n_splits), *self._combined_tile()]
+            n_counters = self._row_tiles * self.of.context.n_batches
+            kernels = [self._kernel("attention", lines, (*options, n_counters))]
+        else:
+            first = self._kernel("attention", lines, options)
+            self._arguments = Arguments(self.of.context.blocks.function)
+            options = (-(-self._n_sums // _COMBINED), _COMBINING_WARPS, 1)
+            kernels = [first, self._kernel("combine", self._combined_sums(), options)]
+        return Program((*kernels,), workspace, self.of.context.total)
 
-    def _kernel(self, kind: str, lines: Sequence[str], options: tuple[int, int, int]) -> Kernel:
+    def _kernel(self, kind: str, lines: Sequence[str], launch: tuple[int, ...]) -> Kernel:
         workspace = self.of.context.total if self.by.n_splits > 1 else ""
         return print_kernel(
-            f"triton_{kind}", lines, self._arguments, self.helpers, options, workspace
+            f"triton_{kind}", lines, self._arguments, self.helpers, launch, workspace
         )
 
     def _turn(self) -> list[str]:
@@ -508,32 +523,56 @@ class _Source:
             f"tl.store(at + {self._n_sums + self._n_outer} + row, total[:, None]{of_row})",
         ]
 
-    def _combined(self) -> list[str]:
-        """Return the lines that add the parts of some sums, and compute the outputs from them."""
-        context, n_splits = self.of.context, self.by.n_splits
+    def _combined_sums(self) -> list[str]:
+        """Return the lines that combine some sums, and compute the outputs from them."""
+        context = self.of.context
         mask = f"(i < {self._n_sums})" if self._n_sums % _COMBINED else ""
-        guard = f", mask={mask}, other=0" if mask else ""
-        stride = self._n_sums + 2 * self._n_outer
         lines = [
             f"i = tl.program_id(0) * {_COMBINED} + tl.arange(0, {_COMBINED})",
-            f"row = {WORKSPACE} + {self._n_sums} + i // {context.n_columns}",
-            f"high = tl.load(row{guard})",
-            f"for part in tl.static_range(1, {n_splits}):",
-            f"    high = tl.maximum(high, tl.load(row + part * {stride}{guard}))",
-            'base = tl.where(high == float("-inf"), 0.0, high)',
-            f"total = tl.zeros(({_COMBINED},), {self._total})",
-            f"acc = tl.zeros(({_COMBINED},), {self._total})",
-            f"for part in tl.static_range({n_splits}):",
-            f"    scale = tl.exp(tl.load(row + part * {stride}{guard}) - base)",
-            f"    total += scale * tl.load(row + part * {stride} + {self._n_outer}{guard})",
-            f"    acc += scale * tl.load({WORKSPACE} + part * {stride} + i{guard})",
-            *self._ratio(""),
+            *self._combined(f"i // {context.n_columns}", mask, "i", mask),
         ]
         flat = Var("i", _INDEX)
         n_rows, n_columns = (tirx.const(n, _INDEX) for n in (context.n_rows, context.n_columns))
         row = flat // n_columns
         coordinates = (row // n_rows, row % n_rows, flat % n_columns)
         return [*lines, *self._finished([Tile(flat, self._n_sums, "i", mask)], coordinates)]
+
+    def _combined_tile(self) -> list[str]:
+        """Return the lines that combine the rows of a block, and compute the outputs from them."""
+        context, row = self.of.context, self._row_tile()
+        mask = " & ".join(each for each in (row.mask, self._column_tile().mask) if each)
+        number = f"(b * {context.n_rows} + m)"
+        combined = self._combined(number, row.mask, f"{number} * {context.n_columns} + c", mask)
+        return [*combined, *self._outputs()]
+
+    def _combined(self, row: str, row_mask: str, at: str, mask: str) -> list[str]:
+        """Return the lines that add the parts of sums as ``acc``.
+
+        Args:
+            row: Numbers of rows.
+            row_mask: Condition under which a row exists; empty if all do.
+            at: Offsets of the sums in a part.
+            mask: Condition under which a sum exists; empty if all do.
+        """
+        stride = self._n_sums + 2 * self._n_outer
+        of_row = f", mask={row_mask}, other=0" if row_mask else ""
+        guard = f", mask={mask}, other=0" if mask else ""
+        return [
+            f"at = {WORKSPACE} + {at}",
+            f"row = {WORKSPACE} + {self._n_sums} + {row}",
+            f"high = tl.load(row{of_row})",
+            f"for other in tl.static_range(1, {self.by.n_splits}):",
+            f"    high = tl.maximum(high, tl.load(row + other * {stride}{of_row}))",
+            'base = tl.where(high == float("-inf"), 0.0, high)',
+            "scale = tl.exp(tl.load(row" + of_row + ") - base)",
+            f"total = scale * tl.load(row + {self._n_outer}{of_row})",
+            f"acc = scale * tl.load(at{guard})",
+            f"for other in tl.static_range(1, {self.by.n_splits}):",
+            f"    scale = tl.exp(tl.load(row + other * {stride}{of_row}) - base)",
+            f"    total += scale * tl.load(row + other * {stride} + {self._n_outer}{of_row})",
+            f"    acc += scale * tl.load(at + other * {stride}{guard})",
+            *self._ratio(""),
+        ]
 
     def _outputs(self) -> list[str]:
         tiles = [self._batch_tile(), self._row_tile(), self._column_tile()]
@@ -597,7 +636,7 @@ def ranked(attention: Attention, architecture: int) -> list[Configuration]:
     width = _padded(attention.n_terms) + values
     space = _configurations(context, gpu.n_multiprocessors)
     decisions = np.array([list(vars(each).values()) for each in space])
-    rows, keys, stages, warps, splits = decisions.T
+    rows, keys, stages, warps, splits, _ = decisions.T
     n_turns = -(-context.n_steps // (keys * splits))
     kept = np.where(rows == 1, keys * (values + 2 * width), rows * (values + keys))
     fits = (
@@ -614,13 +653,13 @@ def estimate_secs(attention: Attention, decisions: np.ndarray, gpu: gpus.Gpu) ->
 
     Args:
         attention: Attention.
-        decisions: Numbers of each :class:`Configuration`, shape (n, 5).
+        decisions: Numbers of each :class:`Configuration`, shape (n, 6).
         gpu: GPU.
 
     Returns:
         Times, shape (n,).
     """
-    rows, keys, stages, warps, splits = decisions.T.astype(float)
+    rows, keys, stages, warps, splits, is_one = decisions.T.astype(float)
     context, terms = attention.context, _padded(attention.n_terms)
     values, dtype = _padded(attention.n_values), attention.context.dtype
     threads, is_sum = gpus.WARP * warps, rows == 1
@@ -644,12 +683,14 @@ def estimate_secs(attention: Attention, decisions: np.ndarray, gpu: gpus.Gpu) ->
         n_turns = np.ceil(context.n_steps / (keys * splits))
         secs += n_waves * (_GROUP_SECS * warps / gpus.GROUP_WARPS + n_turns * turn)
     n_sums = context.n_batches * context.n_rows * context.n_columns
-    combined = gpus.add_secs(splits, n_sums) + np.where(is_sum, 0.0, _PART_SECS)
+    last = gpus.last_secs(gpu, splits, rows * values, n_blocks / splits)
+    added = np.where(is_one > 0, last, gpus.add_secs(splits, n_sums))
+    combined = added + np.where(is_sum, 0.0, _PART_SECS)
     return np.where(splits > 1, secs + combined, secs)
 
 
 def _shared_bytes(attention: Attention, decisions: np.ndarray) -> np.ndarray:
-    rows, keys, stages, _, splits = decisions.T
+    rows, keys, stages, _, splits, _ = decisions.T
     n_turns = -(-attention.context.n_steps // (keys * splits))
     width = _padded(attention.n_terms) + _padded(attention.n_values)
     n_bytes = gpus.BYTES[attention.context.dtype] * width
@@ -672,6 +713,8 @@ def _configurations(context: Contraction, n_multiprocessors: int) -> Iterator[Co
         few = {each for each in splits if each <= largest and n_blocks < n_multiprocessors}
         for n_splits in sorted({1} | few):
             yield Configuration(rows, keys, n_stages, n_warps, n_splits)
+            if n_splits > 1:
+                yield Configuration(rows, keys, n_stages, n_warps, n_splits, is_one_kernel=True)
 
 
 def _padded(n: int) -> int:

@@ -10,7 +10,7 @@ Order = Literal["rows", "columns"]
 #: Name of the variant that the configurations are decisions of.
 FAMILY = "triton-gemm"
 _NAME = re.compile(
-    FAMILY + r"-(\d{1,3})-(\d{1,3})-(\d{1,4})-(\d)-(\d\d?)-sk(\d{1,3})-(rows|columns)"
+    FAMILY + r"-(\d{1,3})-(\d{1,3})-(\d{1,4})-(\d)-(\d\d?)-s([kl])(\d{1,3})-(rows|columns)"
 )
 
 
@@ -24,7 +24,8 @@ class Configuration:
         steps: Products of an element in one turn of the loop, a power of two.
         n_stages: Turns of the loop whose operands are loaded ahead.
         n_warps: Warps of a block.
-        n_splits: Parts of the sums that blocks of their own compute; a second kernel adds them.
+        n_splits: Parts of the sums that blocks of their own compute.
+        is_one_kernel: True if the last block of a tile adds the parts, False for a second kernel.
         order: Tiles of neighbouring blocks: the next rows, or the next columns.
     """
 
@@ -34,6 +35,7 @@ class Configuration:
     n_stages: int
     n_warps: int
     n_splits: int = 1
+    is_one_kernel: bool = False
     order: Order = "rows"
 
     @classmethod
@@ -42,12 +44,13 @@ class Configuration:
         match = _NAME.fullmatch(name)
         if match is None:
             return None
-        rows, columns, steps, n_stages, n_warps, n_splits = map(int, match.groups()[:-1])
-        order: Order = "rows" if match[7] == "rows" else "columns"
-        return cls(rows, columns, steps, n_stages, n_warps, n_splits, order)
+        rows, columns, steps, n_stages, n_warps = map(int, match.groups()[:5])
+        order: Order = "rows" if match[8] == "rows" else "columns"
+        return cls(rows, columns, steps, n_stages, n_warps, int(match[7]), match[6] == "l", order)
 
     @property
     def name(self) -> str:
         """Name with every decision."""
         tile = f"{self.rows}-{self.columns}-{self.steps}"
-        return f"{FAMILY}-{tile}-{self.n_stages}-{self.n_warps}-sk{self.n_splits}-{self.order}"
+        splits = f"s{'l' if self.is_one_kernel else 'k'}{self.n_splits}"
+        return f"{FAMILY}-{tile}-{self.n_stages}-{self.n_warps}-{splits}-{self.order}"

@@ -1,13 +1,14 @@
 """Source of the kernels of a contraction: a loop of products of tiles, and what follows it.
 
 What precedes the products is computed as operands are loaded, what follows them before the sums
-are stored. Sums that several blocks share go through a workspace; a second kernel adds them in a
-fixed order and computes what follows. So do all sums whose rows are reduced, as a norm does: blocks
-of the second kernel hold whole rows.
+are stored. Sums that several blocks share go through a workspace; a second kernel, or the last of
+the blocks, adds them in a fixed order and computes what follows. So do all sums whose rows are
+reduced, as a norm does: who adds them holds whole rows.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tvm import tirx
 from tvm.tirx import Var
@@ -22,7 +23,7 @@ from tuner.engines.relax.triton.expressions.printer import (
     element_type,
     print_kernel,
 )
-from tuner.engines.relax.triton.programs import WORKSPACE, Kernel, Program
+from tuner.engines.relax.triton.programs import WORKSPACE, Kernel, Program, last_arrival
 from tuner.engines.relax.triton.templates.configurations import Configuration
 from tuner.engines.relax.triton.templates.contractions import Contraction, extent_of, split
 from tuner.engines.relax.triton.templates.rows import MAX_ROW, RowPrinter
@@ -75,27 +76,28 @@ class _Source:
         if self.by.n_splits == 1 and not self.of.has_norm:
             printer = self._printer(arguments, self._tiles(), "y")
             lines += print_outputs(self.of, printer, (self._batch, self._row, self._column))
-            return Program((self._kernel("gemm", lines, arguments, grid, shares=False),))
+            launch = (grid, self.by.n_warps, self.by.n_stages)
+            return Program((self._printed("gemm", lines, arguments, launch),))
         lines.append(self._partial(n_sums))
-        first = self._kernel("gemm", lines, arguments, grid, shares=True)
-        second = self._of_rows(n_sums) if self.of.has_norm else self._adding(n_sums)
         workspace = (self.by.n_splits, n_sums)
-        return Program((first, second), workspace, self.of.total)
-
-    def _kernel(
-        self, kind: str, lines: Sequence[str], arguments: Arguments, grid: int, *, shares: bool
-    ) -> Kernel:
         launch = (grid, self.by.n_warps, self.by.n_stages)
-        return self._printed(kind, lines, arguments, launch, self.of.total if shares else "")
+        if self.by.is_one_kernel:
+            n_counters, last = self._last(arguments, n_sums)
+            kernels = [self._printed("gemm", [*lines, *last], arguments, (*launch, n_counters))]
+        else:
+            second = self._of_rows(n_sums) if self.of.has_norm else self._adding(n_sums)
+            kernels = [self._printed("gemm", lines, arguments, launch), second]
+        return Program((*kernels,), workspace, self.of.total)
 
     def _printed(
         self,
         kind: str,
         lines: Sequence[str],
         arguments: Arguments,
-        launch: tuple[int, int, int],
-        workspace: str,
+        launch: tuple[int, ...],
     ) -> Kernel:
+        shares = self.by.n_splits > 1 or self.of.has_norm
+        workspace = self.of.total if shares else ""
         return print_kernel(f"triton_{kind}", lines, arguments, self.helpers, launch, workspace)
 
     def _positions(self) -> list[str]:
@@ -195,6 +197,34 @@ class _Source:
         offset = f"part * {n_sums} + (b * {self.of.n_rows} + m) * {self.of.n_columns} + n"
         return f"tl.store({WORKSPACE} + {offset}, acc{guard})"
 
+    def _last(self, arguments: Arguments, n_sums: int) -> tuple[int, list[str]]:
+        """Return the number of counters, and the lines of the last block of a tile or its rows."""
+        tiles, coordinates = self._tiles(), (self._batch, self._row, self._column)
+        offset = f"((b * {self.of.n_rows} + m) * {self.of.n_columns} + n)"
+        if self.of.has_norm:
+            n_tiles, tile = self._row_tiles, "tile_m"
+            n_arrivals = self._column_tiles * self.by.n_splits
+            lines = [
+                f"n = tl.arange(0, {self._row_size})[None, :]",
+                *self._whole_rows(arguments, tiles[:2], coordinates, offset, n_sums),
+            ]
+        else:
+            n_tiles, n_arrivals = self._row_tiles * self._column_tiles, self.by.n_splits
+            tile = f"pid % {n_tiles}"
+            masks = " & ".join(tile.mask for tile in tiles if tile.mask)
+            printer = self._printer(arguments, tiles, "y")
+            outputs = print_outputs(self.of, printer, coordinates)
+            lines = [*self._added(offset, masks, n_sums), *outputs]
+        arrival = last_arrival(f"b * {n_tiles} + {tile}", n_arrivals)
+        return n_tiles * self.of.n_batches, [*arrival, *lines]
+
+    @property
+    def _row_size(self) -> int:
+        """Elements of a tile that holds a whole row."""
+        if self.of.n_columns > MAX_ROW:
+            raise PrintError("a row of the sums is longer than a block can hold")
+        return int(1 << (self.of.n_columns - 1).bit_length())
+
     def _adding(self, n_sums: int) -> Kernel:
         """Return the kernel that adds the parts, and computes what follows element by element."""
         mask = f"(i < {n_sums})" if n_sums % _ADDED else ""
@@ -207,43 +237,58 @@ class _Source:
         printer = self._printer(arguments, [Tile(self._flat, n_sums, "i", mask)], "y")
         lines += print_outputs(self.of, printer, coordinates)
         launch = (-(-n_sums // _ADDED), _ADDING_WARPS, 1)
-        return self._printed("add", lines, arguments, launch, self.of.total)
+        return self._printed("add", lines, arguments, launch)
 
     def _of_rows(self, n_sums: int) -> Kernel:
         """Return the kernel that adds the parts of whole rows, and computes what follows."""
-        n_columns = self.of.n_columns
-        if n_columns > MAX_ROW:
-            raise PrintError("a row of the sums is longer than a block can hold")
-        size = 1 << (n_columns - 1).bit_length()
+        n_columns, size = self.of.n_columns, self._row_size
         n_held, n_rows = max(_OF_WARP // size, 1), n_sums // n_columns
         mask = f"(i < {n_rows})" if n_rows % n_held else ""
-        column_mask = f"(n < {n_columns})" if size > n_columns else ""
+        rows = tirx.const(self.of.n_rows, _INDEX)
+        arguments = Arguments(self.of.blocks.function)
+        tiles = [Tile(self._flat, n_rows, "i", mask)]
+        coordinates = (self._flat // rows, self._flat % rows, self._column)
         lines = [
             f"i = (tl.program_id(0) * {n_held} + tl.arange(0, {n_held}))[:, None]",
             f"n = tl.arange(0, {size})[None, :]",
+            *self._whole_rows(arguments, tiles, coordinates, f"(i * {n_columns} + n)", n_sums),
         ]
-        masks = " & ".join(each for each in (mask, column_mask) if each)
-        lines += self._added(f"(i * {n_columns} + n)", masks, n_sums)
-        tiles = [
-            Tile(self._flat, n_rows, "i", mask),
-            Tile(self._column, n_columns, "n", column_mask),
-        ]
-        rows = tirx.const(self.of.n_rows, _INDEX)
-        arguments = Arguments(self.of.blocks.function)
-        printer = RowPrinter(self.of.blocks, tiles, arguments, helpers=self.helpers, prefix="y")
-        coordinates = (self._flat // rows, self._flat % rows, self._column)
-        lines += print_outputs(self.of, printer, coordinates)
         n_warps = min(max(n_held * size // _OF_WARP, 1), _MAX_ROW_WARPS)
         launch = (-(-n_rows // n_held), n_warps, 1)
-        return self._printed("norm", lines, arguments, launch, self.of.total)
+        return self._printed("norm", lines, arguments, launch)
+
+    def _whole_rows(
+        self,
+        arguments: Arguments,
+        tiles: Sequence[Tile],
+        coordinates: tuple[Any, Any, Any],
+        offset: str,
+        n_sums: int,
+    ) -> list[str]:
+        """Return the lines that add the parts of whole rows, and compute what follows.
+
+        Args:
+            arguments: Arguments of the kernel.
+            tiles: Variables of the rows.
+            coordinates: Batch, row and column of a sum.
+            offset: Offset of a sum in a part.
+            n_sums: Sums of a part.
+        """
+        n_columns = self.of.n_columns
+        mask = f"(n < {n_columns})" if self._row_size > n_columns else ""
+        tiles = [*tiles, Tile(self._column, n_columns, "n", mask)]
+        masks = " & ".join(tile.mask for tile in tiles if tile.mask)
+        printer = RowPrinter(self.of.blocks, tiles, arguments, helpers=self.helpers, prefix="y")
+        outputs = print_outputs(self.of, printer, coordinates)
+        return [*self._added(offset, masks, n_sums), *outputs]
 
     def _added(self, at: str, mask: str, n_sums: int) -> list[str]:
         """Return the lines that add the parts at an offset as ``acc``."""
         guard = f", mask={mask}, other=0" if mask else ""
         return [
             f"acc = tl.load({WORKSPACE} + {at}{guard})",
-            f"for part in tl.static_range(1, {self.by.n_splits}):",
-            f"    acc += tl.load({WORKSPACE} + part * {n_sums} + {at}{guard})",
+            f"for other in tl.static_range(1, {self.by.n_splits}):",
+            f"    acc += tl.load({WORKSPACE} + other * {n_sums} + {at}{guard})",
         ]
 
     def _printer(self, arguments: Arguments, tiles: Sequence[Tile], prefix: str) -> Printer:

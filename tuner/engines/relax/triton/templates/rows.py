@@ -206,7 +206,7 @@ class RowPrinter(Printer):
     def reduction(self, block: Block, values: dict[int, Any]) -> Text:
         """Return the name of a reduction for the rows of a block."""
         name, neutral, dtype = reduction_of(block)
-        row, column = self.tiles
+        *rows, column = self.tiles
         places = [each for axis in block.axes for each in variables_of(values[key(axis.variable)])]
         if key(column.variable) in map(key, places):
             raise PrintError(f"{block.buffer.name} is not reduced along the same axes as the rows")
@@ -225,7 +225,7 @@ class RowPrinter(Printer):
             self.helpers.add(combine)
         reduced = f"tl.reduce({code}, 1, {combine})" if combine else f"tl.{name}({code}, 1)"
         self.lines.append(f"{line} = {reduced}[:, None]")
-        return Text(line, dtype, frozenset([key(row.variable)]))
+        return Text(line, dtype, frozenset(key(row.variable) for row in rows))
 
 
 def reduction_of(block: Block) -> tuple[str, float, str]:

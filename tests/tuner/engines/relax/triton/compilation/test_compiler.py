@@ -58,6 +58,18 @@ def test_products_run_on_tensor_cores(arch: str, binary_arch: str) -> None:
     assert 32 <= facts.n_registers <= 255
 
 
+def test_counters_are_variables_of_the_binary() -> None:
+    """Their address is not passed, and each loaded binary has its own."""
+    split = Configuration(64, 64, 32, 3, 4, 2, is_one_kernel=True)
+    (kernel,) = kernels_of(product((1, 128, 192, 256)), split)
+
+    binary = compile_kernel(kernel, "sm_90")
+
+    assert kernel.n_counters == 2 * 3
+    assert f"{kernel.name}_counters".encode() in binary.code
+    assert b"\0.nv.global\0" in binary.code
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int8"])
 def test_other_types_run_on_tensor_cores(dtype: str) -> None:
     """float32 is multiplied as three products of shorter numbers."""

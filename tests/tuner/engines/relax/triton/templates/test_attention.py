@@ -98,8 +98,14 @@ def _hidden(score: Any, row: Any, key: Any) -> Any:
         (_SHARED, (4, 2), (1, 43, 24), None),
         (_SHARED, (2, 2), (3, 43, 16), _hidden),
         (_SHARED, (1, 1), (21, 96, 16), _biased),
+        (replace(_ONE_ROW, is_one_kernel=True), (2, 2), (1, 43, 24), None),
+        (replace(_SHARED, is_one_kernel=True), (2, 2), (3, 43, 16), _hidden),
+        (replace(_SHARED, is_one_kernel=True), (1, 1), (21, 96, 24), _biased),
     ],
-    ids=["one row", "biased row", "whole row", "heads", "parts without keys", "rows"],
+    ids=[
+        *("one row", "biased row", "whole row", "heads", "parts without keys", "rows"),
+        *("last row", "last without keys", "last rows"),
+    ],
 )
 def test_blocks_may_share_keys(
     configuration: Configuration,
@@ -124,19 +130,22 @@ def test_one_row_of_any_type(dtype: str, verify: Verify) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "old", "new"),
+    ("number", "old", "new", "is_one_kernel"),
     [
-        (0, "turn += part * 1", "turn += 0"),
-        (0, "tl.store(at + 66", "tl.store(at + 67"),
-        (1, "scale * tl.load(row", "tl.load(row"),
-        (1, "static_range(3)", "static_range(2)"),
-        (1, "acc / total", "acc / scale"),
+        (0, "turn += part * 1", "turn += 0", False),
+        (0, "tl.store(at + 66", "tl.store(at + 67", False),
+        (1, "scale * tl.load(row", "tl.load(row", False),
+        (1, "static_range(1, 3)", "static_range(1, 2)", False),
+        (1, "acc / total", "acc / scale", False),
+        (0, "static_range(1, 3)", "static_range(1, 2)", True),
     ],
 )
-def test_broken_parts_are_found(number: int, old: str, new: str, verify: Verify) -> None:
+def test_broken_parts_are_found(
+    number: int, old: str, new: str, *, is_one_kernel: bool, verify: Verify
+) -> None:
     """A part that is lost or scaled wrongly fails the verification."""
     ir = attention((2, 2), (1, 43, 32))
-    program = program_of(ir, _ONE_ROW)
+    program = program_of(ir, replace(_ONE_ROW, is_one_kernel=is_one_kernel))
     kernels = list(program.kernels)
     kernel = kernels[number]
     assert old in kernel.source
@@ -243,7 +252,6 @@ def test_the_keys_of_a_step_fill_a_gpu(heads: tuple[int, int]) -> None:
 
     program = print_program(matched, ranked(matched, 90)[0])
 
-    first, second = program.kernels
-    assert 64 <= first.n_blocks <= 4 * 132
-    for kernel in (first, second):
-        assert compiler.compile_kernel(kernel, "sm_90").facts.stack_bytes == 0
+    (kernel,) = program.kernels
+    assert 64 <= kernel.n_blocks <= 4 * 132
+    assert compiler.compile_kernel(kernel, "sm_90").facts.stack_bytes == 0

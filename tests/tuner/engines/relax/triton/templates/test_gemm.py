@@ -23,7 +23,8 @@ pytestmark = [
 ]
 
 _PLAIN = Configuration(16, 16, 32, 2, 4)
-_SPLIT = Configuration(32, 16, 16, 2, 4, 2, "columns")
+_SPLIT = Configuration(32, 16, 16, 2, 4, 2, order="columns")
+_LAST = replace(_SPLIT, is_one_kernel=True)
 
 
 def program_of(ir: bytes, configuration: Configuration) -> Program:
@@ -33,7 +34,7 @@ def program_of(ir: bytes, configuration: Configuration) -> Program:
     return print_program(contraction, configuration)
 
 
-@pytest.mark.parametrize("configuration", [_PLAIN, _SPLIT], ids=lambda each: each.name)
+@pytest.mark.parametrize("configuration", [_PLAIN, _LAST], ids=lambda each: each.name)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int8"])
 def test_tiles_need_not_divide_a_product(
     dtype: str, configuration: Configuration, verify: Verify
@@ -55,7 +56,8 @@ def test_batches_and_single_rows(
     ir = product(shape, transposed=transposed)
     contraction = Contraction.find(workloads.load(ir)["main"])
     assert contraction is not None
-    configuration = Configuration(1 if contraction.n_rows == 1 else 16, 16, 32, 2, 4, 2)
+    n_rows = 1 if contraction.n_rows == 1 else 16
+    configuration = Configuration(n_rows, 16, 32, 2, 4, 2, is_one_kernel=not transposed)
 
     assert verify(ir, print_program(contraction, configuration)) == ""
 
@@ -135,7 +137,7 @@ def test_operands_are_computed_as_they_are_loaded(verify: Verify) -> None:
         ((5, (16, 24), 3), {}, Configuration(16, 16, 16, 2, 4, 3)),
         ((6, (16, 16), 3), {"stride": 2}, Configuration(32, 16, 16, 2, 4)),
         ((6, (16, 16), 3), {"dilation": 2}, Configuration(16, 16, 16, 2, 4)),
-        ((7, (3, 16), 5), {"stride": 2}, Configuration(16, 16, 32, 2, 4, 2)),
+        ((7, (3, 16), 5), {"stride": 2}, Configuration(16, 16, 32, 2, 4, 2, is_one_kernel=True)),
         ((4, (32, 32), 3), {"groups": 2}, Configuration(32, 16, 16, 2, 4)),
         ((4, (24, 16), 1), {}, Configuration(16, 16, 32, 2, 4)),
         ((4, (6, 20), 3), {}, Configuration(16, 16, 16, 2, 4)),
@@ -179,22 +181,41 @@ def test_broken_kernels_are_found(old: str, new: str, verify: Verify) -> None:
     assert verify(ir, Program((replace(kernel, name=name, source=source),))) != ""
 
 
-@pytest.mark.parametrize("number", [0, 1], ids=["partial", "adding"])
-def test_lost_parts_are_found(number: int, verify: Verify) -> None:
-    """Sums that a kernel does not write, or that the other does not add, are wrong."""
+@pytest.mark.parametrize(
+    ("configuration", "number", "old", "new"),
+    [
+        (_SPLIT, 0, "part = pid", "part = 0 * pid"),
+        (_SPLIT, 1, "static_range(1, 2)", "static_range(1, 1)"),
+        (_LAST, 0, "static_range(1, 2)", "static_range(1, 1)"),
+        (_LAST, 0, "+ pid % 4", "+ pid % 2"),
+    ],
+    ids=["partial", "adding", "last", "counter"],
+)
+def test_lost_parts_are_found(
+    configuration: Configuration, number: int, old: str, new: str, verify: Verify
+) -> None:
+    """Sums are wrong that no block writes, or that are added before all blocks wrote theirs."""
     ir = product((1, 37, 23, 75))
-    program = program_of(ir, _SPLIT)
-    old, new = (("part = pid", "part = 0 * pid"), ("static_range(1, 2)", "static_range(1, 1)"))[
-        number
-    ]
-    kernel = program.kernels[number]
-    name = f"broken_{number}"
+    kernels = list(program_of(ir, configuration).kernels)
+    kernel = kernels[number]
+    assert kernel.source.count(old) == 1
+    name = f"broken_{abs(hash(new))}"
     source = kernel.source.replace(old, new).replace(kernel.name, name)
-    assert source.count(new) == 1
-    kernels = list(program.kernels)
     kernels[number] = replace(kernel, name=name, source=source)
 
-    assert verify(ir, replace(program, kernels=tuple(kernels))) != ""
+    assert verify(ir, replace(program_of(ir, configuration), kernels=tuple(kernels))) != ""
+
+
+def test_counters_are_zero_after_each_run(verify: Verify) -> None:
+    """The last block resets the counter of its tile, for the next launch."""
+    ir = product((1, 37, 23, 75))
+    program = program_of(ir, _LAST)
+    (kernel,) = program.kernels
+    source = kernel.source.replace("tl.store(counter, 0)", "")
+    kept = replace(kernel, name="kept", source=source.replace(kernel.name, "kept"))
+
+    with pytest.raises(ValueError, match="leaves counters"):
+        verify(ir, replace(program, kernels=(kept,)))
 
 
 def _normed(
@@ -256,16 +277,22 @@ _ONE = Configuration(1, 64, 16, 1, 4, 2)
         (_normed((7, 33, 64), "rms_norm", "bfloat16", returns_sum=True), _SPLIT),
         (_normed((5, 64, 33), "rms_norm", "float32"), _SPLIT),
         (_normed((6, 50, 32), "softmax"), _SPLIT),
+        (_normed((19, 100, 40), "layer_norm", returns_sum=True), _LAST),
+        (_normed((1, 96, 80), "layer_norm"), replace(_ONE, is_one_kernel=True)),
+        (_normed((16, 64, 40), "rms_norm"), replace(_PLAIN, is_one_kernel=True)),
     ],
-    ids=["layer", "sum", "row", "long", "bfloat16", "float32", "softmax"],
+    ids=[
+        *("layer", "sum", "row", "long", "bfloat16", "float32", "softmax"),
+        *("last block", "last row", "last columns"),
+    ],
 )
 def test_rows_of_the_sums_are_normalised(
     ir: bytes, configuration: Configuration, verify: Verify
 ) -> None:
-    """The kernel that adds the parts holds whole rows; the operand of a norm may be an output."""
+    """The block that adds the parts holds whole rows; the operand of a norm may be an output."""
     program = program_of(ir, configuration)
 
-    assert len(program.kernels) == 2
+    assert len(program.kernels) == 2 - configuration.is_one_kernel
     assert verify(ir, program) == ""
 
 
