@@ -1,12 +1,15 @@
-"""No process imports from the current folder, from beside a model, or from beside a program."""
+"""No process reads or imports from the current folder, or from beside a model or a program."""
 
+import ctypes
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import onnx
@@ -25,6 +28,9 @@ _EXTRA = (
     "uvicorn", "uvloop", "fastapi", "multiprocessing", "subprocess", "ctypes", "fsspec", "yaml",
 )  # fmt: skip
 _DECOY = "open({marker!r}, 'a').write(__file__ + chr(10)); raise SystemExit('a decoy ran')\n"
+_IN_ACCESS = 0x1
+_EVENT = "iIII"
+_EVENT_BYTES = struct.calcsize(_EVENT)
 _PROGRAM = """
 import sys
 first = sys.path.pop(0)
@@ -49,14 +55,32 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 @pytest.fixture
 def run(tmp_path: Path, names: set[str]) -> Iterator[Cli]:
-    """Commands, and a folder with a model and decoys; no decoy may have run in the end."""
+    """Commands, and a folder with a model and decoys; nobody may have read a decoy in the end."""
     folder, marker = tmp_path / "downloads", tmp_path / "marker"
     folder.mkdir()
-    for name in names:
-        (folder / f"{name}.py").write_text(_DECOY.format(marker=str(marker)))
+    decoys = {f"{name}.py" for name in names}
+    for decoy in decoys:
+        (folder / decoy).write_text(_DECOY.format(marker=str(marker)))
     _write_model(folder / "model.onnx")
-    yield Cli(tmp_path, {"TUNER_N_BUILDERS": "1"})
+    with _read_in(folder) as read:
+        yield Cli(tmp_path, {"TUNER_N_BUILDERS": "1"})
     assert not marker.exists(), marker.read_text()
+    assert not read & {*decoys, "matplotlibrc"}
+
+
+@contextmanager
+def _read_in(folder: Path) -> Iterator[set[str]]:
+    """Yield a set which, after the block, has the names of the files that anyone read in it."""
+    read: set[str] = set()
+    libc = ctypes.CDLL(None, use_errno=True)
+    with os.fdopen(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as events:
+        assert libc.inotify_add_watch(events.fileno(), os.fsencode(folder), _IN_ACCESS) >= 0
+        yield read
+        while data := events.read(2**16):
+            while data:
+                *_, length = struct.unpack_from(_EVENT, data)
+                name, data = data[_EVENT_BYTES:][:length], data[_EVENT_BYTES + length :]
+                read.add(name.rstrip(b"\0").decode())
 
 
 @pytest.fixture
@@ -89,14 +113,21 @@ def _start(cli: Cli, folder: Path, *words: str, option: str = "-P") -> "subproce
 
 @pytest.mark.tvm
 @pytest.mark.parametrize(
-    "words",
-    ["tasks model.onnx", "devices", "doctor", "build model.onnx -o out"],
+    ("words", "sandbox"),
+    [
+        ("tasks model.onnx", "auto"),
+        ("tasks model.onnx", "off"),
+        ("devices", "auto"),
+        ("doctor", "auto"),
+        ("build model.onnx -o out", "auto"),
+    ],
     ids=lambda text: text.partition(" ")[0],
 )
 def test_commands_import_nothing_from_the_current_folder(
-    run: Cli, folder: Path, words: str
+    run: Cli, folder: Path, words: str, sandbox: str
 ) -> None:
     """Neither do the workers that they start, with a model of that folder."""
+    run.settings["TUNER_WORKER_SANDBOX"] = sandbox
     answer = finish(_start(run, folder, "-m", "tuner", *words.split()))
 
     assert answer.status == 0, answer.out
