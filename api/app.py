@@ -2,9 +2,11 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib.metadata import version
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from starlette.routing import BaseRoute
 
 from api import middleware
 from api.app_state import open_state
@@ -51,8 +53,16 @@ def create_app(settings: ApiSettings) -> FastAPI:
     exception_handlers.install(app)
     openapi.install(app, f"{PREFIX}/openapi.json")
     middleware.install(app)
-    app.include_router(health.router)
-    for routes in _ROUTES:
-        app.include_router(routes.router, responses=openapi.problems(*openapi.COMMON))
-    app.include_router(pages.router)
+    app.router.routes.extend(_included_routes())
     return app
+
+
+@cache
+def _included_routes() -> list[BaseRoute]:
+    """Return the routes of all modules; applications of a process share the models of each."""
+    router = APIRouter(generate_unique_id_function=openapi.operation_id)
+    router.include_router(health.router)
+    for routes in _ROUTES:
+        router.include_router(routes.router, responses=openapi.problems(*openapi.COMMON))
+    router.include_router(pages.router)
+    return router.routes

@@ -35,6 +35,8 @@ __all__ = [
     "sqlite_url",
 ]
 LOOPBACK = "http://127.0.0.1"
+# Each client would read those of the machine, which takes as long as a request.
+_CERTIFICATES = httpx.create_ssl_context()
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,9 @@ def serving(settings: ApiSettings, **headers: str) -> Iterator[Served]:
     port = server.servers[0].sockets[0].getsockname()[1]
     engine = database.open_database(settings.tuner.database)
     try:
-        with httpx.Client(base_url=f"{LOOPBACK}:{port}", headers=headers, timeout=20) as client:
+        with httpx.Client(
+            base_url=f"{LOOPBACK}:{port}", headers=headers, timeout=20, verify=_CERTIFICATES
+        ) as client:
             yield Served(client, database.sessions(engine), settings.data_dir)
     finally:
         engine.dispose()

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,13 @@ from tests.api.conftest import Served, serving
 
 CONTENT = bytes(range(256)) * 100
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def served(quick: ApiSettings) -> Iterator[Served]:
+    """A server on SQLite: archives are files, and tests/records store their rows in both kinds."""
+    with serving(quick) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from tests.api.conftest import Served
 
 _N_UPLOADS = 200
@@ -33,6 +35,7 @@ _NASTY = (
 Mutation = Callable[[random.Random, bytes], bytes]
 
 
+@pytest.mark.parametrize("migrated", ["postgresql"], indirect=True)
 def test_no_malformed_upload_makes_the_service_fail(served: Served) -> None:
     """Cut bodies, flipped bytes, wrong boundaries, lengths and options, and damaged models."""
     host, _, port = str(served.client.base_url).removeprefix("http://").rstrip("/").partition(":")

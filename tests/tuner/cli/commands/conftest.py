@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -95,10 +96,20 @@ def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
 
 
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SQLite file with the records of two jobs; see ``fill``."""
+    path = tmp_path_factory.mktemp("filled") / "tuner.db"
+    fill(f"sqlite:///{path}")
+    return path
+
+
 @pytest.fixture
-def tuned(shell: Shell) -> Shell:
+def tuned(shell: Shell, filled: Path) -> Shell:
     """A shell with the records of two jobs; see ``fill``."""
-    fill(shell.url)
+    folder = shell.folder / "data"
+    folder.mkdir(mode=0o700)
+    shutil.copy(filled, folder)
     return shell
 
 

@@ -210,7 +210,7 @@ def test_a_torn_log_is_imported_without_its_last_line(log: Path, tmp_path: Path)
         (lambda _: [], r"line 1: the file is empty"),
         (
             lambda lines: [lines[0].replace(f":{VERSION}", ":99")],
-            r"reads logs of version 1, not 99",
+            r"line 1: this subgraph-tuner reads logs of version 1, not 99",
         ),
     ],
 )
