@@ -39,7 +39,7 @@ def is_beginning(text: str) -> bool:
 
 
 def check(name: str, ir: bytes) -> None:
-    """Check that a name is that of the IR; a text of another form is no engine's name.
+    """Check that a name is that of the IR; no engine gives a text of another form.
 
     Raises:
         WrongName: If the IR has another name.

@@ -144,7 +144,7 @@ def _configure_sqlite(limits: Limits, connection: Any, _record: object) -> None:
     # The driver begins transactions late and breaks savepoints; _begin_sqlite sends BEGIN instead.
     connection.isolation_level = None
     # In WAL mode, synchronous=NORMAL does not wait for the disk at each commit: a power failure
-    # could take back an accepted job or a revoked token. See sqlite.org/pragma.html and ADR 0058.
+    # could take back an accepted job or a revoked token. See sqlite.org/pragma.html and ADR 0015.
     for pragma in (
         f"busy_timeout={BUSY_SECS * 1000}",
         f"synchronous={SYNCHRONOUS}",

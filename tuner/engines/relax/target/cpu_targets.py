@@ -24,8 +24,8 @@ _LISTS = ("keys", "libs", "mattr")
 def detect() -> dict[str, Any]:
     """Return the target of this CPU, without what the kernel does not report."""
     model = str(codegen.llvm_get_system_cpu())
-    found = processors.detect(model, lambda: _features(Target({"kind": "llvm", "mcpu": model})))
-    return {"kind": "llvm", **found, "num-cores": machine_cores()}
+    detected = processors.detect(model, lambda: _features(Target({"kind": "llvm", "mcpu": model})))
+    return {"kind": "llvm", **detected, "num-cores": machine_cores()}
 
 
 def read_options(spec: str) -> dict[str, Any]:

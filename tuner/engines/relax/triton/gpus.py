@@ -1,7 +1,7 @@
 """Model of a GPU: what loads, products and blocks of Triton's kernels cost.
 
 Numbers of a GPU are of its data sheet. The other constants hold for all: they were fitted to 2,832
-kernels that ran in graphs on an H200 (decision 0124), with weights that were not in a cache.
+kernels that ran in graphs on an H200 (decision 0117), with weights that were not in a cache.
 Functions take numbers or arrays, one element for each configuration.
 """
 
