@@ -32,7 +32,7 @@ _SETTINGS = frozenset(SettingOverrides.__annotations__)
 
 
 class TuneArguments(SettingOverrides, fields.SpecFields, total=False):
-    """Options of :func:`tune`: those of the job, and settings."""
+    """Options of :func:`tune`: job and settings."""
 
 
 def extract(

@@ -271,7 +271,7 @@ class TunerClient:
     def best_records(
         self, *, workload: str | None = None, target: int | None = None, job: int | None = None
     ) -> list[BestView]:
-        """Return the best record of every task, or of those of one workload, target or job."""
+        """Return the best record of every task, or of the tasks of one workload, target or job."""
         params = {"workload": workload, "target": target, "job": job}
         return list(self._pages(BestView, "/records/best", params))
 
@@ -283,7 +283,7 @@ class TunerClient:
         return self._pages(RecordView, "/records/list", params)
 
     def export_records(self, *, target: int | None = None) -> Iterator[str]:
-        """Yield the lines of a log of all records, or of those of a target, as they arrive.
+        """Yield the lines of a log of all records, or of one target's, as they arrive.
 
         Raises:
             ConnectError: If the connection breaks; the lines before are an incomplete log.

@@ -1,4 +1,4 @@
-"""Comparison of the outputs of a library with those of a peer, one by one, element by element."""
+"""Comparison of the outputs of a library with a peer's, element by element."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -231,7 +231,7 @@ def open_peers(
     inputs: Path,
     stack: ExitStack,
 ) -> tuple[list[PeerRuns], list[SkippedPeer]]:
-    """Load and run a model in each requested peer; of ``all``, those that cannot are skipped.
+    """Load and run a model in each requested peer; ``all`` skips peers that cannot.
 
     Args:
         settings: Settings of the processes.

@@ -145,7 +145,7 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """True if the outputs agree with those of every peer, or there is none."""
+        """True if the outputs agree with every peer, or there is none."""
         return all(peer.agrees for peer in self.peers)
 
     @property

@@ -109,7 +109,7 @@ class OutputPair:
 
 
 def decide(pairs: Sequence[OutputPair], answers: Iterable[Outputs]) -> tuple[OutputCheck, ...]:
-    """Compare outputs with those of a peer; where they differ, float64 decides.
+    """Compare outputs with a peer's; where they differ, float64 decides.
 
     Args:
         pairs: Outputs of the library and of the peer.

@@ -72,7 +72,7 @@ class ObjectCompiler:
     on_step: OnStep = lambda _: None
 
     def objects(self, requests: Sequence[SubgraphRequest]) -> SubgraphObjects:
-        """Read the objects of subgraphs from the cache; compile those that are missing.
+        """Read the objects of subgraphs from the cache; compile missing ones.
 
         Objects that another process compiles at the same time are awaited.
 

@@ -50,7 +50,7 @@ class UnpaddedModel:
     timeout_secs: float
 
     def run(self, arrays: Mapping[str, Array], shapes: Mapping[str, Any]) -> list[Array]:
-        """Run the model; ``shapes`` has those of inputs without use, too.
+        """Run the model; ``shapes`` includes unused inputs.
 
         Raises:
             RequestError: If the model does not run with these shapes.

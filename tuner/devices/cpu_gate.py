@@ -20,7 +20,7 @@ class Pausable(Protocol):
 
 
 class CpuGate:
-    """Lock of the cores: shared by those that work on them, exclusive to those that time them.
+    """Lock of the cores: shared by work, exclusive to measurements.
 
     A wait for exclusive use keeps others from starting shared use. Shared use must not be
     nested. Not thread-safe: used in one event loop.

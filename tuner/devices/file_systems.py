@@ -1,4 +1,4 @@
-"""Kinds of file systems: those that several machines may share cannot hold locks of one."""
+"""Kinds of file systems: a shared one cannot hold the locks of a machine."""
 
 import ctypes
 import os

@@ -54,7 +54,7 @@ _LIMITS = {
 
 @dataclass(frozen=True)
 class GpuLimits:
-    """Resources of one block of a GPU, and those that all blocks share.
+    """Resources of one block of a GPU, and resources that all blocks share.
 
     Attributes:
         shared_bytes: Shared memory of a block.

@@ -88,7 +88,7 @@ class _Block:
 
     @cached_property
     def loads(self) -> list[tuple[Node, list[Node]]]:
-        """Buffers that it reads with their indices, except those that it writes."""
+        """Buffers that it reads and does not write, with their indices."""
         loads = [
             (node.source if hasattr(node, "source") else node.buffer, list(node.indices))
             for node in _below(self.node.body)

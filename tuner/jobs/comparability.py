@@ -35,7 +35,7 @@ def compared_settings(evaluator: EvaluatorSettings | Mapping[str, Any]) -> dict[
 
 
 def check_default(evaluator: EvaluatorSettings) -> None:
-    """Refuse settings whose latencies do not compare with those of most jobs.
+    """Refuse settings whose latencies do not compare with the defaults.
 
     Raises:
         RequestError: If a compared setting is not the default.

@@ -165,7 +165,7 @@ class Buckets:
         }
 
     def pad(self, inputs: "Mapping[str, Array]", sizes: Mapping[str, int]) -> "dict[str, Array]":
-        """Pad arrays by input name to the sizes of buckets; those that fit are not copied."""
+        """Pad arrays by input name to the sizes of buckets; copy only arrays that do not fit."""
         shapes = self.resized({name: array.shape for name, array in inputs.items()}, sizes)
         return {
             name: pad(array, shapes[name], self.padding.get(name, 0.0))

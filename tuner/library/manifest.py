@@ -223,7 +223,7 @@ class Manifest:
 
     @property
     def inputs(self) -> Inputs:
-        """Inputs of the first program; those of the others differ only in shapes."""
+        """Inputs of the first program; inputs of other programs differ only in shapes."""
         return self.programs[0].inputs
 
     @property

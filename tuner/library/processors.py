@@ -112,7 +112,7 @@ def cpu_name() -> str:
 
 
 def used_by_code(machine: str, features: Collection[str]) -> tuple[str, ...]:
-    """Return those of a target's features that code may use, in order; LLVM names all."""
+    """Return the features of a target that code may use, in order; LLVM names all."""
     return tuple(sorted(_FLAGS.get(machine, {}).keys() & set(features)))
 
 

@@ -55,6 +55,6 @@ class CandidateBuilder:
                 raise
 
     def discard(self, artifacts: Iterable[str]) -> None:
-        """Remove artifacts; those that were removed before are ignored."""
+        """Remove artifacts; ignore artifacts that are gone."""
         for artifact in artifacts:
             self._executor.discard(artifact)

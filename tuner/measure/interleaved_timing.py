@@ -16,7 +16,7 @@ from tuner.workers.base import CallTimeout
 
 
 class InterleavedTiming:
-    """Race of verified traces, each of which is verified again before and after its turns.
+    """Race of verified traces; each is verified again before and after its turns.
 
     The traces are built once, and timed as often as :meth:`time` is called, so that a race can be
     spread over minutes.

@@ -21,7 +21,7 @@ _VERSION = 3
 
 
 async def ensure_references(setup: MeasureSetup, task: TaskUnderTest) -> tuple[str, ...]:
-    """Return the files of a workload's expected outputs, computing those that do not exist yet.
+    """Return the files of a workload's expected outputs; compute missing ones.
 
     Builders compute them, so that no device under test takes part. The last is the one on whose
     inputs kernels are timed; it is the same in every round and kept. The first has inputs that are

@@ -191,7 +191,7 @@ class _Maker:
     notes: list[str] = field(default_factory=list)
 
     def choose(self, subgraphs: Sequence[_Subgraph]) -> None:
-        """Choose the candidates of each subgraph; those that cost most come first."""
+        """Choose the candidates of each subgraph, the most expensive subgraphs first."""
         with self.context.readers() as session:
             for subgraph in subgraphs:
                 subgraph.ir = tasks.workload_ir(session, subgraph.task_id)
@@ -346,7 +346,7 @@ class _Maker:
 
 
 def _entry_of(name: str, candidate: PackedCandidate, code: bytearray) -> dict[str, Any]:
-    """Append the binaries of a candidate to those of its workload, and return its entry."""
+    """Append the binaries of a candidate to its workload, and return its entry."""
     kernels = []
     for kernel in candidate.kernels:
         place = {"at": len(code), "n_bytes": len(kernel.code)}

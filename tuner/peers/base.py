@@ -142,7 +142,7 @@ class ProfilingPeer(Peer, Protocol):
 
 
 def read_inputs(model: PeerModel, request: NetworkRun) -> dict[str, Array]:
-    """Read the inputs of a run; those that cleaning dropped as they have no use are zeros."""
+    """Read the inputs of a run; unused inputs, which cleaning dropped, are zeros."""
     arrays = read_arrays(request.inputs)
     for name, (shape, dtype) in model.inputs.items():
         if name not in arrays:

@@ -63,7 +63,7 @@ def origins_in(*names: str) -> tuple[int, ...]:
 
 
 def _inputs(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the values that a node reads, those that its subgraphs take from outside included."""
+    """Yield the values that a node and its subgraphs read from outside."""
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):

@@ -182,7 +182,7 @@ def _is_on_gpu(session: Any) -> bool:
 
 
 def _run_on_gpu(session: Any, feeds: dict[str, Array], request: NetworkRun) -> tuple[float, ...]:
-    """Time with inputs and outputs that stay on the GPU, as those of a library do."""
+    """Time with inputs and outputs that stay on the GPU, as a library's do."""
     binding = session.io_binding()
     for name, array in feeds.items():
         value = onnxruntime.OrtValue.ortvalue_from_numpy(array, "cuda", 0)

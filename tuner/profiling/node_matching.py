@@ -149,7 +149,7 @@ class _Matching:
         return digest is not None and digest.has_values_of(self._digests[name])
 
     def _slice(self, positions: Sequence[int]) -> set[int]:
-        """Return the nodes between the values of some calls and those of all others."""
+        """Return the nodes between the values of some calls and the values of all others."""
         own = set(positions)
         nodes: set[int] = set()
         waiting = [name for position in positions for name in self._values[position]]

@@ -41,7 +41,7 @@ class ActiveWorker:
     What blocks runs in threads, so that a slow load or build holds up neither the admission nor
     the measuring of other jobs. On a CPU that is a measured device itself, such work pauses
     during measurements. An error that concerns one job, build or file is handled by its part; any
-    other, such as a lost database or lease, ends the part and by that the worker.
+    other, such as a lost database or lease, ends the part and with it the worker.
 
     Args:
         context: Settings and database.

@@ -33,7 +33,7 @@ async def run_beside_measurements(
         work: The work.
         name: Name of its thread.
         is_wanted: Looks, in a thread, whether the result is still wanted; otherwise the processes
-            are killed, and the work fails by that. They are killed as well if it raises, or if
+            are killed, and the work fails. They are killed as well if it raises, or if
             this is cancelled.
     """
     pools = PauseGroup()

@@ -41,7 +41,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class BuildQueue:
-    """Serves builds one at a time, owner by owner in turn, and those of an owner in order.
+    """Serves builds one at a time, owner by owner in turn, and the builds of an owner in order.
 
     A build that fails for any reason but a lost database affects no other. Measurements do not
     wait for a build: its compilers pause while a CPU is measured. Nor does a build wait for one
@@ -114,7 +114,7 @@ class BuildQueue:
         return True
 
     def _next_build(self, *, with_suspects: bool) -> Build | None:
-        """Return the next waiting build; those that too many processes died over are failed.
+        """Return the next waiting build; fail builds that too many processes died over.
 
         Args:
             with_suspects: False to leave out builds that several processes died over.

@@ -120,7 +120,7 @@ def _remove_unnamed(folder: Path, pattern: str, named: Container[str], limit: fl
 def _remove_models(
     local: LocalTier, folder: Path, dropped: Container[str], limit: float
 ) -> set[Path]:
-    """Remove the cleaned files of dropped uploads; return those that other entries name."""
+    """Remove the cleaned files of dropped uploads; return files that other entries name."""
     named, unused = set[Path](), dict[IndexedEntry, Path]()
     for entry in index.entries(local, model_cache.KIND):
         header = index.header_of(entry)

@@ -158,7 +158,7 @@ class JobLoader:
             return jobs.is_running(session, job_id)
 
     def open(self, tuning_context: TuningContext, loaded: LoadedJob) -> TuningSession | None:
-        """Open the session of a loaded job; None if the job fails by that.
+        """Open the session of a loaded job; None if opening failed.
 
         Raises:
             LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.

@@ -90,7 +90,7 @@ def programs(serving: Serving) -> list[Program]:
 
 
 def stop(children: Sequence[Child]) -> None:
-    """Ask the programs to end, and kill those that do not within seconds."""
+    """Ask the programs to end, and kill the rest after some seconds."""
     for child in children:
         child.signal(signal.SIGTERM)
     deadline = time.monotonic() + _GRACE_SECS

@@ -34,8 +34,8 @@ from tuner.tuning.writing.storage_retry import FATAL_DB_ERRORS
 _REFRESH_INTERVAL_SECS = 0.5
 # Rounds that are assigned, and whose picks are stored together, before results are handled.
 _MAX_ROUNDS_PER_DISPATCH = 16
-# Estimated seconds of a round before one has ended: of jobs that are level, the one with the fewest
-# rounds goes next.
+# Estimated seconds of a round before one has ended: of jobs with equal virtual time, the one with
+# the fewest rounds goes next.
 _FIRST_ROUND_SECS = 1.0
 # Weight of the latest round in the moving average of the seconds that a round takes.
 _ROUND_SECS_WEIGHT = 0.2
@@ -103,7 +103,7 @@ class Coordinator:
         event_loop.run(self.serve(sessions), self._loop_factory)
 
     async def serve(self, sessions: Sequence[TuningSession] = ()) -> None:
-        """Run jobs, and those that :meth:`admit` adds, in the current event loop.
+        """Run jobs, including jobs that :meth:`admit` adds later, in the current event loop.
 
         Raises:
             LeaseLost, sqlalchemy.exc.OperationalError, ...: As :meth:`run`.
@@ -241,7 +241,7 @@ class Coordinator:
         return may_be_more
 
     def _dispatch_rounds(self) -> list[Device]:
-        """Assign a round to each device that accepts one; returns those that got one."""
+        """Assign a round to each device that accepts one; return these devices."""
         assigned: list[Device] = []
         devices = self._devices.with_room()
         if not devices:
@@ -347,7 +347,7 @@ class Coordinator:
         return None
 
     def _report_waiting(self) -> None:
-        """Publish that jobs wait for a device or disk space, and end those that were stopped."""
+        """Publish that jobs wait for a device or disk space, and end stopped jobs."""
         lacks_disk, now = self._context.lacks_disk, self._context.now()
         reason: str | None = disk_floor.WAITING if lacks_disk else WAITING
         if self._devices.queries:

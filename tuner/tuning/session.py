@@ -244,7 +244,7 @@ class TuningSession:
         return self._refresh_limits(_LIMITS_INTERVAL_SECS)
 
     def trials_left(self, pick: Pick) -> int:
-        """Return the trials that the budget allows a round, less those of other rounds."""
+        """Return the trials that the budget allows a round, less the trials of other rounds."""
         task_states, budget = self._context.task_states, self._limits.budget
         others = task_states.trials_in_flight(self.job_id) - task_states.trials_left(pick)
         spent = self.snapshot().spent_trials(budget.trials) + max(others, 0)

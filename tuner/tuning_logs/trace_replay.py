@@ -1,4 +1,4 @@
-"""Replay of logged schedules by an engine, isolating those that crash their worker."""
+"""Replay of logged schedules by an engine; schedules that crash their worker are isolated."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -32,7 +32,7 @@ class Workloads(Protocol):
 
 
 class IncludedWorkloads:
-    """Workloads in a MetaSchedule database; those that records refer to are stored.
+    """Workloads in a MetaSchedule database; only workloads with records are stored.
 
     Args:
         stream: File of workloads; only the positions of its lines are kept in memory.

@@ -54,7 +54,7 @@ _open_pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()
 
 
 class Pool:
-    """A pool of worker processes, each of which starts when a call needs it.
+    """A pool of worker processes; each starts when a call needs it.
 
     :mod:`tuner.workers.factory` opens those of the tuner. A thread of the pool hands calls to
     workers and reads what they answer.
@@ -311,7 +311,7 @@ class Pool:
                 self._paused += process_trees.stop(worker.process.pid)
 
     def _check(self) -> None:
-        """Remove the workers whose calls took too long, and those that ended unnoticed."""
+        """Remove workers whose calls took too long, and workers that ended unnoticed."""
         for worker in list(self._workers):
             if worker.call is None:
                 continue

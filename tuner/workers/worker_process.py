@@ -65,7 +65,7 @@ def _limit_data(n_bytes: int) -> None:
 
 
 def _die_first() -> None:
-    """Have Linux choose this process, and those that it starts, when memory runs out."""
+    """Have Linux choose this process and its children when memory runs out."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(f"{_OOM_SCORE_ADJ}\n")
 

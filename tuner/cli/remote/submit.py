@@ -46,7 +46,7 @@ def split(client: TunerClient, model: ModelRequest) -> JobView:
 
 
 def fields_of(models: Sequence[ModelRequest], spec: TuneSpec) -> TuneFields:
-    """Return the fields of a job, without those that have their default."""
+    """Return the fields of a job that differ from their defaults."""
     model = models[0]
     fields: TuneFields = {
         "target": model.target,

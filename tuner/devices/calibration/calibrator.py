@@ -1,4 +1,4 @@
-"""Calibration of devices: those that disagree with the others, or drift, get no rounds.
+"""Calibration of devices: a device that disagrees with the others, or drifts, gets no rounds.
 
 Where several devices support a target, each times one kernel before its first round, and again
 now and then between two rounds. A device that disagrees with the others gets no more rounds of
@@ -202,7 +202,7 @@ class Calibrator:
         self._conclude(device, state, self._disagreement(group, device, secs))
 
     def _disagreement(self, group: DeviceGroup, device: Device, secs: float) -> Disagreement | None:
-        """Note the time of a device and compare it with those of the others."""
+        """Note the time of a device and compare it with the others'."""
         group.secs[device.name] = secs
         return find_disagreements(group.secs, self._settings.tolerance).get(device.name)
 

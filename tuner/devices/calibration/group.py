@@ -50,7 +50,7 @@ class DeviceGroup:
         self._newest_record = newest_record
 
     def update(self, devices: Sequence[Device], now: float, remembered_secs: float) -> None:
-        """Note the devices that are there, and forget times of those that left long ago."""
+        """Note the present devices, and forget times of devices that left long ago."""
         for device in devices:
             self._last_seen[device.name] = now
             if self.target.spec not in device.calibrations:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Deviation of a device from those that agree with each other.
+    """Deviation of a device from the largest group that agrees.
 
     Attributes:
         ratio: Its time divided by that of the nearest of them; inf if it could not be timed.

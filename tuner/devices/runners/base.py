@@ -58,4 +58,4 @@ class Fleet(Protocol):
         """Runners whose devices are there now."""
 
     def close(self) -> None:
-        """Release all devices, including those that are away."""
+        """Release all devices, including offline ones."""

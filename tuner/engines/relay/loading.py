@@ -152,7 +152,7 @@ def load(folder: Path) -> Library:
 
 
 def _described(arrays: Mapping[str, Array], inputs: manifest.Inputs) -> dict[str, Any]:
-    """Return shape and dtype by name, if the names are those of the inputs."""
+    """Return shape and dtype by name, if the names match the inputs."""
     unknown = sorted(set(arrays) - set(inputs))
     if unknown:
         raise ValueError(f"unknown input {unknown[0]!r}; inputs are {', '.join(inputs)}")

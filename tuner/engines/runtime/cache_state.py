@@ -109,7 +109,7 @@ class Arguments:
 
     @classmethod
     def split(cls, arguments: Sequence[Any], weight_indices: Sequence[int]) -> Self:
-        """Split arguments, given the indices of those that are constants of every network."""
+        """Split arguments, given the indices of the constants."""
         activations = [each for i, each in enumerate(arguments) if i not in weight_indices]
         return cls([arguments[i] for i in weight_indices], activations)
 

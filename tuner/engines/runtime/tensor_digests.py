@@ -19,7 +19,7 @@ _LARGE = 1e30
 
 @dataclass(frozen=True)
 class TensorDigest:
-    """Sums over the elements of a tensor, most of which do not depend on their order.
+    """Sums over the elements of a tensor, mostly independent of their order.
 
     Zeros add to none of them, so that a tensor with padded channels has the digest of the bare one.
 

@@ -104,7 +104,7 @@ class InputSet:
 
 
 def harmless(arguments: Iterable[tuple[Sequence[int], str]]) -> InputSet:
-    """Return inputs for a kernel of which only shapes and types are known.
+    """Return inputs for a kernel whose shapes and types alone are known.
 
     Integers are 0 or 1, which are valid as indices of nearly all tensors.
     """

@@ -177,7 +177,7 @@ def _specs(program: Program, bits: int) -> list[InputSpec]:
 
 
 def _limited(spec: InputSpec, limit: Highs) -> InputSpec:
-    """Return a description of integers that stay within limits, as those of indices do."""
+    """Return a description of integers within limits, such as indices."""
     highs = tuple(
         max(spec.low, spec.high if value is None else min(value, spec.high))
         for value in limit.values

@@ -30,7 +30,7 @@ def nodes_within(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.N
 
 
 def reads_of(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the values that a node reads, those of its subgraphs included.
+    """Yield the values that a node and its subgraphs read.
 
     The empty names of omitted operands are not among them.
     """
@@ -82,7 +82,7 @@ def fixed_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
 
 
 def has_fixed_shape(info: onnx.ValueInfoProto) -> bool:
-    """Return whether a value is a tensor with elements, every dimension of which is known."""
+    """Return whether a value is a tensor with elements and known dimensions."""
     tensor = info.type.tensor_type
     # Exporters write 0 or -1 for unknown dimensions.
     return tensor.HasField("shape") and all(dim.dim_value > 0 for dim in tensor.shape.dim)
@@ -108,7 +108,7 @@ def check_model(model: onnx.ModelProto) -> None:
 
 
 def clear_output_shapes(graph: onnx.GraphProto) -> None:
-    """Clear the dimensions of outputs, which may be wrong; those of inputs and weights are kept.
+    """Clear the dimensions of outputs, which may be wrong; keep inputs and weights.
 
     The inference of shapes takes an output that is one of them for one of unknown dimensions too.
     """

@@ -196,7 +196,7 @@ def _repair_outputs(node: onnx.NodeProto) -> None:
 
 
 def _reads(node: onnx.NodeProto) -> set[str]:
-    """Return the values that a node reads, those of its nested graphs without their own."""
+    """Return the values that a node and its nested graphs read from outside."""
     read = {*node.input}
     for item in node.attribute:
         for graph in (item.g, *item.graphs):

@@ -176,7 +176,7 @@ def _check(slimmed: onnx.ModelProto, model: onnx.ModelProto) -> None:
 
 
 def _infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Infer shapes where possible; those of unknown operators stay open."""
+    """Infer shapes where possible; outputs of unknown operators keep none."""
     del model.graph.value_info[:]
     return onnx.shape_inference.infer_shapes(model, data_prop=True)
 

@@ -88,7 +88,7 @@ def _reads_lengths(graph: onnx.GraphProto, node: onnx.NodeProto) -> bool:
 def _failed_inference(
     model: onnx.ModelProto, output: str, lost: list[onnx.NodeProto]
 ) -> ModelError:
-    """Return the error for an operator whose shape onnx cannot infer from those of its operands."""
+    """Return the error for an operator whose output shape onnx cannot infer."""
     if not lost:
         return ModelError(
             f"the shape of output {output!r} is unknown: declare it in the model", code="unknown"

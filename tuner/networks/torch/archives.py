@@ -17,7 +17,7 @@ _NO_SIZES: Mapping[str, int] = {}
 def load(
     path: Path, inputs: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int] = _NO_SIZES
 ) -> Network:
-    """Load a ``.pt2`` file; the bytes of the network are those of the file.
+    """Load a ``.pt2`` file; the network keeps its bytes.
 
     Args:
         path: An existing file.

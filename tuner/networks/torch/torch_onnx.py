@@ -63,7 +63,7 @@ def _expm1(self: Any) -> Any:
 
 @contextlib.contextmanager
 def exporter() -> Iterator[ModuleType]:
-    """Return torch, whose exceptions inside of the block are those of a conversion to ONNX.
+    """Return torch; its exceptions inside of the block become conversion errors.
 
     Raises:
         ModelError: In place of them, or if torch or what it writes ONNX with is not installed.

@@ -51,7 +51,7 @@ class DeviceManager:
         targets: Callable[[], Mapping[int, TargetInfo]],
         jobs_by_device: Callable[[], Mapping[str, int]],
     ) -> None:
-        """Note devices that appeared or vanished, calibrate those that are due, and report all.
+        """Note devices that appeared or vanished, calibrate due devices, and report all.
 
         Args:
             targets: Returns the targets of the active jobs, by id.

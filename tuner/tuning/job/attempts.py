@@ -11,7 +11,7 @@ from tuner.tuning.writing.storage_retry import FATAL_DB_ERRORS
 
 
 class JobAttempts:
-    """Attempts at the rounds of one job, of which those that earlier processes left are suspect.
+    """Attempts at the rounds of one job; attempts that earlier processes left are suspect.
 
     Args:
         context: Dependencies of the session.
@@ -56,7 +56,7 @@ class JobAttempts:
         """Count an attempt at a round.
 
         Raises:
-            WorkError: If the round is quarantined, and by that its job.
+            WorkError: If the round, and with it the job, is quarantined.
         """
         deaths = self._deaths.get(pick.id)
         if deaths is None or not self._counts:

@@ -1,4 +1,4 @@
-"""Options of a tuning session: those of its job, and settings of the search and the scheduler."""
+"""Options of a tuning session: job, search and scheduler."""
 
 from dataclasses import dataclass, field
 

@@ -110,13 +110,13 @@ class Race:
 
     @property
     def relative_cost(self) -> float:
-        """Duration of a turn relative to those of other races, by the latencies of the rivals."""
+        """Duration of a turn relative to other races, by the rivals' latencies."""
         return _TURN_OVERHEAD_SECS + fmean(bests.latency_of(record) for record in self.rivals)
 
     async def run_heat(
         self, device: Device, n_turns: int, on_begin: Callable[[], None] = lambda: None
     ) -> None:
-        """Time the rivals that are left; those that fail drop out.
+        """Time the remaining rivals; a rival that fails drops out.
 
         Args:
             device: Device that times them.
@@ -329,7 +329,7 @@ class Final:
         return True
 
     def _secs_per_turn(self, race: Race) -> float:
-        """Return the duration of a turn, before the first heat of a race by those of others."""
+        """Return the duration of a turn; before the first heat of a race, from other races."""
         if race.secs_per_turn is not None:
             return race.secs_per_turn
         known = [

@@ -1,4 +1,4 @@
-"""Measuring best records again: those of other versions, or those of this one."""
+"""New measurements of best records, of other versions or of this one."""
 
 import time
 from collections import Counter

@@ -19,7 +19,7 @@ _LIMIT, _GROUP = "memory.max", "memory.oom.group"
 
 
 class _Shares(NamedTuple):
-    """Parts of the memory that processes may have; those of all builders together."""
+    """Shares of the memory that processes may have; one share for all builders together."""
 
     network: float
     load: float

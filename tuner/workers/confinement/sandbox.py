@@ -175,5 +175,5 @@ def _rules(sandbox: Sandbox, scratch: str, gpus: list[str]) -> Iterator[tuple[st
 
 
 def _have_cuda(gpus: list[str]) -> bool:
-    """Return whether there are devices of CUDA's among those of GPUs."""
+    """Return whether this machine has CUDA's devices."""
     return any(name.startswith(_CUDA_DEVICES) for name in gpus)

@@ -48,7 +48,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Access:
-    """Rights that the calls of one pool need, beside those of all workers.
+    """Rights that the calls of one pool need in addition to the rights of all workers.
 
     Attributes:
         files: Files, or folders of the tuner's own, that they read.

@@ -69,7 +69,7 @@ class PauseGroup:
             self._is_running.set()
 
     def close(self) -> None:
-        """Kill all processes, and those of pools that are opened later; their calls are lost."""
+        """Kill all processes, also of pools that are opened later; their calls are lost."""
         with self._lock:
             self._is_closed = True
             pools = list(self._pools)

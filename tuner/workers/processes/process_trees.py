@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def stop(process_id: int) -> "list[psutil.Process]":
-    """Stop a process and those below it, and return those that were stopped."""
+    """Stop a process and its descendants, and return the stopped processes."""
     import psutil
 
     with suppress(psutil.Error):

@@ -55,7 +55,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 @pytest.fixture
 def run(tmp_path: Path, names: set[str]) -> Iterator[Cli]:
-    """Commands, and a folder with a model and decoys; nobody may have read a decoy in the end."""
+    """Commands, and a folder with a model and decoys that no process may read."""
     folder, marker = tmp_path / "downloads", tmp_path / "marker"
     folder.mkdir()
     decoys = {f"{name}.py" for name in names}

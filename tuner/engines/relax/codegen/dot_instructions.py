@@ -18,7 +18,7 @@ from tuner.engines.relax.target.kinds import is_cpu
 
 @dataclass(frozen=True)
 class DotInstruction:
-    """An instruction that multiplies terms of one row with those of several columns.
+    """An instruction that multiplies terms of one row with terms of several columns.
 
     Attributes:
         name: Name of the tensor intrinsic.

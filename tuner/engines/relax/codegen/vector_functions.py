@@ -79,7 +79,7 @@ def _of_float32(name: str, function: _Function | None, target: str) -> _Function
 
 
 def _with_names(function: _Function, arguments: Any) -> Any:
-    """Call a function with computed arguments as variables, each of which it uses many times.
+    """Call a function with computed arguments bound to variables, as it uses each many times.
 
     Nested functions would otherwise grow exponentially.
     """

@@ -55,7 +55,7 @@ class WeightPool:
 
 
 def load_weights(path: Path, entries: tuple[Weight, ...], device: Any) -> list[Any]:
-    """Read weights as tensors on a device; those of the same bytes share their memory."""
+    """Read weights as tensors on a device; equal bytes share memory."""
     if not entries:
         return []
     content = np.memmap(path, np.uint8, "r")

@@ -1,4 +1,4 @@
-"""Import of ONNX graphs, with converters of this package beside those of TVM."""
+"""Import of ONNX graphs by TVM's converters and this package's."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -63,7 +63,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
 
 
 def _refuse_unknown(model: onnx.ModelProto) -> None:
-    """Refuse operators without a converter, and those of other domains with a known name.
+    """Refuse operators without a converter, and operators of other domains with a known name.
 
     Raises:
         ModelError: If there is one.

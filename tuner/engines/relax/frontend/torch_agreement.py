@@ -226,7 +226,7 @@ def _array(tensor: torch.Tensor) -> Array:
 
 
 def _runner(model: onnx.ModelProto) -> Runner:
-    """Return a function that yields the outputs of ONNX Runtime, then those of ONNX itself.
+    """Return a function that yields the outputs of ONNX Runtime, then of ONNX's evaluator.
 
     Each has functions that the other one computes more exactly. If neither can run the model, as
     both lack operators for some types, they do so with float64 in the place of narrower numbers.

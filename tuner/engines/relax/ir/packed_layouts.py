@@ -35,7 +35,7 @@ def lossy_arguments(module: tvm.IRModule) -> list[int]:
 
 
 def keep_layouts(module: tvm.IRModule, arguments: Sequence[int] | None = None) -> tvm.IRModule:
-    """Return a workload of which some arguments are not packed; none are by default."""
+    """Return a workload with some arguments not packed; none by default."""
     function = module["main"]
     free = (function.attrs or {}).get(LAYOUT_FREE, ())
     kept = [int(i) for i in free if arguments is not None and int(i) not in arguments]

@@ -1,1 +1,1 @@
-"""Schedules: one contract, and one table of those that follow from structure and target."""
+"""Schedules: one contract, and one table of the rules."""

@@ -67,7 +67,7 @@ def _first_look(request: SearchRequest) -> list[Program]:
 def _search(request: SearchRequest, known: set[str]) -> list[Program]:
     """Search the workload itself: each source offers what those before it do not.
 
-    Random programs make up for too few of the other sources.
+    Random programs fill the rest of the round.
     """
     space = space_of(request.ir, request.target)
     if not space.schedules:

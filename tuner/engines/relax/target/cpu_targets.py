@@ -61,7 +61,7 @@ def suggest(name: str) -> None:
 
 
 def check(written: Mapping[str, Any]) -> None:
-    """Check the attributes of a CPU target, most of which LLVM would ignore with a warning.
+    """Check the attributes of a CPU target; LLVM would ignore most faults with a warning.
 
     Raises:
         TargetError: If it names a system, machine, CPU or feature that is unknown, or its CPU does

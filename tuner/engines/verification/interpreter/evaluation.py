@@ -117,7 +117,7 @@ class Grid:
         return self._gather(load, stored)
 
     def _gather(self, load: Load, stored: Number) -> Number:
-        """Read elements one by one; indices outside are those that a condition excludes."""
+        """Read elements one by one; a condition excludes indices outside."""
         indices = [self.evaluate(index) for index in load.indices]
         shape = load.buffer.shape
         flat = np.zeros((1,) * self.n_dimensions, np.int64)

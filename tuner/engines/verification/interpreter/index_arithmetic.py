@@ -1,4 +1,4 @@
-"""Ranges of indices, and the terms of those that are sums."""
+"""Ranges of indices, and the terms of sums."""
 
 from collections.abc import Mapping
 from copy import copy

@@ -53,7 +53,7 @@ def contract(a: Array, b: Array, n_spatial: int, extents: tuple[int, ...]) -> Ar
 
 
 def _matrix(array: Array, groups: list[list[int]], constant: list[int]) -> Array:
-    """Merge dimensions into three; those of extent 1 that are listed last vanish."""
+    """Merge dimensions into three; trailing dimensions of extent 1 vanish."""
     order = [dim for group in groups for dim in group]
     moved = np.transpose(array, order + constant)
     sizes = [int(np.prod([array.shape[dim] for dim in group], dtype=np.int64)) for group in groups]

@@ -1,4 +1,4 @@
-"""Replacement of operators that ONNX Runtime's optimiser writes by those of the standard."""
+"""Replacement of ONNX Runtime's fused operators by standard ones."""
 
 from collections.abc import Callable, Mapping
 from math import pi, sqrt

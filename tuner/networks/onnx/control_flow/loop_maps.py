@@ -93,7 +93,7 @@ def _keeps_states(body: onnx.GraphProto, n_states: int) -> bool:
 def _infer(
     body: onnx.GraphProto, model: onnx.ModelProto, known: Mapping[str, _Shape]
 ) -> dict[str, _Shape]:
-    """Return the shapes of the values of one turn, those of the graph around it included.
+    """Return the shapes of the values of one turn and of the graph around it.
 
     Args:
         body: Graph of one turn.

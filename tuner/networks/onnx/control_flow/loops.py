@@ -118,7 +118,7 @@ class _Plan:
 
     @property
     def n_operators(self) -> int:
-        """Number of operators of all turns, with those that slice, stack and number them."""
+        """Number of operators of all turns, slices, stacks and counters included."""
         n_body = sum(1 for _ in nodes_within(self.body))
         return self.turns * (1 + n_body + len(self.reads) + len(self.stacks))
 

@@ -60,7 +60,7 @@ def _shorten(node: onnx.NodeProto, names: list[str], dropped: set[str]) -> bool:
 def _set_lengths(
     graph: onnx.GraphProto, node: onnx.NodeProto, sizes: Mapping[str, list[int]]
 ) -> None:
-    """Give a Split that lost outputs the lengths of those that are left."""
+    """Give a Split that lost outputs the lengths of the remaining ones."""
     if node.op_type != "Split":
         return
     axis = next((item.i for item in node.attribute if item.name == "axis"), 0)

@@ -139,7 +139,7 @@ class _Walk:
         return _evaluate(node, feeds, self._versions)
 
     def _infer(self, node: onnx.NodeProto) -> _Types:
-        """Return the types of a node's results as far as they follow from those of its operands."""
+        """Return the types of a node's results that follow from its operands' types."""
         types = {name: self._types[name] for name in node.input if name in self._types}
         # The inference of graphs inside of nodes reads values from outside.
         has_graph = any(item.HasField("g") or item.graphs for item in node.attribute)

@@ -74,7 +74,7 @@ def _draws(model: onnx.ModelProto, *, with_branches: bool) -> Iterator[tuple[onn
 
 
 def _nodes_of(node: onnx.NodeProto, *, with_branches: bool) -> list[onnx.NodeProto]:
-    """Return a node with those of its subgraphs."""
+    """Return a node and the nodes of its subgraphs."""
     if node.op_type == "If" and not with_branches:
         return [node]
     graphs = [graph for item in node.attribute for graph in (item.g, *item.graphs)]

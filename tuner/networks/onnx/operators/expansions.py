@@ -1,4 +1,4 @@
-"""Replacement of operators that importers lack or misread by those that every importer has."""
+"""Replacement of operators that importers lack or misread by common ones."""
 
 from collections.abc import Callable
 from math import prod
@@ -138,7 +138,7 @@ def _col2im(b: Replacement) -> None:
 
 
 def _max_pool(b: Replacement) -> bool:
-    """Replace the indices of a MaxPool by those of the largest element of each window.
+    """Replace the indices output of a MaxPool by a look-up at the largest element of each window.
 
     In each window, elements come before the padding, which may be equal to the largest of them.
     """

@@ -119,7 +119,7 @@ def convert_pow(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) ->
 
 
 def convert_prelu(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Convert PRelu; before version 7, the slopes are those of the channels.
+    """Convert PRelu; before version 7, there is a slope for each channel.
 
     TVM's own function broadcasts the slope in a block that keeps it out of the kernel before it.
     """

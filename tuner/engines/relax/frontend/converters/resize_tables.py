@@ -65,7 +65,7 @@ def coordinates(axis: Axis, mode: str) -> Array:  # noqa: PLR0911  one return fo
 def nearest(axis: Axis, how: Interpolation) -> Array:
     """Return the index of the input that each output copies."""
     x = coordinates(axis, how.coordinates)
-    # ONNX Runtime rounds so before version 11, which gives the outputs of the standard's examples.
+    # Opset 10 rounds up to shrink and down to enlarge, as ONNX Runtime and the standard's examples.
     outwards = np.ceil if axis.scale < 1 else np.floor
     rounded = {
         "outwards": outwards(x),

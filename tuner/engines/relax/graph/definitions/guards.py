@@ -23,7 +23,7 @@ Nodes = Sequence[Any]
 
 
 def guard_kernels(module: tvm.IRModule) -> tvm.IRModule:
-    """Return a module with guards in all kernels; those that have them stay as they are."""
+    """Return a module with guards in all kernels; guarded kernels do not change."""
     functions = {
         variable: _guarded(function) if _has_fixed_shapes(function) else function
         for variable, function in module.functions_items()

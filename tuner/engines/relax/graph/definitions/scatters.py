@@ -101,7 +101,7 @@ def _kernels() -> Any:
 
 
 def _inside(index: Any, size: Any, data: te.Tensor) -> Any:
-    """Return an index, or one in front of the tensor, whatever those of other axes are."""
+    """Return an index, or one in front of the tensor, independent of other axes."""
     n_elements = math.prod(int(each) for each in data.shape)
     return tirx.Select(is_inside(index, int(size)), index, tirx.const(-2 * n_elements, "int64"))
 

@@ -253,7 +253,7 @@ def is_serial(module: tvm.IRModule) -> bool:
 
 
 def are_serial(steps: Sequence[PrimFunc], target: Target) -> bool:
-    """Return whether steps run on one thread each, those of all directions at the same time.
+    """Return whether each direction runs on one thread, all directions at the same time.
 
     Threads that share a step start and end once a step, and the directions then follow each other.
     That is worth it where a step is long, and there are more cores than directions.

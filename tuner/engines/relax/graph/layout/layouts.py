@@ -168,7 +168,7 @@ class Layout:
 
 
 def common_factors(left: Sequence[int], right: Sequence[int]) -> list[int] | None:
-    """Return the coarsest factors of which both shapes, row-major, are made; ones are left out.
+    """Return the coarsest common factors of two row-major shapes, without ones.
 
     Returns:
         None if there are none: 6x4 and 8x3 have no common factors.

@@ -472,7 +472,7 @@ class _Outliner(CallVisitor):
 
 
 def _tensors_of(call: relax.Call) -> list[relax.Expr]:
-    """Return the operands of a call; those of a concatenation are the fields of a tuple."""
+    """Return the operands of a call; a concatenation has them in a tuple."""
     first = call.args[0]
     return list(first.fields) if isinstance(first, relax.Tuple) else list(call.args)
 

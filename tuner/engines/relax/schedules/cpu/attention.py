@@ -128,7 +128,7 @@ def has_schedule(schedule: Schedule) -> bool:
 def attention_tiles(
     attention: Attention, registers: Registers, n_cores: int
 ) -> list[AttentionTile]:
-    """Return register tiles, those that take the fewest cycles by estimate first."""
+    """Return register tiles, the fewest estimated cycles first."""
 
     def cycles(tile: AttentionTile) -> float:
         multiple = tile.n_rows * _n_groups(attention.n_heads, n_cores)

@@ -85,7 +85,7 @@ class LaneProduct:
 
 
 def ranked(workload: Workload, product: Product) -> Iterator[Trace]:
-    """Rank schedules that take far less than those of other rules; see :class:`ScheduleRule`."""
+    """Rank schedules that are far faster than other rules'; see :class:`ScheduleRule`."""
     reduction = find_lane_product(Schedule(workload.module))
     if padded.pays(workload, product):
         limit = padded.fewest_cycles(product)
@@ -131,7 +131,7 @@ def _packed_buffers(schedule: Schedule) -> list[Any]:
 
 
 def _ends_with(region: Any, variable: Any) -> bool:
-    """Return whether a variable alone is the last index of a tensor but those of extent 1."""
+    """Return whether a variable alone is the last index, ignoring axes of extent 1."""
     dims = list(zip(region.region, region.source.shape, strict=True))
     while dims and int(dims[-1][1]) == 1:
         dims.pop()

@@ -111,7 +111,7 @@ def _schedule_nest(schedule: Schedule, blocks: list[SBlockRV], n_jobs: int) -> l
 
 
 def _reduce_by_lanes(schedule: Schedule, block: SBlockRV) -> None:
-    """Compute one maximum or minimum from those of lanes side by side.
+    """Compute one maximum or minimum from the results of neighbouring lanes.
 
     LLVM makes vectors of sums alone; NaN would tell for the others.
     """

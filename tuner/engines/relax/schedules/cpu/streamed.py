@@ -114,7 +114,7 @@ def _tiles(
 
 
 def _near(operands: Sequence[Operand]) -> list[Operand]:
-    """Return operands as those that the first cache holds."""
+    """Return operands as if the first cache held them."""
     return [Operand(each.axes, each.group, 0) for each in operands]
 
 

@@ -1,4 +1,4 @@
-"""Default schedules for GPUs: of kernels without a record, and of those that are not subgraphs."""
+"""Default schedules for GPUs: kernels without a record, and kernels that are not subgraphs."""
 
 from collections.abc import Iterator
 from contextlib import suppress

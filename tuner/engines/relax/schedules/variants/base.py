@@ -26,7 +26,7 @@ class Variant(Hashable, Protocol):
 
     @property
     def growth(self) -> float:
-        """Largest factor by which the magnitudes that it adds exceed those of the definition.
+        """Largest factor by which magnitudes in its sums exceed the definition's.
 
         See :func:`tuner.engines.verification.interpreter.interpret.run`.
         """

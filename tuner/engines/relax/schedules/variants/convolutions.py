@@ -18,7 +18,7 @@ from tuner.engines.relax.schedules.variants.winograd_transforms import N_TAPS
 #: Types of the numbers and of the indices.
 DTYPE, INDEX = "float32", "int64"
 _REDUCTION = 2
-#: Channels are a multiple of it.
+#: Winograd tiles need channel counts divisible by this.
 MULTIPLE = 16
 
 Point = Sequence[Any]

@@ -78,7 +78,7 @@ class Product(NamedTuple):
 
     @property
     def n_divisible(self) -> int:
-        """Number of first dimensions of the output along which parts are calls of their own."""
+        """Number of leading output axes that can be split into separate library calls."""
         return len(self.shape) - 1 if self.is_matrix else 2
 
     @property

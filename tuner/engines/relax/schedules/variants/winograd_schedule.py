@@ -157,7 +157,7 @@ def _passing_cycles(n_bytes: float, private_bytes: float) -> float:
 
 
 def estimate_gain(sizes: Sizes, n_positions: int, registers: Registers, n_cores: int) -> float:
-    """Estimate the cycles of a direct convolution, over those of the first choice.
+    """Estimate the cycles of a direct convolution over the cycles of the first choice.
 
     Args:
         sizes: Sizes of a program.

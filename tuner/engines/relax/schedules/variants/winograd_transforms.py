@@ -40,7 +40,7 @@ class Matrices(NamedTuple):
 
     @property
     def growth(self) -> float:
-        """Largest factor by which the magnitudes of terms exceed those of a direct sum, in 2D."""
+        """Largest factor by which magnitudes of terms exceed a direct sum's, in 2D."""
         data, weights, outputs = (np.abs(matrix) for matrix in self[:3])
         factors = outputs @ (weights.sum(axis=1) * data.sum(axis=1)) / N_TAPS
         return float(factors.max() ** 2)
@@ -122,7 +122,7 @@ class Code:
         ]
 
     def divide(self, number: Any, factor: int) -> Var:
-        """Divide a multiple of a factor, of which 32 bits are known, by the factor."""
+        """Divide a multiple of a factor by the factor, given its low 32 bits."""
         shift = (factor & -factor).bit_length() - 1
         inverse = pow(factor >> shift, -1, 2**32)
         if inverse != 1:

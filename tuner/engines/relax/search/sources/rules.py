@@ -58,7 +58,7 @@ def offer(turn: Round, known: set[str], n: int) -> list[Program]:
 
 @lru_cache(maxsize=_N_TASKS)
 def closed_programs(ir: bytes, spec: str) -> Programs:
-    """Return the programs of a workload that has those by rule alone; none for others."""
+    """Return the programs of a closed rule set; none if the workload has a search space."""
 
     def applied() -> Iterator[Program]:
         workload = ranking.describe(workloads.load(ir), make_target(spec))

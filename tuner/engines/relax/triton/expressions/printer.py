@@ -419,7 +419,7 @@ class _Expression:
         return self.print(expr)
 
     def _plain(self, expr: Any) -> Text:
-        """Print a condition on indices, which are those of the tiles."""
+        """Print a condition on the indices of the tiles."""
         if isinstance(expr, tirx.IntImm):
             return Text(str(bool(expr.value)), "bool")
         if isinstance(expr, tirx.Not):

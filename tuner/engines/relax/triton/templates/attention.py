@@ -502,7 +502,7 @@ class _Source:
         return [*printer.lines, f"logits = {code}"]
 
     def _ratio(self, of_row: str) -> list[str]:
-        """Return the lines that divide the sums of rows by those of their weights."""
+        """Return the lines that divide the sums of rows by the sums of their weights."""
         lines = [f"acc = acc / total{of_row}"]
         if self.of.fills:
             lines.append(f"acc = tl.where((total > 0.0){of_row}, acc, 0.0)")
@@ -585,7 +585,7 @@ class _Source:
         return print_outputs(of, printer, coordinates, self.of.copies)
 
     def _copies(self, n_blocks: int) -> tuple[list[str], list[str]]:
-        """Return the lines that compute a block's share of the copies, and those that store it."""
+        """Return the loads and the stores of a block's share of the copies, as lines."""
         loads, stores = [], []
         for number, output in enumerate(self.of.copies):
             n_elements = extent_of(output.axes)

@@ -197,7 +197,7 @@ class Contraction:
         }
 
     def resolved(self, values: dict[int, Any]) -> dict[int, Any]:
-        """Return the variables of the reduction, given those of the axes; absent ones are 0."""
+        """Return the variables of the reduction, given values of the axes; absent ones are 0."""
         resolved = {}
         for variable in self.variables:
             value = self.values[key(variable)]

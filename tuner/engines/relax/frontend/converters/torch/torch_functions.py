@@ -118,7 +118,7 @@ def _convert_sum(op: Callable[[Any, Any], Any]) -> Callable[[Any, Any], relax.Ex
 
 
 def _convert_product(node: Any, importer: Any) -> relax.Expr:
-    """Convert a product; LLVM has none of truth values, such as those that isfinite consists of."""
+    """Convert a product; LLVM has none of truth values, which isfinite needs."""
     if node.meta["val"].dtype != torch.bool:
         return importer._binary_op(relax.op.multiply, operator.mul)(node)
     factors = (_operand(value, node, importer) for value in node.args)
@@ -143,7 +143,7 @@ def _convert_comparison(name: str) -> Callable[[Any, Any], relax.Expr]:
 
 
 def _holds(dtype: torch.dtype, number: float) -> bool:
-    """Return whether a dtype has a number; those of floating-point numbers have all."""
+    """Return whether a dtype has a number; floating-point dtypes have all."""
     if dtype.is_floating_point:
         return True
     low, high = (0, 1) if dtype == torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)

@@ -1,4 +1,4 @@
-"""Converters for the interpolations of torch, some of which TVM's importer computes wrongly.
+"""Converters for the interpolations of torch; TVM's importer computes some wrongly.
 
 It takes the nearest neighbour from the middle of a pixel, drops antialiasing, and rounds scales.
 Torch itself ignores scales in some operators where the length stays the same, or doubles.

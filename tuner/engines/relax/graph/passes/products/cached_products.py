@@ -69,7 +69,7 @@ class _Rewriter(CallVisitor):
         return (call.args[0], True) if is_transpose else (matrix, False)
 
     def _shared(self, expr: relax.Expr) -> relax.Expr | None:
-        """Return the matrices of which a value repeats each for several heads, or None."""
+        """Return the matrices that a value repeats for several heads, or None."""
         merged = self.producer(expr, *_RESHAPES)
         repeated = None if merged is None else self.producer(merged.args[0], "relax.broadcast_to")
         if merged is None or repeated is None:
@@ -97,7 +97,7 @@ class _Rewriter(CallVisitor):
 
 
 def _product_of_rows(rows: Shape, columns: Shape) -> tvm.tirx.PrimFunc:
-    """Return the product of matrices of which both are stored by rows."""
+    """Return the product of two matrices that are stored by rows."""
     left, right = te.placeholder(rows, name="rows"), te.placeholder(columns, name="columns")
     term = te.reduce_axis((0, rows[-1]), name="term")
     shape = (*rows[:-1], columns[-2])

@@ -79,7 +79,7 @@ def insert_prefetches(function: PrimFunc) -> PrimFunc:
 
 @dataclass(frozen=True)
 class _Prefetch:
-    """A statement, and the loop in front of which it belongs."""
+    """A statement, and the loop that it precedes."""
 
     statement: Any
     loop: Any

@@ -50,7 +50,7 @@ class Product:
 
     @property
     def has_groups(self) -> bool:
-        """True for a convolution in groups, each of which reads numbers of its own."""
+        """True for a grouped convolution."""
         return any(operand.group for operand in self.operands)
 
     @property
