@@ -183,7 +183,21 @@ def test_formulas_do_not_overflow(
             lambda x: (*x.sort(1), *x.sort(dim=1, descending=True, stable=True), x.argsort(0)),
             id="sorts",
         ),
-        pytest.param(lambda x: (torch.sign(x), torch.sgn(-x)), id="sign"),
+        pytest.param(
+            lambda x: (
+                *(torch.sign(x), torch.sgn(-x), torch.angle(x)),
+                *(torch.heaviside(x, y) for y in (torch.tensor(0.5), x.flip(1))),
+            ),
+            id="sign",
+        ),
+        pytest.param(
+            lambda x: (
+                *x.median(1),
+                *x.median(0, keepdim=True),
+                x.nan_to_num(0, 9, -9).int().median(1)[0],
+            ),
+            id="median",
+        ),
         pytest.param(
             lambda x: (
                 *(x // y for y in (2.0, 0.0, -3.0, x.flip(0), x.flip(1))),

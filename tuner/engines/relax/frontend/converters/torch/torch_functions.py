@@ -162,6 +162,26 @@ def _convert_sign(node: Any, importer: Any) -> relax.Expr:
     )
 
 
+def _convert_angle(node: Any, importer: Any) -> relax.Expr:
+    """Convert the angle of a number: pi below 0, and NaN for NaN."""
+    if node.args[0].meta["val"].dtype.is_complex:
+        raise NotImplementedError("an angle of complex numbers")
+    x = _operand(node.args[0], node, importer)
+    zero, pi = _like(x, 0.0), _like(x, math.pi)
+    angle = relax.op.where(relax.op.less(x, zero), pi, zero)
+    if node.args[0].meta["val"].dtype.is_floating_point:
+        angle = relax.op.where(relax.op.isnan(x), x, angle)
+    return importer.block_builder.emit(angle)
+
+
+def _convert_heaviside(node: Any, importer: Any) -> relax.Expr:
+    """Convert a step, which is 0 for NaN, and another number at 0."""
+    x, at_zero = (_operand(value, node, importer) for value in node.args)
+    zero = _like(x, 0)
+    above = relax.op.astype(relax.op.greater(x, zero), str(x.ty.dtype))
+    return importer.block_builder.emit(relax.op.where(relax.op.equal(x, zero), at_zero, above))
+
+
 def _convert_power(node: Any, importer: Any) -> relax.Expr:
     """Convert a power; torch computes the half by a root, which minus infinity has none of."""
     exponent = node.args[1]
@@ -238,6 +258,28 @@ def _convert_sort(node: Any, importer: Any) -> relax.Expr:
     return importer.block_builder.emit(relax.Tuple([values, order]))
 
 
+def _convert_median(node: Any, importer: Any) -> relax.Expr:
+    """Convert the lower median along an axis and its place, which are those of the first NaN."""
+    given = {"keepdim": False, **_given(node, "dim", "keepdim")}
+    x, axis = importer.env[node.args[0]], given["dim"]
+    shape = [int(size) for size in node.args[0].meta["val"].shape]
+    if not shape:
+        raise NotImplementedError("the median of a scalar")
+    emit = importer.block_builder.emit
+    order = emit(relax.op.argsort(x, axis, dtype="int64"))
+    middle = relax.const(np.array([(shape[axis] - 1) // 2]))
+    place = emit(relax.op.take(order, middle, axis))
+    if node.args[0].meta["val"].dtype.is_floating_point:
+        # Sorts have NaN last, positions of maxima have it first.
+        first = emit(relax.op.argmax(x, axis, keepdims=True))
+        is_nan = emit(relax.op.isnan(emit(relax.op.gather_elements(x, first, axis=axis))))
+        place = emit(relax.op.where(is_nan, first, place))
+    results = [emit(relax.op.gather_elements(x, place, axis=axis)), place]
+    if not given["keepdim"]:
+        results = [emit(relax.op.squeeze(each, [axis])) for each in results]
+    return emit(relax.Tuple(results))
+
+
 def _convert_average_pool(n_axes: int) -> Callable[[Any, Any], relax.Expr]:
     """Return the converter of an average over windows; TVM drops the divisor, as ONNX does."""
 
@@ -304,6 +346,7 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
     "add.Tensor": _convert_sum(relax.op.add),
     "amax.default": _convert_extreme(relax.op.max),
     "amin.default": _convert_extreme(relax.op.min),
+    "angle.default": _convert_angle,
     "avg_pool2d.default": _convert_average_pool(2),
     "avg_pool3d.default": _convert_average_pool(3),
     "bucketize.Tensor": _convert_bucketize,
@@ -313,8 +356,10 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
     "elu.default": _convert_elu,
     "expm1.default": _convert_expm1,
     "floor_divide.default": _convert_floor_division,
+    "heaviside.default": _convert_heaviside,
     "log1p.default": _convert_log1p,
     "logcumsumexp.default": _convert_log_cumulated,
+    "median.dim": _convert_median,
     "mul.Tensor": _convert_product,
     "pow.Tensor_Scalar": _convert_power,
     "pow.Tensor_Tensor": _convert_powers,
