@@ -21,6 +21,7 @@ from tuner.engines.relax.codegen.vector_math import dtype_of
 _INTRINSICS = {tirx.Max: "llvm.maximum", tirx.Min: "llvm.minimum"}
 # Functions that ``nvrtc.py`` adds to the source.
 _CUDA_FUNCTIONS = {tirx.Max: "tuner_max", tirx.Min: "tuner_min"}
+_LARGEST_BYTE = 255
 _NARROW = ("int8", "uint8", "int16", "uint16")
 # Expressions that cost nothing to repeat.
 _ATOMS = (ir.TensorLoad, ir.Var)
@@ -141,16 +142,53 @@ def _defined(cast: Any) -> Any:
         return cast
     if type(value) in _INTRINSICS and _is_number(value.a):
         return tirx.Cast(cast.ty, type(value)(value.b, value.a))
+    codes = _rounded_codes(value) if dtype.startswith("uint8") else None
+    if codes is not None:
+        return tirx.Cast(cast.ty, codes)
     element, _, lanes = dtype.partition("x")
     if element not in _NARROW:
         return cast
     return tirx.Cast(cast.ty, tirx.Cast(f"int32x{lanes}" if lanes else "int32", value))
 
 
+def _rounded_codes(value: Any) -> Any:
+    """Return clipped and rounded numbers as int32 that LLVM packs to bytes; None for all else.
+
+    The instructions that pack integers saturate, so that limits of a byte cost nothing after the
+    conversion, which rounds as they do: ``max(min(convert(min(x, high)), 255), 0)``.
+    """
+    zero = 0.0
+    if isinstance(value, tirx.Add) and _is_number(value.b):
+        value, zero = value.a, _number(value.b)
+    if not isinstance(value, ir.Call) or value.op.name != "tirx.nearbyint":
+        return None
+    (clipped,) = value.args
+    if not isinstance(clipped, tirx.Max) or not isinstance(clipped.b, tirx.Min):
+        return None
+    limits = (clipped.a, clipped.b.a)
+    if not all(map(_is_number, limits)) or dtype_of(clipped).partition("x")[0] != "float32":
+        return None
+    low, high = (_number(limit) + zero for limit in limits)
+    if low < 0.0 or high > _LARGEST_BYTE:
+        return None
+    numbers = clipped if low else clipped.b
+    if zero:
+        numbers = tirx.call_intrin(value.ty, value.op, numbers) + tirx.const(zero, value.ty.dtype)
+    kind = dtype_of(value).replace("float", "int")
+    codes = tirx.call_llvm_pure_intrin(kind, "llvm.lrint", numbers)
+    largest, least = (tirx.const(limit, kind) for limit in (_LARGEST_BYTE, 0))
+    return tirx.Max(tirx.Min(codes, largest), least)
+
+
 def _is_number(expression: Any) -> bool:
     """Return whether an expression is a constant other than NaN."""
     constant = expression.value if isinstance(expression, tirx.Broadcast) else expression
     return isinstance(constant, tirx.FloatImm) and not math.isnan(constant.value)
+
+
+def _number(constant: Any) -> float:
+    """Return the value of a constant, or that of all its lanes."""
+    return float((constant.value if isinstance(constant, tirx.Broadcast) else constant).value)
 
 
 def _is_float(expression: Any) -> bool:

@@ -56,6 +56,33 @@ class _Window:
     padding: tuple[int, int, int, int]
     fill: int
 
+    def positions(self, data: te.Tensor, weight: te.Tensor) -> tuple[int, int, int]:
+        """Return the batch, the height and the width of a result."""
+        batch, *sizes = map(int, data.shape[:3])
+        top, left, bottom, right = self.padding
+        height, width = (
+            (size + pads - step * (int(extent) - 1) - 1) // stride + 1
+            for size, pads, extent, stride, step in zip(
+                sizes,
+                (top + bottom, left + right),
+                weight.shape[1:3],
+                self.strides,
+                self.dilation,
+                strict=True,
+            )
+        )
+        return batch, height, width
+
+    def padded(self, data: te.Tensor, n_terms: int, dtype: str) -> te.Tensor:
+        """Pad data, whose last axis gets a length, and widen them."""
+        top, left, *after = self.padding
+        return padded(data, [0, top, left], n_terms, self.fill, (0, *after), dtype)
+
+    def place(self, y: Any, x: Any, i: Any, j: Any) -> tuple[Any, Any]:
+        """Return the row and the column of the data that a weight of a window meets."""
+        (down, across), (dilated_down, dilated_across) = self.strides, self.dilation
+        return y * down + i * dilated_down, x * across + j * dilated_across
+
 
 @mutator
 class _Packer(CallVisitor):
@@ -75,9 +102,7 @@ class _Packer(CallVisitor):
         if name_of(call) == "matmul":
             return self._multiply(call, weight) if weight.ndim == _MATRIX else call
         layouts = (str(call.attrs.data_layout), str(call.attrs.kernel_layout))
-        if layouts != ("NHWC", "OHWI") or int(call.attrs.groups) != 1:
-            return call
-        return self._convolve(original, call, weight)
+        return self._convolve(original, call, weight) if layouts == ("NHWC", "OHWI") else call
 
     def _multiply(self, call: relax.Call, weight: Array) -> relax.Expr:
         return self._call(multiply, "dot_product", call.args[0], weight.T)
@@ -94,6 +119,15 @@ class _Packer(CallVisitor):
                 padding = [widths[2], widths[4], widths[3], widths[5]]
         strides, dilation = (tuple(map(int, each)) for each in (attrs.strides, attrs.dilation))
         window = _Window(strides, dilation, tuple(padding), fill)  # type: ignore[arg-type]
+        groups = int(attrs.groups)
+        if groups > 1:
+            return self.builder_.call_te(
+                lambda x, w: convolve_groups(x, w, groups, window),
+                data,
+                const(weight, "float32"),
+                primfunc_name_hint="grouped_conv2d",
+                primfunc_attrs={"op_pattern": _FUSABLE},
+            )
         marks = (
             {HAS_FEW_BITS: True} if _has_few_bits(weight) and self._may_transform(window) else {}
         )
@@ -168,29 +202,52 @@ def convolve(
 ) -> te.Tensor:
     """Define a convolution of channels-last images with packed weights, whose block has marks."""
     weight = widened(weight, by)
-    top, left, bottom, right = window.padding
-    (down, across), (dilated_down, dilated_across) = window.strides, window.dilation
     _, n_down, n_across, *_ = map(int, weight.shape)
-    batch, height, width, _ = map(int, data.shape)
-    height = (height + top + bottom - dilated_down * (n_down - 1) - 1) // down + 1
-    width = (width + left + right - dilated_across * (n_across - 1) - 1) // across + 1
-    after = (0, bottom, right)
-    data = padded(data, [0, top, left], _n_terms(weight), window.fill, after, by.data)
     i, j = te.reduce_axis((0, n_down), name="i"), te.reduce_axis((0, n_across), name="j")
     k = te.reduce_axis((0, _n_terms(weight)), name="k")
+    shape = window.positions(data, weight)
+    data = window.padded(data, _n_terms(weight), by.data)
     product = te.compute(
-        (batch, height, width, int(weight.shape[0]) * by.lanes),
+        (*shape, int(weight.shape[0]) * by.lanes),
         lambda b, y, x, o: te.sum(
-            _product(
-                data[b, y * down + i * dilated_down, x * across + j * dilated_across, k],
-                weight[place(o, (i, j), k, by)],
-            ),
+            _product(data[(b, *window.place(y, x, i, j), k)], weight[place(o, (i, j), k, by)]),
             axis=[i, j, k],
         ),
         name="dot_conv2d",
         attrs=marks,
     )
     return cropped(product, (*product.shape[:-1], n_columns))
+
+
+def convolve_groups(
+    data: te.Tensor, weight: te.Tensor, groups: int, window: _Window
+) -> te.Tensor:
+    """Define a convolution in groups as sums of whole numbers in float32.
+
+    Args:
+        data: Bytes, channels last.
+        weight: Whole numbers as float32, shape (columns, down, across, terms).
+        groups: Number of groups.
+        window: Places of the data that it reads.
+
+    Returns:
+        Sums as int32.
+    """
+    n_columns, n_down, n_across, n_terms = map(int, weight.shape)
+    i, j = te.reduce_axis((0, n_down), name="i"), te.reduce_axis((0, n_across), name="j")
+    k = te.reduce_axis((0, n_terms), name="k")
+    shape = window.positions(data, weight)
+    numbers = window.padded(data, int(data.shape[-1]), "float32")
+    sums = te.compute(
+        (*shape, n_columns),
+        lambda b, y, x, o: te.sum(
+            numbers[(b, *window.place(y, x, i, j), o // (n_columns // groups) * n_terms + k)]
+            * weight[o, i, j, k],
+            axis=[i, j, k],
+        ),
+        name="grouped_conv2d",
+    )
+    return te.compute(sums.shape, lambda *at: sums[at].astype("int32"), name="whole")
 
 
 def cropped(product: te.Tensor, shape: Sequence[int]) -> te.Tensor:

@@ -70,6 +70,11 @@ class _Columns:
         """Largest magnitude of the sum of each channel."""
         return np.asarray(LARGEST * np.abs(self.codes).sum(0, dtype=np.int64))
 
+    @property
+    def is_exact(self) -> bool:
+        """True if float32 holds every sum."""
+        return bool(self.bound.max(initial=0) <= _MAX_EXACT)
+
     def shape(self, rank: int) -> list[int]:
         """Return the shape that broadcasts a number for each channel to a result."""
         return [-1 if axis == self.axis else 1 for axis in range(rank)]
@@ -116,15 +121,17 @@ class _Finder(SumsVisitor):
         if data is None or weight is None:
             return None
         codes, scale = weight
-        columns = codes.reshape(len(codes), -1).T
-        if int(attrs.groups) != 1 or not _is_worth(columns):
-            return self._multiply_floats(call, data, codes, _Columns(columns, scale, 1))
+        columns = _Columns(codes.reshape(len(codes), -1).T, scale, 1)
+        groups = int(attrs.groups)
+        # Sums of groups are whole numbers in float32.
+        fits = are_bytes(codes) and columns.is_exact if groups > 1 else _is_worth(columns.codes)
+        if not fits:
+            return self._multiply_floats(call, data, codes, columns)
         top, left, bottom, right = (int(size) for size in attrs.padding)
         padded = self._pad(data, (0, 0, 0, 0, top, bottom, left, right))
-        sums = relax.op.nn.conv2d(
-            padded, const(codes, "int8"), attrs.strides, 0, attrs.dilation, out_dtype="int32"
-        )
-        return self._numbers(sums, data, _Columns(columns, scale, 1))
+        window = (attrs.strides, 0, attrs.dilation, groups)
+        sums = relax.op.nn.conv2d(padded, const(codes, "int8"), *window, out_dtype="int32")
+        return self._numbers(sums, data, columns)
 
     def _multiply(self, call: relax.Call) -> relax.Expr | None:
         data, weight = self.quantised(call.args[0]), self.weight(call.args[1], 1)
@@ -145,9 +152,9 @@ class _Finder(SumsVisitor):
         self, call: relax.Call, data: QuantisedData, codes: Array, columns: _Columns
     ) -> relax.Expr | None:
         """Multiply whole numbers in float32 if their sums are exact there."""
-        bound = columns.bound
-        if bound.max(initial=0) > _MAX_EXACT:
+        if not columns.is_exact:
             return None
+        bound = columns.bound
         args = [self.centred(data), const(codes, "float32")]
         sums = self._whole(relax.Call(call.op, args, call.attrs, call.ty_args))
         return self._finish(sums, data, columns, (np.zeros_like(bound), bound))
