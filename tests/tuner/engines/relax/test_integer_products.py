@@ -403,6 +403,15 @@ def test_whole_numbers_in_float32_are_exact(target: TargetInfo, name: str) -> No
     _check(name, *_outputs(target.spec, tuple(_FLOAT_CASES))[name])
 
 
+@pytest.mark.parametrize("name", ["depthwise", "depthwise-signed", "grouped"])
+def test_convolutions_in_groups_read_bytes(target: TargetInfo, name: str) -> None:
+    """No float32 copy of the data is written to memory in front of such a convolution."""
+    module, _ = lower_proto(combine([_FLOAT_CASES[name]])[0], target.spec)
+    (kernel,) = (each for each in find_subgraphs(module) if "grouped_conv2d" in each.name)
+
+    assert str(kernel.module["main"].params[0].dtype) == "uint8"
+
+
 def test_a_large_bias_does_not_overflow(target: TargetInfo) -> None:
     """Results near both ends of int32 saturate; in ONNX Runtime, which adds integers, they wrap."""
     proto, feeds, _ = combine([replace(_large_bias(), name="large")])

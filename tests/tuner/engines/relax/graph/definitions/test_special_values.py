@@ -77,6 +77,30 @@ def test_extremes_of_computed_numbers_keep_nan(
     np.testing.assert_array_equal(actual.numpy(), expected)
 
 
+@pytest.mark.parametrize("zero", [0.0, 7.0])
+@pytest.mark.parametrize("n_lanes", [1, 8, 24])
+def test_rounded_numbers_become_bytes(target: TargetInfo, n_lanes: int, zero: float) -> None:
+    """Any number becomes the byte that its clipped value is rounded to, by a saturating packing."""
+    x = te.placeholder((24,), "float32", name="x")
+    low, high = (tirx.const(limit - zero, "float32") for limit in (0.0, 255.0))
+    rounded = te.compute((24,), lambda i: te.nearbyint(te.max(te.min(x[i], high), low)), "rounded")
+    codes = te.compute((24,), lambda i: (rounded[i] + zero).astype("uint8"), "codes")
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([x, codes]))
+    schedule.compute_inline(schedule.get_sblock("rounded"))
+    _, lanes = schedule.split(*schedule.get_loops(schedule.get_sblock("codes")), [None, n_lanes])
+    schedule.vectorize(lanes)
+    kernel = cpu_codegen.compile_kernels(schedule.mod, make_target(target.spec))
+    numbers = np.array([-np.inf, -3e38, -1e9, 1e9, 3e38, np.inf, *np.arange(-2, 7), 254.5, 255.5])
+    numbers = np.resize(np.concatenate([numbers, numbers + 0.5]), 24).astype("float32")
+    actual = tvm.runtime.empty((24,), "uint8")
+
+    kernel(tvm.runtime.tensor(numbers), actual)
+
+    expected = np.round(np.clip(numbers, -zero, 255 - zero)) + zero
+    np.testing.assert_array_equal(actual.numpy(), expected.astype("uint8"))
+    assert n_lanes == 1 or "packuswb" in kernel.inspect_source("asm")
+
+
 def test_a_reduction_in_parts_starts_at_infinity(target: TargetInfo) -> None:
     """Parts of a maximum keep minus infinity and NaN, in vectors and one by one."""
     x = te.placeholder((3, 64), "float32", name="x")
