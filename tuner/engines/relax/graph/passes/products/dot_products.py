@@ -219,9 +219,7 @@ def convolve(
     return cropped(product, (*product.shape[:-1], n_columns))
 
 
-def convolve_groups(
-    data: te.Tensor, weight: te.Tensor, groups: int, window: _Window
-) -> te.Tensor:
+def convolve_groups(data: te.Tensor, weight: te.Tensor, groups: int, window: _Window) -> te.Tensor:
     """Define a convolution in groups as sums of whole numbers in float32.
 
     Args:
