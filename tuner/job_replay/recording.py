@@ -98,7 +98,7 @@ def read(path: Path) -> Recording:
     """Read a recording.
 
     Raises:
-        RequestError: If the file is missing, damaged, or of a newer version.
+        RequestError: If the file is missing, damaged, or of another version.
     """
     try:
         data = path.read_bytes()
@@ -106,10 +106,10 @@ def read(path: Path) -> Recording:
         header, *lines = [json.loads(line) for line in text.splitlines()]
         if header["version"] != _VERSION:
             raise RequestError(
-                f"{path} is a recording of version {header['version']}; upgrade subgraph-tuner"
+                f"{path} is a recording of version {header['version']}, not {_VERSION}"
             )
         tasks = tuple(_task(line) for line in lines)
-        return Recording(header["network"], tasks, header.get("origin", {}))
+        return Recording(header["network"], tasks, header["origin"])
     except _DAMAGE as error:
         raise RequestError(f"{path} is not a recording, or is damaged: {error}") from error
     except OSError as error:
@@ -128,5 +128,5 @@ def _task(line: dict[str, object]) -> RecordedTask:
         n_trials=tuple(int(n) for n in line["n_trials"]),  # type: ignore[attr-defined]
         best_secs=tuple(float("inf") if secs is None else float(secs) for secs in latencies),
         secs=tuple(float(secs) for secs in line["secs"]),  # type: ignore[attr-defined]
-        roof_secs=float(line.get("roof_secs", 0.0)),  # type: ignore[arg-type]
+        roof_secs=float(line["roof_secs"]),  # type: ignore[arg-type]
     )

@@ -82,11 +82,12 @@ def _check_references(sized: Sequence[_Sized]) -> None:
 
 def sizes_of(task: WeightedTask) -> ArgumentSizes:
     """Return the sizes for a task; 0 if its workload has no profile."""
-    profile = task.profile or {}
+    if task.profile is None:
+        return ArgumentSizes(0, 0, 0)
     return ArgumentSizes(
-        int(profile.get("input_bytes", 0)),
-        int(profile.get("output_bytes", 0)),
-        _REFERENCE_BYTES * int(profile.get("n_output_elements", 0)),
+        int(task.profile["input_bytes"]),
+        int(task.profile["output_bytes"]),
+        _REFERENCE_BYTES * int(task.profile["n_output_elements"]),
     )
 
 

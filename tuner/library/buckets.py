@@ -217,7 +217,7 @@ def parse(raw: Mapping[str, Any]) -> Buckets:
         dict(raw["padding"].items()),
         tuple(
             SummedDimension(tuple(each["parts"]), each["offset"], axes_of(each["inputs"]))
-            for each in raw.get("sums", ())
+            for each in raw["sums"]
         ),
     )
 

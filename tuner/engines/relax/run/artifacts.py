@@ -80,7 +80,7 @@ def load_kernel(artifact: str, target: str, run_device: RunDevice = LOCAL) -> Ke
     folder = Path(artifact)
     description = json.loads((folder / artifacts.DESCRIPTION).read_text())
     device = run_device.device(target)
-    if onednn.is_call(description.get("variant", "")):
+    if onednn.is_call(description["variant"]):
         onednn.load()
     module = run_device.load(folder / artifacts.LIBRARY)
     arguments = [(tuple(each["shape"]), each["dtype"]) for each in description["arguments"]]
@@ -94,6 +94,6 @@ def load_kernel(artifact: str, target: str, run_device: RunDevice = LOCAL) -> Ke
         packed=description["packed"],
         target=target,
         run_device=run_device,
-        is_loose=bool(description.get("is_loose")),
-        is_step=bool(description.get("is_step")),
+        is_loose=description["is_loose"],
+        is_step=description["is_step"],
     )
