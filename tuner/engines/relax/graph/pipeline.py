@@ -136,12 +136,14 @@ def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
         with target:
             module = transform.AttachAttrLayoutFreeBuffers()(module)
     else:
-        has_triton = compiler.supports(str(target.attrs["arch"]))
+        arch = str(target.attrs["arch"])
+        has_triton = compiler.supports(arch)
         if has_triton:
             module = pack_weights(module, is_for_gpu=True)
         module = sum_in_float32(module)
         if has_triton:
-            kinds = _Attention(lambda *_: True, triton.fits, is_for_gpu=True)
+            fits = partial(triton.fits, architecture=compiler.number_of(arch))
+            kinds = _Attention(lambda *_: True, fits, is_for_gpu=True)
             module = _fuse_attention(module, target, kinds)
         else:
             module = _fuse(module, target)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -50,6 +51,19 @@ def ranked(contraction: Contraction, architecture: int) -> list[Configuration]:
     return [Configuration(*each) for each in decisions[order].tolist()]
 
 
+def pays(contraction: Contraction, architecture: int) -> bool:
+    """Return whether two products in one kernel are estimated to be no slower than two kernels."""
+    if contraction.beside is None:
+        return True
+    gpu = gpu_of(architecture)
+    apart = (replace(contraction, beside=None), contraction.beside)
+    together, *each = (
+        estimate_secs(one, _fitting(one, gpu), gpu).min(initial=np.inf)
+        for one in (contraction, *apart)
+    )
+    return bool(together <= sum(each))
+
+
 def estimate_secs(contraction: Contraction, decisions: np.ndarray, gpu: Gpu) -> np.ndarray:
     """Estimate the time of configurations inside of a graph, in seconds.
 
@@ -64,30 +78,34 @@ def estimate_secs(contraction: Contraction, decisions: np.ndarray, gpu: Gpu) -> 
     rows, columns, steps, stages, warps, splits, is_one = decisions.T.astype(float)
     warps = np.maximum(warps, _MIN_MEASURED_WARPS)
     n_bytes, threads = BYTES[contraction.dtype], WARP * warps
-    n_turns, load_bytes = _turns(contraction, steps)
-    n_turns = np.ceil(n_turns / splits)
     is_sum = rows == 1
-    kept = np.where(is_sum, 2 * steps, rows) * columns / threads
+    n_products = len(contraction.products)
+    kept = np.where(is_sum, 2 * steps, rows) * columns / threads * n_products
     n_resident = gpu.n_resident(_shared_bytes(contraction, decisions), kept, warps)
     tiles = np.ceil(contraction.n_rows / rows) * np.ceil(contraction.n_columns / columns)
     loaded = (rows * ~is_sum + columns) * steps * n_bytes
     product = gpu.product_secs(contraction.dtype, (rows, columns, steps), warps)
-    stages = np.where(load_bytes < _MIN_ASYNC_BYTES, 2, np.minimum(stages, _MAX_MEASURED_STAGES))
-    ahead = np.maximum(stages - 1, 1)
     sums = rows * columns / threads
     start = WARPS_SECS * warps / GROUP_WARPS
     secs = np.zeros(len(decisions))
     for n_waves, n_beside in gpu.waves(tiles * splits * contraction.n_batches, n_resident):
-        fill = gpu.fill_secs(n_beside * loaded)
-        summed = n_turns * sum_secs(steps * columns / threads, fill)
-        alone = gpu.fill_secs(loaded) * _LOAD_BYTES / load_bytes
-        fill = fill * _LOAD_BYTES / load_bytes
-        turn = np.sqrt((LATENCY_SECS / ahead) ** 2 + (n_beside * product) ** 2 + fill**2)
-        multiplied = ahead * alone + n_turns * turn
-        multiplied += _FUNCTION_SECS * contraction.n_functions * sums
-        multiplied += _STORE_SECS * sums * warps / GROUP_WARPS * n_beside
-        secs += n_waves * (start + np.where(is_sum, summed, multiplied))
-    weights = n_bytes * contraction.n_batches * contraction.n_steps * contraction.n_columns
+        for each, _ in contraction.products:
+            n_turns, load_bytes = _turns(each, steps)
+            n_turns = np.ceil(n_turns / splits)
+            is_slow = load_bytes < _MIN_ASYNC_BYTES
+            ahead = np.where(is_slow, 2, np.minimum(stages, _MAX_MEASURED_STAGES)) - 1
+            ahead = np.maximum(ahead, 1)
+            fill = gpu.fill_secs(n_beside * loaded)
+            summed = n_turns * sum_secs(steps * columns / threads, fill)
+            alone = gpu.fill_secs(loaded) * _LOAD_BYTES / load_bytes
+            fill = fill * _LOAD_BYTES / load_bytes
+            turn = np.sqrt((LATENCY_SECS / ahead) ** 2 + (n_beside * product) ** 2 + fill**2)
+            secs += n_waves * np.where(is_sum, summed, ahead * alone + n_turns * turn)
+        stored = _FUNCTION_SECS * contraction.n_functions * sums
+        stored += _STORE_SECS * sums * warps / GROUP_WARPS * n_beside
+        secs += n_waves * (start + np.where(is_sum, 0.0, stored))
+    n_steps = sum(each.n_steps for each, _ in contraction.products)
+    weights = n_bytes * contraction.n_batches * n_steps * contraction.n_columns
     secs = LAUNCH_SECS + np.hypot(secs, LATENCY_SECS + weights / (gpu.bytes_per_sec * MEMORY_SHARE))
     n_sums = contraction.n_batches * contraction.n_rows * contraction.n_columns
     is_added = (splits > 1) | contraction.has_norm
@@ -126,7 +144,7 @@ def _fitting(contraction: Contraction, gpu: Gpu) -> np.ndarray:
     smallest = _MIN_STEP_BYTES // BYTES[contraction.dtype]
     if contraction.n_steps <= smallest // 2:
         smallest = max(smallest // 2, _MIN_STEPS)
-    most = _MAX_SUMS
+    most = _MAX_SUMS // len(contraction.products)
     if contraction.dtype == "float32":
         most //= 2 if gpu.has_groups else 4
     # The three parts of a product of float32 are split in registers.
@@ -161,6 +179,7 @@ def _fitting(contraction: Contraction, gpu: Gpu) -> np.ndarray:
         fits &= (is_one == 0) | (n_kept <= _MAX_KEPT)
     else:
         fits &= (is_one == 0) | (splits > 1)
+    fits &= (splits == 1) | (contraction.beside is None)
     if len(contraction.steps) > 1:
         fits &= (n_turns % splits == 0) | (splits == 1)
     fitting: np.ndarray = decisions[fits]

@@ -188,8 +188,11 @@ def by_default(module: tvm.IRModule, target: Target) -> tvm.IRModule | None:
     return None
 
 
-def fits(function: PrimFunc) -> bool:
-    """Return whether a template has kernels for a workload."""
+def fits(function: PrimFunc, architecture: int = 90) -> bool:
+    """Return whether a template has kernels for a workload that are not slower than its parts'."""
+    products = GEMM.find(function)
+    if products is not None and not ranking.pays(products, architecture):
+        return False
     return any(template.find(function) is not None for template in TEMPLATES)
 
 

@@ -104,6 +104,72 @@ def product(
     return workload([first, second, bias, output])
 
 
+def gated(shape: tuple[int, int, int], dtype: str = "float16") -> bytes:
+    """Return two products of the same rows, of which one gates the other.
+
+    Args:
+        shape: Rows, columns, and steps.
+        dtype: Type of the operands.
+    """
+    n_rows, n_columns, n_steps = shape
+    first = te.placeholder((n_rows, n_steps), dtype, name="first")
+    weights = [te.placeholder((n_columns, n_steps), dtype, name=name) for name in ("gate", "up")]
+
+    def multiplied(weight: Any) -> Any:
+        step = te.reduce_axis((0, n_steps), name="step")
+        return te.compute(
+            (n_rows, n_columns),
+            lambda i, j: te.sum(
+                first[i, step].astype("float32") * weight[j, step].astype("float32"), axis=step
+            ),
+            name=f"{weight.op.name}_sums",
+        )
+
+    gate, up = map(multiplied, weights)
+    output = te.compute(
+        (n_rows, n_columns),
+        lambda i, j: (gate[i, j] * tvm.tirx.sigmoid(gate[i, j]) * up[i, j]).astype(dtype),
+        name="output",
+    )
+    return workload([first, *weights, output])
+
+
+def branches(size: int, channels: tuple[int, int, int]) -> bytes:
+    """Return the sum of two convolutions of one tap, of which the second one has strides.
+
+    Args:
+        size: Height and width of the output.
+        channels: Channels of the first and of the second image, and of the output.
+    """
+    dtype, (*n_inputs, n_out) = "float16", channels
+    images, weights, sums = [], [], []
+    for number, (n_in, stride) in enumerate(zip(n_inputs, (1, 2), strict=True)):
+        shape = (1, stride * size, stride * size, n_in)
+        images.append(te.placeholder(shape, dtype, name=f"image{number}"))
+        weights.append(te.placeholder((n_out, n_in), dtype, name=f"weight{number}"))
+        sums.append(_pointwise(images[-1], weights[-1], stride))
+    output = te.compute(
+        sums[0].shape,
+        lambda *at: tvm.tirx.max(sums[0][at] + sums[1][at], 0.0).astype(dtype),
+        name="output",
+    )
+    return workload([*images, *weights, output])
+
+
+def _pointwise(image: Any, weight: Any, stride: int) -> Any:
+    channel = te.reduce_axis((0, weight.shape[1]), name="channel")
+    size = int(image.shape[1]) // stride
+    return te.compute(
+        (1, size, size, weight.shape[0]),
+        lambda n, h, w, o: te.sum(
+            image[n, h * stride, w * stride, channel].astype("float32")
+            * weight[o, channel].astype("float32"),
+            axis=channel,
+        ),
+        name=f"{image.op.name}_sums",
+    )
+
+
 def convolution(
     size: int,
     channels: tuple[int, int],

@@ -9,12 +9,14 @@ from onnx import TensorProto, helper
 
 from tests.tuner.engines.relax import networks
 from tests.tuner.engines.relax.conftest import draw
-from tests.tuner.engines.relax.triton.conftest import Verify
+from tests.tuner.engines.relax.triton.conftest import SPEC, Verify
 from tests.tuner.engines.relax.triton.encoders import save_encoder
 from tests.tuner.engines.relax.triton.half_models import HalfModel
 from tuner.engines.base import ModelFile
 from tuner.engines.relax import worker
+from tuner.engines.relax.graph.pipeline import lower
 from tuner.engines.relax.ir import workloads
+from tuner.engines.relax.target.targets import make_target
 from tuner.engines.relax.triton import variants
 from tuner.engines.relax.triton.compilation import compiler
 
@@ -26,6 +28,7 @@ pytestmark = [
 
 # Interpreting a larger workload takes seconds.
 _MAX_FLOP = 2e6
+_CPU = '{"kind":"llvm"}'
 
 
 @pytest.mark.parametrize(
@@ -123,6 +126,58 @@ def test_norms_are_one_kernel(
 
     assert len(matched) == len(names)
     assert all(name in each for name, each in zip(names, matched, strict=True))
+
+
+def _perceptron(model: HalfModel) -> list[str]:
+    """Add a perceptron with a gate, as Llama has it."""
+    data = model.input(5, 48)
+    gate = model.add("MatMul", data, model.weight(48, 40))
+    gate = model.add("Mul", gate, model.add("Sigmoid", gate))
+    up = model.add("Mul", gate, model.add("MatMul", data, model.weight(48, 40)))
+    return [model.add("MatMul", up, model.weight(40, 48))]
+
+
+def _residual_block(model: HalfModel) -> list[str]:
+    """Add a block of a ResNet whose shortcut is a convolution with strides."""
+    data = model.input(1, 16, 6, 6)
+    inner = model.add("Conv", data, model.weight(32, 16, 3, 3), pads=[1] * 4, strides=[2] * 2)
+    weights = [model.weight(32, 32, 1, 1), model.weight(32, 16, 1, 1)]
+    inner = model.add("Conv", model.add("Relu", inner), weights[0], model.weight(32))
+    shortcut = model.add("Conv", data, weights[1], model.weight(32), strides=[2] * 2)
+    result = model.add("Relu", model.add("Add", inner, shortcut))
+    return [model.add("Add", result, model.add("Conv", result, model.weight(32, 32, 1, 1)))]
+
+
+@pytest.mark.parametrize(
+    ("add", "names"),
+    [
+        (_perceptron, ["matmul_cast", "matmul_cast_sigmoid_multiply_matmul_cast_multiply"]),
+        (
+            _residual_block,
+            [
+                *("conv2d_cast_add", "conv2d_cast_add_conv2d_cast_add_add_relu"),
+                "conv2d_cast_relu",
+            ],
+        ),
+    ],
+    ids=["gate", "branches"],
+)
+def test_products_that_meet_are_one_kernel(
+    add: Callable[[HalfModel], list[str]], names: list[str], tmp_path: Path, verify: Verify
+) -> None:
+    """Two products of weights and what follows element by element are one kernel."""
+    model = HalfModel()
+    file = model.load(tmp_path, *add(model))
+    feeds = {name: draw(*shape, seed=1).astype(kind) for name, (shape, kind) in file.inputs.items()}
+
+    matched = _matched(file, verify)
+    (output,), (expected,) = (
+        networks.run_module(lower(file, made).module, file, feeds, _CPU, optimise=False)
+        for made in map(make_target, (SPEC, _CPU))
+    )
+
+    assert sorted(name.partition("[")[0] for name in matched) == names
+    np.testing.assert_allclose(output, expected, atol=4e-3, rtol=4e-3)
 
 
 def _blocked_product(model: HalfModel, n_rows: int, bits: int, *, has_zeros: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""Regions that are one subgraph: attention, and on GPUs a product with the norm that follows.
+"""Regions that are one subgraph: attention, and on GPUs norms and pairs of products.
 
 Attention is a product, a softmax of it and the product with that. Apart, the kernels write all
 scores to memory and read them again, and copy queries, keys and values into the order that each
@@ -6,6 +6,9 @@ product needs. In one kernel a few rows of scores stay in the cache.
 
 A product whose sums are shared by blocks has a second kernel that adds their parts. Where rows are
 normalised, it holds whole ones, and computes the norm.
+
+Two products whose results meet element by element, as the branches of a residual block or the gate
+of a perceptron do, are the sums of one kernel: none of them goes through memory.
 """
 
 import math
@@ -40,6 +43,7 @@ _ACTIVATIONS = {
 }
 _CHOICES = {"take", "less"}
 _INSIDE = _UNARY | _BINARY | _RESHAPES | {"nn.softmax"}
+_PRODUCTS, _N_PAIRED = {"matmul", "nn.conv2d"}, 2
 _MATRIX = 2
 # Tensors in which keys or values may lie.
 _MAX_PARTS = 4
@@ -137,6 +141,8 @@ class _Outliner(CallVisitor):
             region = self._region(variable) if name_of(bound) == "matmul" else None
             if self._is_for_gpu and name_of(bound) in _NORMS:
                 region = self._normed(variable)
+            elif self._is_for_gpu and name_of(bound) in _BINARY:
+                region = self._paired(variable)
             if region is not None and taken.isdisjoint(region.variables):
                 taken.update(region.variables)
                 self._regions[self._bound[region.results[0]]] = region
@@ -216,10 +222,34 @@ class _Outliner(CallVisitor):
         is_early = any(self._order[each] < self._order[result] for each in others)
         if not inside or operand in self._outputs or is_early:
             return None
-        names = [name_of(self._bound[each]) for each in (*inside, norm, *behind)]
-        name = "_".join(each.rpartition(".")[2].replace("astype", "cast") for each in names)
+        variables = (*inside, norm, *behind)
         results = (result, operand) if others else (result,)
-        return _Region((*inside, norm, *behind), results, name)
+        return _Region(variables, results, self._name_of(variables))
+
+    def _paired(self, joint: relax.Var) -> _Region | None:
+        """Return the region of two products of weights that meet, and what follows from them."""
+        inside, products = {joint}, []
+        pending = self._bound_among(self._bound[joint].args)
+        while pending and len(inside) <= _MAX_BETWEEN:
+            variable = pending.pop(pending.index(max(pending, key=self._order.__getitem__)))
+            is_read = variable in self._outputs or not inside.issuperset(self._users[variable])
+            if variable in inside or is_read or shape_of(variable) != shape_of(joint):
+                continue
+            call = self._bound[variable]
+            if name_of(call) in _PRODUCTS and isinstance(call.args[1], GenericConst):
+                inside.add(variable)
+                products.append(variable)
+            elif name_of(call) in self._elementwise:
+                inside.add(variable)
+                pending += self._bound_among(call.args)
+        if pending or len(products) != _N_PAIRED or not is_fixed(joint.ty):
+            return None
+        variables = (*sorted(inside, key=self._order.__getitem__), *self._tail(joint))
+        return _Region(variables, variables[-1:], self._name_of(variables))
+
+    def _name_of(self, variables: Sequence[relax.Var]) -> str:
+        names = [name_of(self._bound[each]).rpartition(".")[2] for each in variables]
+        return "_".join(names).replace("astype", "cast")
 
     def _before(self, operand: relax.Expr, norm: relax.Var) -> list[relax.Var]:
         """Return what an operand of a norm follows from element by element, gathers included.

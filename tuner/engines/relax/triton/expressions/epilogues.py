@@ -22,7 +22,7 @@ def print_outputs(
     coordinates: tuple[Any, Any, Any],
     apart: Sequence[Block] = (),
 ) -> list[str]:
-    """Return the lines that compute and store the outputs of a workload from ``acc``.
+    """Return the lines that compute and store the outputs of a workload from the sums.
 
     Args:
         of: Contraction.
@@ -38,6 +38,11 @@ def print_outputs(
     everywhere = frozenset(key(tile.variable) for tile in printer.tiles)
     sums = Text("acc", of.total, everywhere)
     printer.known = {key(of.block.buffer): (sums, at)}
+    if of.beside is not None:
+        resolved = of.beside.resolved(of.beside.elements(*coordinates))
+        variables = of.beside.variables
+        there = [substitute(each, resolved, variables) for each in of.beside.block.indices]
+        printer.known[key(of.beside.block.buffer)] = (sums._replace(code="beside"), there)
     stores = []
     for output in (each for each in of.blocks.outputs if each not in apart):
         values = _origin(of, output, at)

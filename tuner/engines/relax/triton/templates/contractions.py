@@ -8,7 +8,7 @@ window and its channels.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import tvm
@@ -49,6 +49,9 @@ class Contraction:
         columns: Axes of the second operand.
         steps: Axes that are summed over.
         values: Variables of the block, by the variables of these axes.
+        beside: Another product of as many rows and columns, whose sums the outputs need as well;
+            None for one product.
+        has_norm: True if rows of the sums are reduced, as normalisations do.
     """
 
     blocks: KernelBlocks
@@ -61,24 +64,30 @@ class Contraction:
     columns: tuple[Axis, ...]
     steps: tuple[Axis, ...]
     values: dict[int, Any]
+    beside: "Contraction | None" = None
+    has_norm: bool = False
 
     @classmethod
     def find(cls, function: PrimFunc) -> Self | None:
         """Return the contraction of a workload.
 
-        None unless it is the only reduction, or those that follow reduce rows of its sums.
+        None unless it is the only reduction, or those that follow reduce rows of its sums, or one
+        of two products with sums of the same elements.
         """
         blocks = KernelBlocks.of(function)
         if blocks is None or not blocks.reductions:
             return None
         first, *others = blocks.reductions
         product = cls.of(blocks, first)
+        last = cls.of(blocks, others[0]) if len(others) == 1 else None
+        if product is not None and last is not None and last.sizes == product.sizes:
+            return replace(last, beside=product)
         sizes = {(extent_of(each.axes), extent_of(each.reduced)) for each in others}
         if product is None or not sizes <= {
             (product.n_batches * product.n_rows, product.n_columns)
         }:
             return None
-        return product
+        return replace(product, has_norm=bool(others))
 
     @classmethod
     def of(cls, blocks: KernelBlocks, block: Block) -> Self | None:
@@ -138,9 +147,15 @@ class Contraction:
         return [axis.variable for axis in (*self.block.axes, *self.block.reduced)]
 
     @property
-    def has_norm(self) -> bool:
-        """True if rows of the sums are reduced, as normalisations do."""
-        return len(self.blocks.reductions) > 1
+    def products(self) -> list[tuple["Contraction", str]]:
+        """The products in the order of their loops, with the names of their sums."""
+        beside = [] if self.beside is None else [(self.beside, "beside")]
+        return [*beside, (self, "acc")]
+
+    @property
+    def sizes(self) -> tuple[int, int, int, str, str]:
+        """Batches, rows and columns, and types of operands and sums."""
+        return self.n_batches, self.n_rows, self.n_columns, self.dtype, self.total
 
     @property
     def n_batches(self) -> int:
@@ -165,7 +180,8 @@ class Contraction:
     @property
     def flop(self) -> float:
         """Floating-point operations."""
-        return 2.0 * self.n_batches * self.n_rows * self.n_columns * self.n_steps
+        n_steps = sum(each.n_steps for each, _ in self.products)
+        return 2.0 * self.n_batches * self.n_rows * self.n_columns * n_steps
 
     @property
     def n_functions(self) -> int:

@@ -14,18 +14,17 @@ from tvm import tirx
 from tvm.tirx import Var
 
 from tuner.engines.relax.triton.expressions.epilogues import print_outputs
-from tuner.engines.relax.triton.expressions.kernel_blocks import key
 from tuner.engines.relax.triton.expressions.printer import (
     Arguments,
     Printer,
     PrintError,
     Tile,
-    element_type,
     print_kernel,
 )
 from tuner.engines.relax.triton.programs import WORKSPACE, Kernel, Program, last_arrival
 from tuner.engines.relax.triton.templates.configurations import Configuration
-from tuner.engines.relax.triton.templates.contractions import Contraction, extent_of, split
+from tuner.engines.relax.triton.templates.contractions import Contraction
+from tuner.engines.relax.triton.templates.loops import Loop
 from tuner.engines.relax.triton.templates.rows import MAX_ROW, RowPrinter
 
 _INDEX = "int64"
@@ -51,27 +50,19 @@ class _Source:
     helpers: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._batch, self._row, self._column, self._step, self._tap, self._flat = (
-            Var(name, _INDEX) for name in ("b", "m", "n", "k", "t", "i")
+        self._batch, self._row, self._column, self._flat = (
+            Var(name, _INDEX) for name in ("b", "m", "n", "i")
         )
-        # Taps of a window are numbers if the channels of a tap fill whole turns of the loop.
-        self._inner = max(reversed(self.of.steps), key=lambda axis: axis.extent)
-        self._outer = tuple(axis for axis in self.of.steps if axis is not self._inner)
-        self._has_taps = bool(self._outer) and self._inner.extent % self.by.steps == 0
-        self._n_inner = self._inner.extent if self._has_taps else self.of.n_steps
-        self._turns_of_tap = -(-self._n_inner // self.by.steps)
-        self._n_turns = self._turns_of_tap * (extent_of(self._outer) if self._has_taps else 1)
-        self._turns_of_part = -(-self._n_turns // self.by.n_splits)
         self._row_tiles = -(-self.of.n_rows // self.by.rows)
         self._column_tiles = -(-self.of.n_columns // self.by.columns)
 
     def program(self) -> Program:
         """Return the kernels."""
-        if self._has_taps and self._n_turns % self.by.n_splits:
-            raise PrintError("the parts of the sums differ in size")
+        if self.of.beside is not None and self.by.n_splits > 1:
+            raise PrintError("the sums of two products have no parts")
         grid = self._row_tiles * self._column_tiles * self.by.n_splits * self.of.n_batches
         arguments = Arguments(self.of.blocks.function)
-        lines = [*self._positions(), *self._loop(arguments)]
+        lines = [*self._positions(), *self._loops(arguments)]
         n_sums = self.of.n_batches * self.of.n_rows * self.of.n_columns
         if self.by.n_splits == 1 and not self.of.has_norm:
             printer = self._printer(arguments, self._tiles(), "y")
@@ -116,68 +107,14 @@ class _Source:
         rows = f"m = (tile_m * {by.rows} + tl.arange(0, {by.rows}))[:, None]"
         return [*lines, rows]
 
-    @property
-    def _is_masked(self) -> bool:
-        """True if turns of the loop lie beyond the last step."""
-        n_turns = self._turns_of_part * self.by.n_splits
-        return not self._has_taps and n_turns * self.by.steps > self._n_inner
-
-    @property
-    def _is_sum(self) -> bool:
-        return self.by.rows == 1
-
-    def _loop(self, arguments: Arguments) -> list[str]:
-        """Return the lines that compute the sums of a tile as ``acc``."""
-        by, total = self.by, element_type(self.of.total)
-        shape = (by.steps, by.columns) if self._is_sum else (by.rows, by.columns)
-        lines = [
-            f"acc = tl.zeros({shape}, {total})",
-            f"for turn in range({self._turns_of_part}):",
-        ]
-        inside = [f"turn += part * {self._turns_of_part}"] if by.n_splits > 1 else []
-        at = "turn"
-        if self._has_taps:
-            inside.append(f"t = turn // {self._turns_of_tap}")
-            at = f"turn % {self._turns_of_tap}"
-        inside.append(f"k = {at} * {by.steps} + tl.arange(0, {by.steps})")
-        inside += self._operand(0, arguments) + self._operand(1, arguments)
-        if self._is_sum:
-            inside.append(f"acc += left.to({total}) * right.to({total})")
-        else:
-            # Three products of 19 bits keep the digits of float32.
-            precision = ', input_precision="tf32x3"' if self.of.dtype == "float32" else ""
-            inside.append(f"acc = tl.dot(left, right, acc, out_dtype={total}{precision})")
-        lines += [f"    {line}" for line in inside]
-        return [*lines, "acc = tl.sum(acc, 0)[None, :]"] if self._is_sum else lines
-
-    def _operand(self, number: int, arguments: Arguments) -> list[str]:
-        """Return the lines that load a tile of an operand as ``left`` or ``right``."""
-        is_column_of_steps = bool(number) or self._is_sum
-        name = ("left", "right")[number]
-        code = "k[:, None]" if is_column_of_steps else "k[None, :]"
-        mask = f"({code} < {self._n_inner})" if self._is_masked else ""
-        step = Tile(self._step, self._n_inner, code, mask)
-        tiles = [*self._tiles(), Tile(self._tap, extent_of(self._outer), "t"), step]
-        printer = self._printer(arguments, tiles, name[0])
-        values = self.of.elements(self._batch, self._row, self._column)
-        if self._has_taps:
-            values |= split(self._outer, self._tap)
-            values[key(self._inner.variable)] = self._step
-        else:
-            values |= split(self.of.steps, self._step)
-        resolved = self.of.resolved(values)
-        text = printer.value(self.of.operands[number], resolved, self.of.variables, ())
-        result = text.code
-        if text.dtype != self.of.dtype:
-            result = f"({result}).to({element_type(self.of.dtype)})"
-        # The value beyond the last step need not be zero where that of a load is.
-        if mask and text.code not in printer.loads:
-            result = f"tl.where({mask}, {result}, 0)"
-        needed = {key(self._step)} | ({key((self._row, self._column)[number])})
-        if not self._is_sum and not needed <= text.tiles:
-            shape = (self.by.steps, self.by.columns) if number else (self.by.rows, self.by.steps)
-            result = f"tl.broadcast_to({result}, {shape})"
-        return [*printer.lines, f"{name} = {result}"]
+    def _loops(self, arguments: Arguments) -> list[str]:
+        """Return the lines that compute the sums of a tile, of each product."""
+        place = (self._batch, self._row, self._column)
+        lines = []
+        for product, sums in self.of.products:
+            loop = Loop(product, self.by, place, self._tiles(), self.helpers)
+            lines += loop.lines(arguments, sums)
+        return lines
 
     def _tiles(self) -> list[Tile]:
         """Return the variables of batches, rows and columns."""

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 from tvm import te, tirx, topi
 
-from tests.tuner.engines.relax.triton.conftest import Verify, convolution, product, workload
+from tests.tuner.engines.relax.triton.conftest import (
+    Verify,
+    branches,
+    convolution,
+    gated,
+    product,
+    workload,
+)
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.triton import variants
 from tuner.engines.relax.triton.compilation import compiler
@@ -320,3 +327,33 @@ def test_broken_norms_are_found(old: str, new: str, verify: Verify) -> None:
 def test_rows_that_no_block_holds_stay_apart() -> None:
     """Reductions of other rows, and of longer ones, are kernels of their own."""
     assert variants.GEMM.find(workloads.load(_normed((2, 16385, 16), "rms_norm"))["main"]) is None
+
+
+@pytest.mark.parametrize(
+    ("ir", "configuration"),
+    [
+        (gated((19, 23, 40)), _PLAIN),
+        (gated((19, 23, 40), "float32"), _PLAIN),
+        (gated((1, 40, 80)), replace(_ONE, n_splits=1)),
+        (branches(5, (40, 24, 20)), _PLAIN),
+    ],
+    ids=["gate", "float32", "row", "branches"],
+)
+def test_two_products_are_sums_of_one_kernel(
+    ir: bytes, configuration: Configuration, verify: Verify
+) -> None:
+    """The products of an element have a loop each, and what follows reads both sums."""
+    program = program_of(ir, configuration)
+    (kernel,) = program.kernels
+    lost = replace(kernel, source=kernel.source.replace("beside = tl.dot(", "other = tl.dot("))
+
+    assert verify(ir, program) == ""
+    assert configuration.rows == 1 or verify(ir, replace(program, kernels=(lost,)))
+
+
+@pytest.mark.parametrize(("shape", "pays"), [((128, 704, 256), True), ((16, 256, 8192), False)])
+def test_two_products_share_a_kernel_where_it_is_faster(
+    shape: tuple[int, int, int], *, pays: bool
+) -> None:
+    """Long products of few sums have parts, which two in one kernel have not."""
+    assert variants.fits(workloads.load(gated(shape))["main"]) is pays
