@@ -18,7 +18,6 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
-    false,
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -208,20 +207,20 @@ class Job(Base):
     target_id: Mapped[int | None] = mapped_column(ForeignKey("target.id"))
     name: Mapped[str | None]
     request: Mapped[dict[str, Any] | None]
-    submission: Mapped[str] = mapped_column(default="", server_default=text("''"))
-    hidden: Mapped[bool] = mapped_column(default=False, server_default=false())
+    submission: Mapped[str] = mapped_column(default="")
+    hidden: Mapped[bool] = mapped_column(default=False)
     owner: Mapped[str | None]
     project: Mapped[str | None]
-    n_events: Mapped[int] = mapped_column(BIG, default=0, server_default="0")
-    attempts: Mapped[int] = mapped_column(default=0, server_default="0")
-    quarantined: Mapped[bool] = mapped_column(default=False, server_default=false())
+    n_events: Mapped[int] = mapped_column(BIG, default=0)
+    attempts: Mapped[int] = mapped_column(default=0)
+    quarantined: Mapped[bool] = mapped_column(default=False)
     objective: Mapped[str]
     seed: Mapped[int] = mapped_column(BigInteger)
     budget_trials: Mapped[int | None]
     budget_secs: Mapped[float | None]
     spent_secs: Mapped[float] = mapped_column(default=0.0)
     reached_trials: Mapped[int | None]
-    virtual_secs: Mapped[float] = mapped_column(default=0.0, server_default="0")
+    virtual_secs: Mapped[float] = mapped_column(default=0.0)
     priority: Mapped[int] = mapped_column(default=0)
     state: Mapped[JobState] = mapped_column(Text, default="queued")
     settings: Mapped[dict[str, Any]]
@@ -260,14 +259,14 @@ class Pick(Base):
     terms: Mapped[dict[str, Any]]
     done: Mapped[bool] = mapped_column(default=False)
     secs: Mapped[float | None]
-    n_measured: Mapped[int] = mapped_column(default=0, server_default="0")
-    n_failed: Mapped[int] = mapped_column(default=0, server_default="0")
-    n_timeouts: Mapped[int] = mapped_column(default=0, server_default="0")
+    n_measured: Mapped[int] = mapped_column(default=0)
+    n_failed: Mapped[int] = mapped_column(default=0)
+    n_timeouts: Mapped[int] = mapped_column(default=0)
     best_secs: Mapped[float | None]
-    run_secs: Mapped[float] = mapped_column(default=0.0, server_default="0")
+    run_secs: Mapped[float] = mapped_column(default=0.0)
     total_secs: Mapped[float | None]
     job_trials: Mapped[int | None]
-    attempts: Mapped[int] = mapped_column(default=0, server_default="0")
+    attempts: Mapped[int] = mapped_column(default=0)
     created: Mapped[datetime] = mapped_column(default=now)
 
 

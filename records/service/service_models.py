@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, Text, false
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from records.models import BIG, Base, now
@@ -160,8 +160,8 @@ class Build(Base):
     strict: Mapped[bool] = mapped_column(default=False)
     state: Mapped[str] = mapped_column(default="queued", index=True)
     message: Mapped[str | None]
-    attempts: Mapped[int] = mapped_column(default=0, server_default="0")
-    quarantined: Mapped[bool] = mapped_column(default=False, server_default=false())
+    attempts: Mapped[int] = mapped_column(default=0)
+    quarantined: Mapped[bool] = mapped_column(default=False)
     library_key: Mapped[str | None]
     archive: Mapped[str | None]  # file name below the archives of the data directory
     sha256: Mapped[str | None]
