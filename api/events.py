@@ -20,6 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, sessionmaker
 
 from api.documents.single_flight import SingleFlight
+from api.errors import Problem
 from api.load.capacity import N_EVENT_THREADS
 from records import jobs
 from records.models import Event
@@ -31,6 +32,8 @@ _HEARTBEAT_INTERVAL_SECS = 15.0
 _PAGE_SIZE = 500
 _MAX_RECENT_EVENTS = 2000
 _MAX_PAGES = 32
+# Subscribers that send between two looks at the sockets; each takes some tenths of a millisecond.
+_N_AT_ONCE = 16
 _HELLO = b"retry: 2000\n\n"
 _HEARTBEAT = b": heartbeat\n\n"
 _logger = logging.getLogger("api.events")
@@ -92,6 +95,7 @@ class Hub:
         self._channels: dict[int, Channel] = {}
         self._pages: dict[tuple[int, int], Batch] = {}
         self._reads: SingleFlight[Batch | None] = SingleFlight()
+        self._turns = asyncio.Semaphore(_N_AT_ONCE)
         # Own threads, because requests can fill the common pool.
         self._threads = ThreadPoolExecutor(N_EVENT_THREADS, "events")
         self._poller: asyncio.Task[None] | None = None
@@ -102,13 +106,20 @@ class Hub:
 
         Raises:
             NoSuchRow: If the job does not exist.
+            Problem: If the hub is closed.
         """
+        self._check_open()
         last = await self._run(self._last_of, job_id)
+        self._check_open()
         channel = self._channels.setdefault(job_id, Channel(last))
         channel.n_readers += 1
         if self._poller is None or self._poller.done():
             self._poller = asyncio.create_task(self._poll())
         return channel
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise Problem("unavailable", "this process is about to end")
 
     def leave(self, job_id: int, channel: Channel) -> None:
         """Stop watching a job."""
@@ -143,6 +154,8 @@ class Hub:
                 if batch is None:
                     await asyncio.sleep(_RETRY_INTERVAL_SECS)
                     continue
+                async with self._turns:
+                    await asyncio.sleep(0)
                 yield batch.after(sequence)
                 sequence = batch.last
             elif not await _is_set_within(news, _HEARTBEAT_INTERVAL_SECS):

@@ -1,6 +1,7 @@
 """Starts requests a few at a time, so that new ones are seen while many wait."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -10,7 +11,9 @@ from api.fair_queue import FairQueue
 Start: TypeAlias = Callable[[], None]
 # Requests between two looks at the sockets. The first step of each takes about a millisecond.
 _N_AT_ONCE = 4
-# uvloop accepts one connection at a look, so that no request starts while more arrive, for so long.
+# No request starts while connections arrive: uvloop accepts one at a look, or at each second look.
+_N_QUIET = 3
+# Processor time of the event loop after which some start in any case.
 _MAX_DELAY_SECS = 0.1
 
 
@@ -24,12 +27,12 @@ class Turns:
 
     _starts: FairQueue[str, Start] = field(default_factory=FairQueue)
     _is_awake: bool = False
-    _has_arrival: bool = False
+    _n_quiet: int = 0
     _started: float = 0.0
 
     def note_arrival(self) -> None:
         """Note that a connection was accepted: there may be more, with requests that go first."""
-        self._has_arrival = True
+        self._n_quiet = 0
 
     def add(self, client: str, start: Start, *, is_hasty: bool) -> None:
         """Call a function, which does not raise, when the client has its turn.
@@ -40,21 +43,19 @@ class Turns:
             is_hasty: True if the request came at once after the last answer on its connection.
         """
         loop = asyncio.get_running_loop()
-        now = loop.time()
-        self._starts.add(client, start, now, is_hasty=is_hasty)
+        self._starts.add(client, start, loop.time(), is_hasty=is_hasty)
         if not self._is_awake:
-            self._is_awake, self._started = True, now
+            self._is_awake, self._started = True, time.thread_time()
             loop.call_soon(self._start_some)
 
     def _start_some(self) -> None:
-        loop = asyncio.get_running_loop()
-        may_wait = loop.time() < self._started + _MAX_DELAY_SECS
-        if not (self._has_arrival and may_wait):
+        self._n_quiet += 1
+        now = time.thread_time()
+        if self._n_quiet >= _N_QUIET or now >= self._started + _MAX_DELAY_SECS:
             for _ in range(_N_AT_ONCE):
                 if self._starts:
                     self._starts.pop()()
-            self._started = loop.time()
-        self._has_arrival = False
+            self._started = now
         self._is_awake = bool(self._starts)
         if self._is_awake:
-            loop.call_soon(self._start_some)
+            asyncio.get_running_loop().call_soon(self._start_some)

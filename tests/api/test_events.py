@@ -1,5 +1,6 @@
 """Event streams: each reader gets every event once, whenever it connects and however slow it is."""
 
+import asyncio
 import itertools
 import json
 import socket
@@ -12,7 +13,9 @@ import httpx
 import pytest
 
 from api import events as hub
+from api.errors import Problem
 from api.settings import ApiSettings
+from records import database
 from records.tuning import events
 from tests.api import make
 from tests.api.conftest import Served, serving
@@ -154,6 +157,26 @@ def test_a_stream_without_events_sends_heartbeats(
             beats = (line for line in answer.iter_lines() if line == ": heartbeat")
             # The stream has no end, so without three heartbeats the test runs into its time-out.
             assert len(list(itertools.islice(beats, 3))) == 3
+
+
+def test_no_stream_opens_when_the_server_stops(migrated_sqlite: str) -> None:
+    """One that is requested then is refused; its look at the database may end after the stop."""
+
+    async def scenario() -> None:
+        for is_late in (False, True):
+            streams = hub.Hub(sessions)
+            opening = asyncio.create_task(streams.open(job)) if is_late else None
+            await asyncio.sleep(0)
+            await streams.close()
+            with pytest.raises(Problem, match="about to end"):
+                await (opening or streams.open(job))
+
+    engine = database.open_database(migrated_sqlite)
+    sessions = database.sessions(engine)
+    with sessions.begin() as session:
+        job = make.job(session).id
+    asyncio.run(scenario())
+    engine.dispose()
 
 
 def test_streams_end_when_the_server_stops(quick: ApiSettings) -> None:

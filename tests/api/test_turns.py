@@ -48,7 +48,7 @@ def test_connections_that_arrive_go_before_requests(
             queue.note_arrival()
             await asyncio.sleep(0)
         assert bool(started) is starts
-        for _ in range(3):
+        for _ in range(turns._N_QUIET + 1):
             await asyncio.sleep(0)
 
     asyncio.run(scenario())
