@@ -79,6 +79,8 @@ FOLDERS: dict[str, Folder] = {
     # The shape itself may be a literal, which is left out of the operands.
     "relax.shape_to_tensor": lambda call, _: np.array([int(n) for n in call.args[0].ty.values]),
     "relax.strided_slice": _slice,
+    # TVM has none of infinities and NaN.
+    "relax.full": lambda call, args: np.full(_shape(call), args[0]),
     "relax.take": lambda call, args: _take(call, *args),
 }
 

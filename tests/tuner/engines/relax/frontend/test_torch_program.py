@@ -67,6 +67,9 @@ def _assert_equal(function: Callable[..., torch.Tensor], x: torch.Tensor, folder
             lambda x: torch.cond(x.sum() > 0, lambda x: x[:, -1] + 2, lambda x: x[:, 0] * 2, (x,)),
             id="own converters in a branch",
         ),
+        pytest.param(
+            lambda x: (x + torch.full((7, 4), -torch.inf).tril(-1)).exp(), id="infinite mask"
+        ),
     ],
 )
 def test_operators_that_tvm_fails_on_are_imported(
@@ -76,6 +79,22 @@ def test_operators_that_tvm_fails_on_are_imported(
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((3, 7, 4), "float32"))
 
     _assert_equal(function, x, tmp_path)
+
+
+def test_bfloat16_has_kernels_for_gpus(tmp_path: Path) -> None:
+    """TVM lacks these operators for it; their kernels compute in float32 without conversions."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        norms = functional.layer_norm(x, (5,)), functional.group_norm(x, 2)
+        return *norms, functional.instance_norm(x), x.abs() ** 0.5, x // 2, x.argmax(-1)
+
+    x = torch.ones(1, 4, 3, 5, dtype=torch.bfloat16)
+    target = make_target(describe_target("cuda:sm_90").spec, intrinsics=False)
+
+    module = lower(_saved(function, x, tmp_path), target).module
+
+    outputs = module["main"].ret_ty.fields
+    assert [str(each.dtype) for each in outputs] == ["bfloat16"] * 5 + ["int64"]
 
 
 @pytest.mark.parametrize(

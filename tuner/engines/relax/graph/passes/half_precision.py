@@ -32,6 +32,11 @@ _REDUCTIONS = {
     *("nn.avg_pool1d", "nn.avg_pool2d", "nn.avg_pool3d"),
     *("nn.adaptive_avg_pool1d", "nn.adaptive_avg_pool2d", "nn.adaptive_avg_pool3d"),
 }
+# TVM defines these for other floats.
+_WITHOUT_BFLOAT16 = {
+    *("nn.layer_norm", "nn.instance_norm", "power", "isnan", "isinf", "isfinite"),
+    *("floor_divide", "floor_mod", "not_equal", "argmax", "argmin"),
+}
 # Calls of code whose types are fixed.
 _OPAQUE = {"", "call_tir", "call_dps_packed", "call_pure_packed", "memory.view"}
 
@@ -137,6 +142,10 @@ class _Widener(CallVisitor):
     def rewrite(self, _original: relax.Call, call: relax.Call) -> relax.Expr:
         """Widen one call."""
         name = name_of(call)
+        if name in _WITHOUT_BFLOAT16 and dtype_of(call.args[0]) == "bfloat16":
+            args = [self.emit(relax.op.astype(arg, _WIDE)) for arg in call.args]
+            wide = relax.Call(call.op, args, call.attrs, call.ty_args)
+            return relax.op.astype(self.emit(wide), dtype_of(call)) if _is_half(call) else wide
         if name not in _WITH_OUTPUT_TYPE | _REDUCTIONS:
             return call
         if not (_is_half(call) and _is_half(call.args[0])):

@@ -5,7 +5,7 @@ add. Fused by rule these are three kernels or more, and some compute the mean on
 one operator they are one kernel, and layouts can be assigned to them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import tvm
@@ -59,7 +59,7 @@ class _Finder(CallVisitor):
     def rewrite(self, original: relax.Call, call: relax.Call) -> relax.Expr:
         """Replace one call that ends a normalisation."""
         norm = self._match(original, call)
-        result = None if norm is None else _express(norm)
+        result = None if norm is None else self._expressed(norm)
         if norm is None or result is None:
             return call
         variable = self.emit(result)
@@ -67,6 +67,14 @@ class _Finder(CallVisitor):
             variable = self.emit(relax.op.reshape(variable, shape_of(call)))
         self._norms[variable] = norm
         return variable
+
+    def _expressed(self, norm: _Norm) -> relax.Expr | None:
+        """Return the operator of a normalisation: TVM has none of bfloat16."""
+        if dtype_of(norm.data) != "bfloat16":
+            return _express(norm)
+        wide = replace(norm, data=self.emit(relax.op.astype(norm.data, "float32")))
+        result = _express(wide)
+        return None if result is None else relax.op.astype(self.emit(result), "bfloat16")
 
     def _match(self, original: relax.Call, call: relax.Call) -> _Norm | None:
         name = name_of(call)
