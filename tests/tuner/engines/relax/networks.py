@@ -19,7 +19,6 @@ from tuner.engines.relax import worker
 from tuner.engines.relax.graph.definitions import nested_calls
 from tuner.engines.relax.graph.extract import find_subgraphs
 from tuner.engines.relax.graph.pipeline import lower
-from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.network import Library
 from tuner.engines.relax.target.targets import make_target
 from tuner.library import manifest
@@ -100,9 +99,9 @@ def compile_objects(
                 continue
             out.mkdir(parents=True)
             symbol = f"test_{subgraph.workload}"
-            ir = workloads.dump(subgraph.module)
             trace = (traces or {}).get(subgraph.workload, "")
-            done = worker.compile_subgraph(ObjectRequest(ir, target.spec, trace, symbol, str(out)))
+            request = ObjectRequest(subgraph.ir, target.spec, trace, symbol, str(out))
+            done = worker.compile_subgraph(request)
             objects[subgraph.workload] = LinkedObject(str(out), symbol, done.info)
     return objects
 

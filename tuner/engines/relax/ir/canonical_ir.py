@@ -12,11 +12,14 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm_ffi import core
+from tvm_ffi.serialization import from_json_graph_str
 
 from tuner.errors import WorkError
 
 _VARIABLE, _MAP, _TEXT = "ir.Var", "ffi.Map", "ffi.String"
 _SPAN = "span"
+# json.dumps would make one for each node.
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def write(module: tvm.IRModule) -> str:
@@ -26,9 +29,18 @@ def write(module: tvm.IRModule) -> str:
         WorkError: If it would be another module.
     """
     text = _Writer(json.loads(tvm.ir.save_json(module))).write()
-    if not tvm_ffi.structural_equal(tvm.ir.load_json(text), module):
+    if not tvm_ffi.structural_equal(read(text), module):
         raise WorkError("the IR of a subgraph has no canonical text")
     return text
+
+
+def read(text: str) -> tvm.Object:
+    """Return the module of a canonical text.
+
+    ``tvm.ir.load_json`` would first rewrite the whole text for schemas of earlier versions, which
+    takes several times as long.
+    """
+    return from_json_graph_str(text)
 
 
 class _Writer:
@@ -102,7 +114,7 @@ class _Writer:
         self._of_node[index] = self._number_of(node if data is None else {**node, "data": data})
 
     def _number_of(self, node: dict[str, Any]) -> int:
-        text = json.dumps(node, sort_keys=True, separators=(",", ":"))
+        text = _ENCODER.encode(node)
         if text not in self._numbers:
             self._numbers[text] = len(self._written)
             self._written.append(text)

@@ -59,7 +59,7 @@ def load(ir: bytes) -> tvm.IRModule:
     Raises:
         WorkError: If it calls what a subgraph may not call, because it may come from a log.
     """
-    module = tvm.ir.load_json(zlib.decompress(ir).decode())
+    module = canonical_ir.read(zlib.decompress(ir).decode())
     ir_checks.check(module)
     return module
 
