@@ -228,7 +228,10 @@ def test_formulas_do_not_overflow(
         ),
         pytest.param(lambda x: (x**0.5, x**-0.5), id="roots"),
         pytest.param(
-            lambda x: (functional.softshrink(x), x * 0, 0.0 * x + 1, torch.where(x.eq(x), x, 0.0)),
+            lambda x: (
+                *(functional.softshrink(x), x * 0, 0.0 * x + 1, torch.where(x.eq(x), x, 0.0)),
+                *((e := x.exp()) - e, torch.tensor(0.0) / x.abs()),
+            ),
             id="products with 0, and numbers that equal themselves",
         ),
         pytest.param(

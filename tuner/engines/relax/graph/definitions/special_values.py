@@ -42,10 +42,37 @@ def _sign(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 def _product(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Define a product with 0, which is NaN for infinities and NaN; TVM takes it for 0."""
     for x, factor in (call.args, call.args[::-1]):
-        is_number = isinstance(factor, GenericConst) and not factor.ty.shape.values
-        if is_number and _is_float(call) and float(factor.value.numpy()) == 0.0:
+        if _is_float(call) and _is_zero(factor):
             return builder.call_te(_product_with_zero, x, primfunc_name_hint="multiply")
     return call.op.get_attr("FLegalize")(builder, call)
+
+
+def _difference(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Define a number minus itself, which is NaN for infinities and NaN; TVM takes it for 0."""
+    x, other = call.args
+    if _is_float(call) and x.same_as(other):
+        return builder.call_te(_product_with_zero, x, primfunc_name_hint="subtract")
+    return call.op.get_attr("FLegalize")(builder, call)
+
+
+def _quotient(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Define a quotient of 0, which is NaN for 0 and NaN; TVM takes it for 0."""
+    dividend, divisor = call.args
+    if _is_float(call) and _is_zero(dividend):
+        return builder.call_te(_quotient_of_zero, divisor, primfunc_name_hint="divide")
+    return call.op.get_attr("FLegalize")(builder, call)
+
+
+def _is_zero(value: relax.Expr) -> bool:
+    is_number = isinstance(value, GenericConst) and not value.ty.shape.values
+    return is_number and float(value.value.numpy()) == 0.0
+
+
+def _quotient_of_zero(x: te.Tensor) -> te.Tensor:
+    zero, nan = (tirx.const(number, x.dtype) for number in (0.0, math.nan))
+    return te.compute(
+        x.shape, lambda *i: tirx.Select(tirx.abs(x(*i)) > zero, zero, nan), "quotient"
+    )
 
 
 def _product_with_zero(x: te.Tensor) -> te.Tensor:
@@ -191,8 +218,10 @@ def _numbers(keys: te.Tensor, dtype: str) -> te.Tensor:
 DEFINITIONS: dict[str, Legalization] = {
     "relax.argmax": _position_of(topi.max),
     "relax.argmin": _position_of(topi.min),
+    "relax.divide": _quotient,
     "relax.multiply": _product,
     "relax.sign": _sign,
+    "relax.subtract": _difference,
     **{f"relax.nn.max_pool{n}d": _max_pool for n in (1, 2, 3)},
 }
 #: Definitions for CPUs, whose sorts call TVM's runtime.
