@@ -46,7 +46,7 @@ def main() -> int:
         return 1
     logs.set_up(settings.tuner.log_level, settings.tuner.log_format)
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    # It warns of every malformed form, of which the client gets an error.
+    # It warns of every malformed form, although the client gets an error.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
     limit_arenas()
     if locked_out:

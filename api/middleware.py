@@ -28,7 +28,7 @@ _HEADERS = {
     "cache-control": "no-store",
 }
 _HSTS = "max-age=31536000"
-# Requests of programs and of open pages, which would hide those of people.
+# Requests of programs and of open pages, which would hide people's requests.
 _FREQUENT = (*PROBES, "/metrics", "/favicon.ico", "/static/{digest}/{name}")
 _REFUSALS = (401, 403, 421, 429)
 _CLIENT_CLOSED_REQUEST = 499

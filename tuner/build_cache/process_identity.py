@@ -5,7 +5,7 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
-# Age at which files of processes that may have ended, such as those of other hosts, are left ones.
+# Age at which files of processes that may have ended, such as on other hosts, are left over.
 _FOREIGN_MAX_AGE_SECS = 24 * 3600.0
 _DEAD_STATES = ("Z", "X", "x")
 

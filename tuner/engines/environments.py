@@ -17,7 +17,7 @@ from tuner.errors import RequestError
 RELAX, RELAY = "relax", "relay"
 ENGINES = {RELAX: "tuner.engines.relax.worker", RELAY: "tuner.engines.relay.worker"}
 DEFAULT_ENGINE = RELAX
-# Names of environments, which are those of their engines.
+# Names of environments: the names of their engines.
 SEPARATE_ENVIRONMENTS = (RELAY,)
 _DIGEST_FILE = "requirements.sha256"
 

@@ -12,9 +12,9 @@ AUTO = "auto"
 MAX_SIZE = 2**20
 _EXAMPLE = "NAME=1,4,16, NAME alone or auto"
 
-#: Sizes with their weights by dimension; no sizes stand for those that the tuner chooses.
+#: Sizes with their weights by dimension; no sizes let the tuner choose.
 Buckets = Mapping[str, tuple[tuple[int, float], ...]]
-#: Sizes as Python takes them: numbers, weights by number, or None for those of the tuner.
+#: Sizes as Python takes them: numbers, weights by number, or None to let the tuner choose.
 GivenSizes = Sequence[SupportsIndex] | Mapping[int, float] | None
 
 

@@ -238,7 +238,7 @@ class JobLoader:
 
     def _open(self, tuning_context: TuningContext, loaded: LoadedJob) -> TuningSession | None:
         job, prepared = loaded.job, loaded.prepared
-        # The options of the row may be newer than those that the job was claimed with.
+        # The options of the row may have changed since the job was claimed.
         request = request_of(job.request or {}, self._context.settings.data_dir)
         # The limits of the row may have grown since the request was stored.
         limits = {"trials": job.budget_trials or None, "seconds": job.budget_secs}

@@ -13,7 +13,7 @@ from tuner.errors import RequestError
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off", "")
 _PREFIX = "TUNER_"
-# Variables beside those of the settings of every command.
+# Variables that are not settings of a command.
 _OTHERS = (
     # of the command line, and of processes that share a machine
     *("CONFIG", "SERVER", "TOKEN", "RUNTIME_DIR", "WORKER_ENVIRONMENT"),
@@ -24,7 +24,7 @@ _OTHERS = (
     *("DB_PASSWORD", "DB_API_PASSWORD", "DB_WORKER_PASSWORD"),
     *("PUBLISH", "TAG", "WORKER_CPUS", "WORKER_MEMORY_LIMIT", "BASE_IMAGE", "POSTGRES_IMAGE"),
 )
-# Variables of tests, and those that Kubernetes sets for a service named tuner.
+# Variables of tests, and variables that Kubernetes sets for a service named tuner.
 _FOREIGN = re.compile(r"TUNER_(TEST_.*|(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT_\d+_.*))")
 # Similarity to a setting, from 0 to 1, above which a name counts as a misspelling of it.
 _MIN_SIMILARITY = 0.8

@@ -210,7 +210,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not data")
 
 
-# Classes of which an engine's objects are subclasses.
+# Base classes of an engine's objects.
 _EXTENDED: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (str, str.__str__),
     (bytes, bytes),

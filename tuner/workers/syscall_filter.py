@@ -21,7 +21,7 @@ _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 # arguments follow in steps of 8 bytes. Ids of processes are 32 bits wide.
 _NUMBER, _ARCH, _ARGUMENT = 0, 4, 16
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-# On x86-64, numbers from here on are those of the x32 ABI.
+# On x86-64, numbers from here on belong to the x32 ABI.
 _X32 = 0x40000000
 # CLONE_NEW* for namespaces.
 _NAMESPACES = 0x7E020000

@@ -18,7 +18,7 @@ _N_ROWS = 4
 _N_LANES = 32
 _N_TERMS = 64
 _N_TURNS = 400
-#: Name of this kernel, by which stored times are told from those of earlier ones.
+#: Name of this kernel; stored times of a kernel of another name do not count.
 NAME = f"{_N_ROWS}x{_N_LANES}x{_N_TERMS}, {_N_TURNS} times"
 
 

@@ -29,7 +29,7 @@ MAX_SLOWDOWN = 1.15
 _RANK = 4
 _MEMORY_SECS = 10.0
 _MAX_READINGS = 4096
-# Attempts at a reading of which no thread waits for a core.
+# Attempts at a reading without a thread that waits for a core.
 _ATTEMPTS = 4
 # Periods over which readings are averaged, at least, and their least time together; readings that
 # may fail for each that does not, and at first.

@@ -163,7 +163,7 @@ class Limits:
         strides = [term.factor for term, has in zip(terms, inputs, strict=True) if has]
         if strides and min(strides) <= 0:
             return self._limit_to(index, 0, n_positions - 1)
-        # Large strides first, and of equal ones those of loops, which the inputs have to respect.
+        # Large strides first; among equal ones, loops, which the inputs have to respect.
         left = n_positions
         for term, has in sorted(
             zip(terms, inputs, strict=True), key=lambda each: (-each[0].factor, each[1])

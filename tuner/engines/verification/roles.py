@@ -17,7 +17,7 @@ from tuner.engines.verification.interpreter.program import (
 # Numbers from which on few of them are the extreme of any.
 _LONG = 16
 _SIGNS = {"Max": -1, "Min": 1}
-# Operations whose results for NaN and infinities are those of IEEE 754 in fast mathematics too.
+# Operations that follow IEEE 754 for NaN and infinities in fast mathematics, too.
 _EXACT = {
     *("Add", "Sub", "Mul", "Min", "Max", "fabs", "Select", "isnan"),
     *("EQ", "NE", "LT", "LE", "GT", "GE", "And", "Or", "Not", "FloorDiv", "FloorMod"),

@@ -112,7 +112,7 @@ def clean(
     guard_random(model)
     rewritten = _replace_before_folding(model)
     model, problems = simplify(model)
-    # Operators are replaced by those that also take other numbers, and new ones come of loops.
+    # Replacements may take other numbers, and unrolled loops add operators.
     limits = find_limits(model)
     model, tail, more_problems = _rewrite(model, declared_outputs, rewritten)
     limits = merged((*limits, *find_limits(model)))

@@ -54,7 +54,7 @@ def inline_functions(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
         return model, 0
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
     _add_defaults(inferred)
-    # The inliner looks up the types of initialisers among those of other values.
+    # The inliner looks up the types of initialisers among the values.
     inferred.graph.value_info.extend(
         onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
         for tensor in inferred.graph.initializer

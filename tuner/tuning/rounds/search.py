@@ -97,7 +97,7 @@ async def _search_islands(
         *(_search_island(executor, request, settings.timeout_secs) for request in requests),
         return_exceptions=True,
     )
-    # An engine knows programs that were measured by their hashes, of which older ones may differ.
+    # An engine recognises measured programs by hashes, and older hashes may differ.
     spent = {trial.trace for trial in inputs.measured}
     islands, errors = [], []
     for result in results:
@@ -117,7 +117,7 @@ def _request(
 ) -> SearchRequest:
     """Return the request of one island; the last islands draw the random candidates."""
     population = settings.population_per_trial * inputs.n_candidates // settings.n_islands
-    # The seeds of a first attempt are those of versions that had no second one.
+    # A first attempt does not mix its number into the seed.
     seeds = (*inputs.seeds, island) if attempt == 0 else (*inputs.seeds, island, attempt)
     return SearchRequest(
         ir=inputs.ir,

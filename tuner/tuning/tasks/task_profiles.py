@@ -21,7 +21,7 @@ _ROOF_SHARE = 0.7
 # Share of the retention for which weights stay where a network streams its own data, too.
 _KEPT_SHARE = 0.5
 # Number of networks that the tasks of a job are taken to be of. A roof has to stay a lower bound if
-# they are of two that are tuned together, each of which takes less time than both.
+# they are of two that are tuned together: each one takes less time than both.
 _N_NETWORKS = 2
 
 

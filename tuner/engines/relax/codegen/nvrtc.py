@@ -24,7 +24,7 @@ from tuner.engines.relax.ir.blobs import Blob, DeviceModule
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.errors import RequestError, WorkError, install_command
 
-#: Name of TVM's default passes for GPUs, and those of this package.
+#: Name of the passes for GPUs: TVM's default ones and this package's.
 PIPELINE = "tuner-cuda"
 _KERNEL = 'extern "C" __global__'
 # Maxima that are NaN where an operand is, which TVM's are not.

@@ -120,7 +120,7 @@ def _draw(
         drawn = rng.standard_normal(shape) * (scale if magnitude is None else magnitude)
         is_half = (rng.random(shape) < _HALVES_SHARE) & (magnitude == 1.0)
         drawn = np.where(is_half, np.round(2.0 * drawn) / 2.0, drawn)
-        # Magnitudes above those of float16 would be infinite.
+        # Magnitudes above float16's range would be infinite.
         return torch.from_numpy(np.asarray(drawn)).clamp(*_ends(dtype)).to(dtype)
     whole = np.asarray(rng.integers(0, 1 if magnitude == 0.0 else 2, shape))
     for limit in limits:

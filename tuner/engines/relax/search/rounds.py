@@ -75,7 +75,7 @@ class Round:
     @cached_property
     def context(self) -> TuneContext:
         """TVM's context of the search."""
-        # Seeds reach TVM as records of the database, all of which it takes.
+        # Seeds reach TVM as records of the database; it takes all of them.
         is_seeded = self.space.is_seeded
         return TuneContext(
             mod=self.module,

@@ -166,7 +166,7 @@ def _fitting(contraction: Contraction, gpu: Gpu) -> np.ndarray:
     n_blocks = np.ceil(n_rows / rows) * np.ceil(n_columns / columns) * contraction.n_batches
     is_parted = n_blocks * splits <= _MAX_SHARING * gpu.n_multiprocessors
     fits = (
-        # Tiles that were measured: those of four warps.
+        # Only tiles of four warps were measured.
         (n_sums >= _MIN_SUMS * np.maximum(_MIN_MEASURED_WARPS / warps, 1))
         & (n_sums <= most)
         & ((warps >= _MIN_MEASURED_WARPS) | (rows * columns <= _MAX_FEW_SUMS))

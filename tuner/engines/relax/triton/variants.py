@@ -29,7 +29,7 @@ from tuner.errors import WorkError
 
 # Attribute of a program: name of the configuration.
 _MARK = "tuner.triton"
-# Configurations that a search may measure, and those that a subgraph without a record tries.
+# Configurations that a search may measure, and that a subgraph without a record tries.
 _MAX_CHOICES, _MAX_TRIES = 48, 4
 # Fewer steps are not worth tensor cores.
 _MIN_STEPS = 8

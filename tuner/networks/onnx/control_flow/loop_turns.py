@@ -53,7 +53,7 @@ def _simulate(
     states = dict(zip((i.name for i in body.input[2:]), node.input[2:], strict=True))
     results = {i.name: o.name for i, o in zip(body.input[2:], body.output[1:], strict=False)}
     part = _Part(body)
-    # States that the condition reads, and those that their own updates read.
+    # States that the condition reads, and states that their updates read.
     read: list[str] = []
     pending = [body.output[0].name]
     while pending:

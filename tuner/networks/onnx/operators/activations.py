@@ -36,7 +36,7 @@ def _elu(b: Replacement, value: str) -> str:
 
 
 def _selu(b: Replacement, value: str) -> str:
-    # The defaults are float32 numbers near those of the paper on self-normalising networks.
+    # The defaults are the paper's numbers (self-normalising networks), rounded to float32.
     grown = _grow(b, value, float(b.attribute("alpha", np.float32(1.67326319217681884765625))))
     gamma = float(b.attribute("gamma", np.float32(1.05070102214813232421875)))
     return b.add("Mul", grown, _number(b, gamma))

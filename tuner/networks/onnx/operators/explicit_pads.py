@@ -22,7 +22,7 @@ def pad_explicitly(b: Replacement) -> bool:
     pads = [0] * 2 * len(sizes)
     if mode.startswith("SAME"):
         windows = zip(sizes, _strides_of(b, len(sizes)), _extents_of(b, len(sizes)), strict=True)
-        # As many outputs as there are strides in the input, the last of which may be cut.
+        # As many outputs as there are strides in the input; the last one may be cut.
         totals = [
             max((-(-size // stride) - 1) * stride + extent - size, 0)
             for size, stride, extent in windows

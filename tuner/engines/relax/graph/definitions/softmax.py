@@ -72,7 +72,7 @@ def _maxima(x: te.Tensor) -> te.Tensor:
         return _maxima_of(x, 1, "maxima")
     lanes = _maxima_of(x, _LANES, "maxima_of_lanes")
     if n % _LANES:
-        # The last lanes once more, some of which the loop has seen: maxima do not mind.
+        # The last lanes once more: maxima do not mind that the loop has seen some.
         first = lanes
         lanes = te.compute(
             first.shape,

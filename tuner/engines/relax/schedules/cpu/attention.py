@@ -41,7 +41,7 @@ _ELEMENT_BYTES = 4
 _MIN_ROWS = 16
 # Bytes that the private cache of a core is taken to keep.
 _PRIVATE_BYTES = 2**20
-# Scores whose reference takes seconds: those of a head of 8,192 rows and keys.
+# Scores whose reference takes seconds: a head of 8,192 rows and keys.
 _MAX_SCORES = 2**26
 # Rows and vectors of a tile, and tiles that a search may measure.
 _MAX_TILE_ROWS, _MAX_VECTORS, _MAX_TILES = 12, 4, 24

@@ -45,9 +45,9 @@ _NEAR_CYCLES, _PANEL_BYTES, _MIN_USES = 2.0, 3 * 2**17, 8
 # Time of a tile of parts of several rows that a window slides over, over that of whole rows or of a
 # part of one: more of its reads test for padding.
 _BLOCK_COST = 1.4
-# Most rows of a tile of which the last is smaller.
+# Most rows of a tile in a row that no tile divides.
 _MAX_UNEVEN_ROWS = 9
-# Cost of tiles of which the last is smaller, over that of tiles that divide the rows, at most.
+# Largest cost of tiles with a smaller last one, over tiles that divide the rows.
 _MAX_UNEVEN = 0.9
 # Factor of the jobs that a search also tries, and the tiles that it tries before.
 _MORE_JOBS, _MORE_JOBS_LATER = 4, 2

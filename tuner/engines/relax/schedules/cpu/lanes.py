@@ -37,7 +37,7 @@ from tuner.engines.relax.schedules.cpu.rows import parallelise
 # Cycles in which the lanes of a vector are added, as measured.
 _LANE_CYCLES = 16
 _MIN_LANES, _MATRIX = 4, 2
-# Cycles over those of other tiles below which vectors along the reduction are used: many columns
+# Largest cycles, over other tiles', for which vectors along the reduction are used: many columns
 # read all weights again for each few rows.
 _MAX_CYCLES = 0.5
 # TVM keeps what is larger than this on the heap, where LLVM makes no registers of it.

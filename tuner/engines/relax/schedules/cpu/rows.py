@@ -37,7 +37,7 @@ from tuner.engines.relax.schedules.cpu.primitives.register_tiles import largest_
 _MIN_VECTOR, _MAX_VECTOR = 8, 64
 # Numbers of the widest register of any CPU.
 _REGISTER = 16
-# Iterations of a block inside a nest, over those of the block alone: more is repeated work.
+# Iterations of a block inside a nest over the block alone: more is repeated work.
 _MAX_REPETITION = 1.25
 # Comparisons of an axis with the first element of a part of a concatenation.
 _COMPARISONS = ("LT", "LE", "GE", "GT")

@@ -44,7 +44,7 @@ _UNROLL_CHOICE = 1
 # Rows above which fetching weights ahead costs more than it saves: below 100 rows it is 4 % faster,
 # from 300 on 7 % slower (docs/decisions/0073).
 _MAX_ROWS = 128
-# Estimated cycles over those of a direct schedule, at most.
+# Largest estimated cycles over a direct schedule's.
 _MAX_CYCLES = 1.1
 
 

@@ -16,7 +16,7 @@ from tuner.engines.relax.search import programs
 from tuner.engines.relax.search.programs import Program
 from tuner.engines.relax.search.rounds import Round
 
-# Records of which mutants are made.
+# Fastest records that mutants are made of.
 _N_PARENTS = 2
 # Mutants that are made for each that is proposed, and attempts to make one.
 _MUTANTS_EACH, _ATTEMPTS_EACH = 3, 4

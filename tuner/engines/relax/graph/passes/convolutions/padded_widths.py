@@ -8,7 +8,7 @@ from tuner.engines.relax.schedules.cpu.primitives.register_tiles import Register
 
 # Time of the padded product with what the padding adds elsewhere, over the time without padding.
 _MAX_SHARE = 0.75
-# Cycles that the copy of a vector takes, and those of a further kernel.
+# Cycles of the copy of a vector, and of a further kernel.
 _COPY_CYCLES, _CALL_CYCLES = 8, 2000
 _ELEMENT_BYTES = 4
 # Least step of widths, and the slow-downs of rows that end in a part of a vector, or in single

@@ -77,7 +77,7 @@ class _Replacer(PyExprMutator):  # type: ignore[misc]  # TVM has no types
             -(-(d * (k - 1) + 1) // s)
             for k, d, s in zip(weight.shape[2:], dilations, strides, strict=True)
         ]
-        # Positions q from first to last, of which each gives `stride` outputs.
+        # Positions q from first to last; each gives `stride` outputs.
         begins = pads[:n_axes]
         first = [min(p // s, t - 1) for p, s, t in zip(begins, strides, taps, strict=True)]
         last = [(p + o - 1) // s for p, o, s in zip(begins, out_sizes, strides, strict=True)]

@@ -11,7 +11,7 @@ from tvm.target import Target
 from tuner.engines.relax.schedules.cpu.primitives.operands import Operand
 from tuner.engines.relax.schedules.cpu.primitives.vector_loops import vector_sizes
 
-# Registers left for operands, of those that hold the sums of a tile.
+# Registers left for operands beside the sums of a tile.
 _N_OPERAND_REGISTERS = 8
 # Cycles from a product to the next one that adds to the same sum.
 LATENCY = 4
