@@ -174,7 +174,9 @@ class _Sinker(CallVisitor):
                 return True
             if name_of(call) not in _UNARY | _BINARY | _RESHAPES:
                 return False
-            expr = next((arg for arg in call.args if self.constant(arg) is None), call.args[0])
+            # Constants were reshaped as what they broadcast to.
+            sources = map(self._unshaped, call.args)
+            expr = next((each for each in sources if self.constant(each) is None), call.args[0])
         return False
 
 

@@ -65,6 +65,24 @@ def test_a_tail_is_fused_into_the_dense_layer(
     assert difference(actual, expected) < 1e-5
 
 
+def test_a_residual_of_a_product_is_added_by_the_dense_layer(
+    save: Save, target: TargetInfo, tmp_path: Path
+) -> None:
+    """The dense layer follows a product behind a constant factor too, which the reshape moves."""
+    tail = [
+        helper.make_node("Mul", ["scale", "d"], ["m"]),
+        helper.make_node("MatMul", ["data", "each"], ["other"]),
+        helper.make_node("Add", ["other", "m"], ["y"]),
+    ]
+    model = _dense(save, tail, scale=draw(2, 5, 1, seed=3), each=draw(2, 16, 16, seed=4))
+
+    actual, expected = outputs_of(model, target, tmp_path / "out")
+
+    names = sorted(name.partition("[")[0] for name in names_of(model, target))
+    assert names == ["matmul", "matmul_add_multiply_add"]
+    assert difference(actual, expected) < 1e-5
+
+
 @pytest.mark.parametrize("place", [1, -1, [2]])
 def test_one_place_of_an_axis_is_a_slice(
     save: Save, target: TargetInfo, tmp_path: Path, place: int | list[int]
