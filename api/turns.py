@@ -9,8 +9,9 @@ from typing import TypeAlias
 from api.fair_queue import FairQueue
 
 Start: TypeAlias = Callable[[], None]
-# Requests between two looks at the sockets. The first step of each takes about a millisecond.
-_N_AT_ONCE = 4
+# Requests between two looks at the sockets. The first step of each takes up to a millisecond, and a
+# look takes several beside threads that compute.
+_N_AT_ONCE = 16
 # No request starts while connections arrive: uvloop accepts one at a look, or at each second look.
 _N_QUIET = 3
 # Processor time of the event loop after which some start in any case.
