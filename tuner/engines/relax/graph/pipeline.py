@@ -1,37 +1,29 @@
-"""Pass pipeline from an imported model to fused, unscheduled kernels."""
+"""The passes of a network, from the imported model to fused, unscheduled kernels."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.relax.backend.dispatch_sort_scan import DispatchSortScan
-from tvm.s_tir import Schedule
 from tvm.target import Target
 
 from tuner.engines.base import ModelFile
 from tuner.engines.relax.codegen.dot_instructions import dot_instruction
 from tuner.engines.relax.frontend.importer import import_model
-from tuner.engines.relax.graph.definitions.comparisons import COMPARISONS
-from tuner.engines.relax.graph.definitions.definitions import GPU_LEGALIZATIONS, LEGALIZATIONS
 from tuner.engines.relax.graph.definitions.guards import guard_kernels
 from tuner.engines.relax.graph.definitions.opaque_kernels import normalise_kernels
-from tuner.engines.relax.graph.definitions.prefix_sums import legalise_cumsum
-from tuner.engines.relax.graph.definitions.scatters import SCATTERS, split_scatters
-from tuner.engines.relax.graph.definitions.special_values import CPU_DEFINITIONS, DEFINITIONS
+from tuner.engines.relax.graph.definitions.scatters import split_scatters
 from tuner.engines.relax.graph.fold import fold_constants
+from tuner.engines.relax.graph.fusion import fuse
 from tuner.engines.relax.graph.layout import assign_layouts
 from tuner.engines.relax.graph.linkable import check_linkable
-from tuner.engines.relax.graph.passes.attention import Fits, outline_attention, seal_regions
 from tuner.engines.relax.graph.passes.convolutions.affine import fold_affine
 from tuner.engines.relax.graph.passes.convolutions.concat import split_concatenations
 from tuner.engines.relax.graph.passes.convolutions.flat_windows import flatten_windows
 from tuner.engines.relax.graph.passes.convolutions.padding import pad_channels
-from tuner.engines.relax.graph.passes.convolutions.slices import legalise_pad, legalise_slice
 from tuner.engines.relax.graph.passes.convolutions.sparse_windows import split_sparse_windows
 from tuner.engines.relax.graph.passes.convolutions.transposed_convolutions import (
     replace_transposed_convolutions,
@@ -47,13 +39,92 @@ from tuner.engines.relax.graph.passes.products.parallel_products import merge_pr
 from tuner.engines.relax.graph.passes.products.scaled_products import fold_factors
 from tuner.engines.relax.graph.passes.products.weight_products import pack_weights
 from tuner.engines.relax.graph.passes.reshapes import sink_reshapes
-from tuner.engines.relax.schedules.cpu import attention
-from tuner.engines.relax.schedules.cpu.attention import is_worthwhile
 from tuner.engines.relax.schedules.cpu.primitives.register_tiles import registers_of
 from tuner.engines.relax.target.kinds import is_cpu
-from tuner.engines.relax.triton import variants as triton
 from tuner.engines.relax.triton.compilation import compiler
 from tuner.errors import ModelError, described
+
+Rewrite = Callable[[tvm.IRModule, Target], tvm.IRModule]
+IsFor = Callable[[Target], bool]
+
+
+def _everywhere(_: Target) -> bool:
+    return True
+
+
+def _has_dot_instruction(target: Target) -> bool:
+    return dot_instruction(target) is not None
+
+
+def _has_triton(target: Target) -> bool:
+    return not is_cpu(target) and compiler.supports(str(target.attrs["arch"]))
+
+
+def _plain(rewrite: Callable[[tvm.IRModule], tvm.IRModule]) -> Rewrite:
+    """Return a rewrite that does not depend on the target in the form of those that do."""
+    return lambda module, _: rewrite(module)
+
+
+_TVM_CLEANING = tvm.transform.Sequential(
+    [
+        relax.transform.FoldBatchnormToConv2D(),
+        relax.transform.DecomposeOpsForInference(),
+        relax.transform.CanonicalizeBindings(),
+    ]
+)
+
+#: What happens to an imported network before its operators are fused: the rewrites in their order,
+#: each with the targets that it is for. Beside it stands what it matches, and why it pays.
+PASSES: tuple[tuple[Rewrite, IsFor], ...] = (
+    # Half precision: CPUs have no such arithmetic, and would convert at every operator.
+    (_plain(compute_in_float32), is_cpu),
+    # Batch norms behind convolutions, dropout: they cost nothing once folded.
+    (_plain(_TVM_CLEANING), _everywhere),
+    # Operators on constants are computed once, permutations that cancel are dropped.
+    (_plain(fold_constants), _everywhere),
+    # Products of dequantised numbers: bytes are a quarter of the traffic, and dot instructions
+    # add several products at once.
+    (_plain(find_integer_products), _has_dot_instruction),
+    # Transposed convolutions multiply mostly zeros; as convolutions to more channels, none.
+    (_plain(replace_transposed_convolutions), _everywhere),
+    # Taps of windows that read padding at every position, as in dilated heads.
+    (_plain(drop_unreached_taps), _everywhere),
+    # Constant powers cost a logarithm and an exponential for each element.
+    (_plain(simplify_powers), _everywhere),
+    # Norms that a model spells as arithmetic: one kernel instead of half a dozen.
+    (_plain(find_normalisations), _everywhere),
+    # Scales and shifts behind a convolution become part of its weights and bias.
+    (_plain(fold_affine), _everywhere),
+    # Convolutions of videos with flat windows: schedules know those of images.
+    (_plain(flatten_windows), _everywhere),
+    # Dilated convolutions whose taps mostly read padding: a sum of few products.
+    (_plain(split_sparse_windows), _everywhere),
+    # Channels last between convolutions: vectors along channels, and no transposes.
+    (_plain(assign_layouts), _everywhere),
+    # Layouts of weights are constants, too.
+    (_plain(fold_constants), _everywhere),
+    # Keys and values in a decoder's cache: read as stored instead of repeated or transposed.
+    (_plain(read_caches_as_stored), is_cpu),
+    # Scatters with constant indices write only the part that they cover.
+    (_plain(split_scatters), _everywhere),
+    # Reshapes between operators keep these from being one kernel.
+    (_plain(sink_reshapes), _everywhere),
+    # Constant factors of products, such as that of attention, become part of the weights.
+    (_plain(fold_factors), _everywhere),
+    # Queries, keys and values: one product of the same rows instead of three.
+    (_plain(merge_products), _everywhere),
+    # Convolutions of a concatenation: a sum of convolutions that needs no copy.
+    (_plain(split_concatenations), is_cpu),
+    # Output channels that fill no whole vectors.
+    (lambda module, target: pad_channels(module, registers_of(target)), is_cpu),
+    # Products of bytes: weights packed as the instruction reads them.
+    (lambda module, target: pack_integer_products(module, dot_instruction(target)), is_cpu),
+    # Products of floats with weights of few bits: memory reads the bits, not floats.
+    (_plain(pack_weights), is_cpu),
+    (lambda module, _: pack_weights(module, is_for_gpu=True), _has_triton),
+    # Sums in half precision would lose digits, and verification would have no bound.
+    (_plain(sum_in_float32), _everywhere),
+)
 
 
 @dataclass(frozen=True)
@@ -101,119 +172,16 @@ def lowering_failure(reason: str) -> ModelError:
 
 
 def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
-    transform = relax.transform
     with nullcontext() if is_whole else target:
-        imported = guard_kernels(import_model(model))
+        module = guard_kernels(import_model(model))
+    for rewrite, is_for in PASSES:
+        if is_for(target):
+            module = rewrite(module, target)
+    module = fuse(module, target)
     if is_cpu(target):
-        imported = compute_in_float32(imported)
-    module = _sequence(
-        imported,
-        transform.FoldBatchnormToConv2D(),
-        transform.DecomposeOpsForInference(),
-        transform.CanonicalizeBindings(),
-    )
-    module = fold_constants(module)
-    if dot_instruction(target) is not None:
-        module = find_integer_products(module)
-    module = replace_transposed_convolutions(module)
-    module = find_normalisations(simplify_powers(drop_unreached_taps(module)))
-    module = fold_affine(module)
-    module = split_sparse_windows(flatten_windows(module))
-    module = fold_constants(assign_layouts(module))
-    if is_cpu(target):
-        module = read_caches_as_stored(module)
-    module = merge_products(fold_factors(sink_reshapes(split_scatters(module))))
-    if is_cpu(target):
-        module = pad_channels(split_concatenations(module), registers_of(target))
-        module = pack_integer_products(module, dot_instruction(target))
-        module = sum_in_float32(pack_weights(module))
-        module = _fuse_attention(
-            module,
-            target,
-            _Attention(is_worthwhile, lambda kernel: attention.has_schedule(Schedule(kernel))),
-        )
         # The search chooses how weights are packed; the build packs them the same way.
         with target:
-            module = transform.AttachAttrLayoutFreeBuffers()(module)
-    else:
-        arch = str(target.attrs["arch"])
-        has_triton = compiler.supports(arch)
-        if has_triton:
-            module = pack_weights(module, is_for_gpu=True)
-        module = sum_in_float32(module)
-        if has_triton:
-            fits = partial(triton.fits, architecture=compiler.number_of(arch))
-            kinds = _Attention(lambda *_: True, fits, is_for_gpu=True)
-            module = _fuse_attention(module, target, kinds)
-        else:
-            module = _fuse(module, target)
+            module = relax.transform.AttachAttrLayoutFreeBuffers()(module)
     module = normalise_kernels(module)
     check_linkable(module)
     return LoweredNetwork(module, ())
-
-
-def _fuse(module: tvm.IRModule, target: Target) -> tvm.IRModule:
-    """Lower operators to kernels, and fuse them."""
-    transform = relax.transform
-    with target:
-        module = _sequence(
-            module,
-            transform.FoldConstant(),
-            transform.LegalizeOps(
-                {
-                    "relax.cumsum": legalise_cumsum,
-                    "relax.nn.pad": legalise_pad,
-                    "relax.strided_slice": legalise_slice,
-                    **COMPARISONS,
-                    **DEFINITIONS,
-                    **SCATTERS,
-                    **(
-                        {**LEGALIZATIONS, **CPU_DEFINITIONS}
-                        if is_cpu(target)
-                        else GPU_LEGALIZATIONS
-                    ),
-                }
-            ),
-            # Sorts have no legalisation; they call TVM's runtime.
-            DispatchSortScan(),
-        )
-        module = _sequence(
-            guard_kernels(module), transform.AnnotateTIROpPattern(), transform.FoldConstant()
-        )
-        return _sequence(seal_regions(module), transform.FuseOps(), transform.FuseTIR())
-
-
-@dataclass(frozen=True)
-class _Attention:
-    """The attention that is one kernel on a kind of target.
-
-    Attributes:
-        fits: Returns whether one kernel is faster; see :func:`outline_attention`.
-        has_schedule: Returns whether a kernel has a schedule.
-        is_for_gpu: True for GPUs; see :func:`outline_attention`.
-    """
-
-    fits: Fits
-    has_schedule: Callable[[Any], bool]
-    is_for_gpu: bool = False
-
-
-def _fuse_attention(module: tvm.IRModule, target: Target, kinds: _Attention) -> tvm.IRModule:
-    """Lower operators to kernels: one for each region that has a schedule, several for others.
-
-    Without a schedule, one kernel is slower than several.
-    """
-    outline = partial(outline_attention, is_for_gpu=kinds.is_for_gpu)
-    outlined, results = outline(module, kinds.fits)
-    whole = _fuse(outlined, target)
-    kernels = normalise_kernels(whole)
-    unscheduled = [name for name in results if not kinds.has_schedule(kernels[name])]
-    apart = [call for name in unscheduled for call in results[name]]
-    if not apart:
-        return whole
-    outlined, _ = outline(module, kinds.fits, apart)
-    return _fuse(outlined, target)
-
-
-def _sequence(module: tvm.IRModule, *passes: tvm.transform.Pass) -> tvm.IRModule:
-    return tvm.transform.Sequential(passes)(module)

@@ -1,0 +1,95 @@
+"""Fusion of operators to kernels: regions that are one kernel, and the definitions of the rest."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.backend.dispatch_sort_scan import DispatchSortScan
+from tvm.s_tir import Schedule
+from tvm.target import Target
+
+from tuner.engines.relax.graph.definitions.comparisons import COMPARISONS
+from tuner.engines.relax.graph.definitions.definitions import GPU_LEGALIZATIONS, LEGALIZATIONS
+from tuner.engines.relax.graph.definitions.guards import guard_kernels
+from tuner.engines.relax.graph.definitions.opaque_kernels import normalise_kernels
+from tuner.engines.relax.graph.definitions.prefix_sums import legalise_cumsum
+from tuner.engines.relax.graph.definitions.scatters import SCATTERS
+from tuner.engines.relax.graph.definitions.special_values import CPU_DEFINITIONS, DEFINITIONS
+from tuner.engines.relax.graph.passes.attention import Fits, outline_attention, seal_regions
+from tuner.engines.relax.graph.passes.convolutions.slices import legalise_pad, legalise_slice
+from tuner.engines.relax.schedules.cpu import attention
+from tuner.engines.relax.schedules.cpu.attention import is_worthwhile
+from tuner.engines.relax.target.kinds import is_cpu
+from tuner.engines.relax.triton import variants as triton
+from tuner.engines.relax.triton.compilation import compiler
+
+_DEFINITIONS = {
+    "relax.cumsum": legalise_cumsum,
+    "relax.nn.pad": legalise_pad,
+    "relax.strided_slice": legalise_slice,
+    **COMPARISONS,
+    **DEFINITIONS,
+    **SCATTERS,
+}
+
+
+@dataclass(frozen=True)
+class _Regions:
+    """The regions, such as attention, that are one kernel on a kind of target.
+
+    Attributes:
+        fits: Returns whether one kernel is faster; see :func:`outline_attention`.
+        has_schedule: Returns whether a kernel has a schedule.
+        is_for_gpu: True for GPUs; see :func:`outline_attention`.
+    """
+
+    fits: Fits
+    has_schedule: Callable[[Any], bool]
+    is_for_gpu: bool = False
+
+
+_CPU_REGIONS = _Regions(is_worthwhile, lambda kernel: attention.has_schedule(Schedule(kernel)))
+
+
+def _triton_regions(architecture: int) -> _Regions:
+    fits = partial(triton.fits, architecture=architecture)
+    return _Regions(lambda *_: True, fits, is_for_gpu=True)
+
+
+def fuse(module: tvm.IRModule, target: Target) -> tvm.IRModule:
+    """Lower operators to kernels: one for each region that has a schedule, several for others.
+
+    Without a schedule, one kernel is slower than several.
+    """
+    if is_cpu(target):
+        regions = _CPU_REGIONS
+    elif compiler.supports(arch := str(target.attrs["arch"])):
+        regions = _triton_regions(compiler.number_of(arch))
+    else:
+        return _fuse(module, target)
+    outline = partial(outline_attention, is_for_gpu=regions.is_for_gpu)
+    outlined, results = outline(module, regions.fits)
+    whole = _fuse(outlined, target)
+    kernels = normalise_kernels(whole)
+    unscheduled = [name for name in results if not regions.has_schedule(kernels[name])]
+    apart = [call for name in unscheduled for call in results[name]]
+    if not apart:
+        return whole
+    outlined, _ = outline(module, regions.fits, apart)
+    return _fuse(outlined, target)
+
+
+def _fuse(module: tvm.IRModule, target: Target) -> tvm.IRModule:
+    transform = relax.transform
+    own = {**LEGALIZATIONS, **CPU_DEFINITIONS} if is_cpu(target) else GPU_LEGALIZATIONS
+    # Sorts have no legalisation; they call TVM's runtime.
+    define = [transform.LegalizeOps({**_DEFINITIONS, **own}), DispatchSortScan()]
+    with target:
+        module = tvm.transform.Sequential([transform.FoldConstant(), *define])(module)
+        module = guard_kernels(module)
+        annotate = [transform.AnnotateTIROpPattern(), transform.FoldConstant()]
+        module = seal_regions(tvm.transform.Sequential(annotate)(module))
+        return tvm.transform.Sequential([transform.FuseOps(), transform.FuseTIR()])(module)
