@@ -74,7 +74,7 @@ _TVM_CLEANING = tvm.transform.Sequential(
 )
 
 #: What happens to an imported network before its operators are fused: the rewrites in their order,
-#: each with the targets that it is for. Beside it stands what it matches, and why it pays.
+#: each with the targets that it is for. The comments say what a rewrite matches, and why it pays.
 PASSES: tuple[tuple[Rewrite, IsFor], ...] = (
     # Half precision: CPUs have no such arithmetic, and would convert at every operator.
     (_plain(compute_in_float32), is_cpu),
