@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tuner.engines.relax.triton.expressions.kernel_blocks import buffers_of
 from tuner.engines.relax.triton.gpus import (
     BYTES,
     GROUP_WARPS,
@@ -104,8 +105,7 @@ def estimate_secs(contraction: Contraction, decisions: np.ndarray, gpu: Gpu) -> 
         stored = _FUNCTION_SECS * contraction.n_functions * sums
         stored += _STORE_SECS * sums * warps / GROUP_WARPS * n_beside
         secs += n_waves * (start + np.where(is_sum, 0.0, stored))
-    n_steps = sum(each.n_steps for each, _ in contraction.products)
-    weights = n_bytes * contraction.n_batches * n_steps * contraction.n_columns
+    weights = sum(_weight_bytes(each) for each, _ in contraction.products)
     secs = LAUNCH_SECS + np.hypot(secs, LATENCY_SECS + weights / (gpu.bytes_per_sec * MEMORY_SHARE))
     n_sums = contraction.n_batches * contraction.n_rows * contraction.n_columns
     is_added = (splits > 1) | contraction.has_norm
@@ -116,6 +116,17 @@ def estimate_secs(contraction: Contraction, decisions: np.ndarray, gpu: Gpu) -> 
     last = last_secs(gpu, splits, n_held, n_last)
     added = np.where(is_one > 0, last, add_secs(splits, n_sums))
     return np.where(is_added, secs + added, secs)
+
+
+def _weight_bytes(contraction: Contraction) -> float:
+    """Return the bytes of the second operand in memory, which quantised weights have few of."""
+    packed = [
+        math.prod(map(int, buffer.shape))
+        for buffer in buffers_of(contraction.operands[1])
+        if str(buffer.dtype) == "uint8"
+    ]
+    n_elements = contraction.n_batches * contraction.n_steps * contraction.n_columns
+    return float(max(packed, default=BYTES[contraction.dtype] * n_elements))
 
 
 def _turns(contraction: Contraction, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tvm import te
 
-from tests.tuner.engines.relax.triton.conftest import convolution, product
+from tests.tuner.engines.relax.triton.conftest import convolution, product, workload
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.triton import gpus, ranking
 from tuner.engines.relax.triton.templates.configurations import FAMILY, Configuration
@@ -120,3 +121,24 @@ def test_first_choices_are_of_what_was_measured(
 
     assert first.n_warps >= 4
     assert first.n_stages <= 5
+
+
+def test_packed_weights_take_less_time() -> None:
+    """A step of a decoder takes as long as its weights take to be read."""
+    codes, scales = te.placeholder((8192, 8192), "uint8"), te.placeholder((8192,), "float16")
+    data, k = te.placeholder((1, 8192), "float16"), te.reduce_axis((0, 8192), "k")
+
+    def multiplied(i: Any, j: Any) -> Any:
+        weight = (codes[j, k].astype("float32") * scales[j].astype("float32")).astype("float16")
+        return te.sum(data[i, k].astype("float32") * weight.astype("float32"), axis=k)
+
+    packed = workload([data, codes, scales, te.compute((1, 8192), multiplied)])
+    secs = []
+    for ir in (packed, product((1, 1, 8192, 8192), transposed=True)):
+        contraction = Contraction.find(workloads.load(ir)["main"])
+        assert contraction is not None
+        first = ranking.ranked(contraction, 90)[0]
+        decisions = np.array([[*vars(first).values()][:7]], dtype=float)
+        secs += list(ranking.estimate_secs(contraction, decisions, gpus.gpu_of(90)))
+
+    assert secs[0] < 0.7 * secs[1]

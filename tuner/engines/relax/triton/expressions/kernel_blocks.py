@@ -164,6 +164,13 @@ def children(node: Any) -> list[Any]:
     return [part for part in parts if hasattr(part, "ty")]
 
 
+def buffers_of(expr: Any) -> list[Any]:
+    """Return the buffers that an expression itself reads, outside of indices."""
+    if hasattr(expr, "source") and hasattr(expr, "indices"):
+        return [expr.source]
+    return [buffer for child in children(expr) for buffer in buffers_of(child)]
+
+
 def zero_of(variable: Any) -> Any:
     """Return zero in the type of a variable."""
     return tirx.const(0, str(variable.ty.dtype))
