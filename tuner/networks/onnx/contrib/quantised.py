@@ -2,6 +2,7 @@
 
 Sums of products of 8-bit numbers are whole numbers, which float32 holds exactly up to 2 ** 24, so
 that float kernels compute them; the scaling and rounding afterwards is that of the specification.
+Longer sums of matrices are computed in float64 where they are needed as whole numbers.
 """
 
 from collections import Counter
@@ -14,6 +15,9 @@ from onnx import TensorProto, helper
 from tuner.networks.onnx.contrib import blocked_weights
 from tuner.networks.onnx.contrib.quantised_builder import QuantisedBuilder
 from tuner.networks.onnx.graph import attribute, constant_readers, nodes_within
+
+# Products of two bytes whose sum float32 holds exactly.
+_MAX_TERMS = 2**24 // 255**2
 
 
 def _convolve(b: QuantisedBuilder, data: str, zero: str, weight: str, weight_zero: str) -> str:
@@ -51,7 +55,7 @@ def _multiply(b: QuantisedBuilder, left: str, left_zero: str, right: str, right_
     """Return the product of two quantised matrices, without their scales."""
     centred = b.centred(left, "")
     if left_zero:
-        zero = b.add("Cast", left_zero, to=TensorProto.FLOAT)
+        zero = b.add("Cast", left_zero, to=b.sum_type)
         centred = b.add("Sub", centred, _along_rows(b, zero, left_zero))
     return b.add("MatMul", centred, b.centred(right, right_zero))
 
@@ -64,6 +68,10 @@ def _along_rows(b: QuantisedBuilder, value: str, original: str) -> str:
 
 
 def _matmul_integer(b: QuantisedBuilder) -> None:
+    weight = b.array(1)
+    n_terms = None if weight is None else weight.shape[-2 if weight.ndim > 1 else 0]
+    if not b.is_float and (n_terms is None or n_terms > _MAX_TERMS):
+        b.sum_type = int(TensorProto.DOUBLE)
     b.whole(_multiply(b, b.input(0), b.input(2), b.input(1), b.input(3)))
 
 

@@ -15,6 +15,7 @@ class QuantisedBuilder(NodeBuilder):
 
     Attributes:
         is_float: True if all that reads its output converts it to float32.
+        sum_type: Type of the sums of products.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class QuantisedBuilder(NodeBuilder):
     ) -> None:
         super().__init__(node, graph)
         self.is_float = is_float
+        self.sum_type = int(TensorProto.FLOAT)
         self._types = types
         self._arrays = arrays
 
@@ -53,18 +55,23 @@ class QuantisedBuilder(NodeBuilder):
         return None if read is None else read()
 
     def centred(self, value: str, zero: str) -> str:
-        """Return a quantised value as float32, minus its zero point."""
-        number = self.add("Cast", value, to=TensorProto.FLOAT)
+        """Return a quantised value in the type of the sums, minus its zero point."""
+        number = self.add("Cast", value, to=self.sum_type)
         if not zero:
             return number
-        return self.add("Sub", number, self.add("Cast", zero, to=TensorProto.FLOAT))
+        return self.add("Sub", number, self.add("Cast", zero, to=self.sum_type))
 
     def whole(self, value: str) -> None:
-        """Give the output a float32 value that is a whole number: as int32 unless none needs it."""
+        """Give the output a sum that is a whole number: as int32 unless none needs it.
+
+        A sum above the largest int32 becomes its low bits.
+        """
         if self.is_float:
             self.add("Identity", value, output=self.node.output[0])
-        else:
-            self.add("Cast", value, output=self.node.output[0], to=TensorProto.INT32)
+            return
+        if self.sum_type == TensorProto.DOUBLE:
+            value = self.add("Cast", value, to=TensorProto.INT64)
+        self.add("Cast", value, output=self.node.output[0], to=TensorProto.INT32)
 
     def saturated(self, value: str, zero: str, kind: int, output: str) -> None:
         """Round a float32 value, add a zero point, and convert it to a quantised type."""

@@ -98,3 +98,18 @@ def test_quantised_embeddings_and_their_norm(mask: Array | None, has_segments: b
     feeds |= {} if mask is None else {"mask": mask}
     slots = [name if name in {**feeds, **weights} else "" for name in slots]
     check("QEmbedLayerNormalization", feeds, slots, 1e-5, weights=weights, n_outputs=2)
+
+
+@pytest.mark.parametrize("is_weight", [True, False])
+def test_long_sums_are_exact(is_weight: bool) -> None:
+    """Sums above 2 ** 24 that are outputs have no roundings of float32."""
+    feeds = {"x": codes(2, 999) | 192}
+    weights = {"w": codes(999, 3) | 192}
+    if not is_weight:
+        feeds, weights = feeds | weights, {}
+    zero = {"zero": np.array(3, "uint8")}
+    proto = node_model("MatMulInteger", feeds, ["x", "w", "zero"], weights=weights | zero)
+
+    for actual, expected in zip(*both(proto, feeds), strict=True):
+        assert expected.max() > 2**24
+        np.testing.assert_array_equal(actual, expected, strict=True)
