@@ -70,6 +70,20 @@ def test_counters_are_variables_of_the_binary() -> None:
     assert b"\0.nv.global\0" in binary.code
 
 
+@pytest.mark.parametrize("architecture", [80, 90])
+def test_blocks_that_arrive_have_stored_their_parts(architecture: int) -> None:
+    """The threads of a block meet before one of them counts, and again before they load."""
+    split = Configuration(64, 64, 32, 3, 4, 2, is_one_kernel=True)
+    (kernel,) = kernels_of(product((1, 128, 192, 256)), split)
+
+    ptx = compiler._compile(kernel, architecture)["ptx"]
+
+    before, count, after = ptx.partition("atom.global.gpu.acq_rel.add")
+    assert count
+    assert before.rindex("st.global") < before.rindex("bar.sync")
+    assert after.index("bar.sync") < after.index("ld.global")
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int8"])
 def test_other_types_run_on_tensor_cores(dtype: str) -> None:
     """float32 is multiplied as three products of shorter numbers."""
