@@ -15,6 +15,7 @@ from api.__main__ import make_server
 from api.settings import ApiSettings
 from records import database
 from tests.records.conftest import (
+    idle_postgres,
     migrated,
     migrated_postgres,
     migrated_sqlite,
@@ -26,6 +27,7 @@ from tests.records.conftest import (
 from tuner.settings import Settings
 
 __all__ = [
+    "idle_postgres",
     "migrated",
     "migrated_postgres",
     "migrated_sqlite",

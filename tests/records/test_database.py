@@ -31,7 +31,8 @@ database.open_database(sys.argv[1]).dispose()
 
 RECORD_FOREVER = """
 import sys
-from records import connections, database, measure_records
+from records import database, measure_records
+from records.storage import connections
 from tests.records import make
 factory = database.sessions(database.open_database(sys.argv[1]))
 with factory.begin() as session:

@@ -1,6 +1,7 @@
 """Databases of both kinds."""
 
 from tests.records.conftest import (
+    idle_postgres,
     migrated,
     migrated_postgres,
     migrated_sqlite,
@@ -11,6 +12,7 @@ from tests.records.conftest import (
 )
 
 __all__ = [
+    "idle_postgres",
     "migrated",
     "migrated_postgres",
     "migrated_sqlite",

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(
 # What cuInit does, in a sandbox with a temporary folder on a machine with devices.
 _START_OF_CUDA = """
 import errno, json, os, socket, sys, threading
-from tuner.workers.sandbox import Sandbox, enter
+from tuner.workers.confinement.sandbox import Sandbox, enter
 
 def attempt(work):
     try:

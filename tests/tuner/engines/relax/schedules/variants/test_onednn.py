@@ -152,7 +152,7 @@ def test_variants_agree_with_the_definition(
 
 def test_products_without_a_kernel_are_not_offered() -> None:
     """OneDNN has only its reference, which calls refuse, for packed weights and AVX2."""
-    script = "from tuner.engines import onednn; print(onednn.product_panel(50, 96, 96))"
+    script = "from tuner.engines.runtime import onednn; print(onednn.product_panel(50, 96, 96))"
 
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -192,7 +192,7 @@ def test_each_part_runs_on_the_thread_that_calls(
     script = """
 import sys
 from pathlib import Path
-from tuner.engines.relax.run import load_kernel
+from tuner.engines.relax.run.artifacts import load_kernel
 from tuner.engines.verification import input_sets
 
 def threads():
