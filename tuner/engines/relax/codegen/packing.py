@@ -14,7 +14,9 @@ from tuner.engines.relax.schedules.gpu import block_limits
 from tuner.engines.relax.target.targets import make_target
 from tuner.engines.relax.triton import gpus, programs, ranking, variants
 from tuner.engines.relax.triton.compilation import compiler
+from tuner.engines.relax.triton.expressions.kernel_blocks import buffers_of, key
 from tuner.engines.relax.triton.templates import attention, rows
+from tuner.engines.relax.triton.templates.contractions import factors_of
 from tuner.errors import RequestError, WorkError, install_command
 
 # Estimates of templates; others are bound by memory.
@@ -97,15 +99,16 @@ def _packed(kernel: programs.Kernel, arch: str) -> PackedKernel:
 def _weights(template: variants.Template, matched: Any, function: Any) -> tuple[int, ...]:
     """Return the arguments that are weights.
 
-    Workloads for GPUs have no marks of them: the second operand of a product without batches is
-    taken as one.
+    Workloads for GPUs have no marks of them: what the second operand of a product without batches
+    reads is taken as one.
     """
     marked = tuple(weight_indices(function))
     if marked or template is not variants.GEMM or matched.n_batches > 1:
         return marked
-    sizes = {matched.n_columns * matched.n_steps, matched.n_rows * matched.n_steps}
-    second = math.prod(int(size) for size in function.params[1].shape)
-    return (1,) if second in sizes else ()
+    places = {key(parameter): place for place, parameter in enumerate(function.params)}
+    factors = (factors_of(product.block) for product, _ in matched.products)
+    seconds = [key(each) for pair in factors if pair is not None for each in buffers_of(pair[1])]
+    return tuple(sorted({places[each] for each in seconds if each in places}))
 
 
 def _estimate(

@@ -92,7 +92,7 @@ class Contraction:
     @classmethod
     def of(cls, blocks: KernelBlocks, block: Block) -> Self | None:
         """Return a reduction as a contraction; None if it is something else."""
-        factors = _factors(block)
+        factors = factors_of(block)
         if factors is None:
             return None
         operands = tuple(without_widening(each) for each in factors)
@@ -239,7 +239,7 @@ def split(axes: Sequence[Axis], number: Any) -> dict[int, Any]:
     return values
 
 
-def _factors(block: Block) -> tuple[Any, Any] | None:
+def factors_of(block: Block) -> tuple[Any, Any] | None:
     """Return what a block multiplies and adds; None if it computes something else."""
     total = block.value
     if not isinstance(total, tirx.Add) or float(getattr(block.init, "value", 1.0)) != 0.0:

@@ -1,0 +1,31 @@
+"""What packs are told about the kernels of a workload."""
+
+import pytest
+
+from tests.tuner.engines.relax.triton.conftest import SPEC, branches, convolution, gated, product
+from tuner.engines.relax.codegen import packing
+from tuner.engines.relax.triton.compilation import compiler
+
+pytestmark = [
+    pytest.mark.tvm,
+    pytest.mark.skipif(not compiler.is_installed(), reason="the triton extra is not installed"),
+]
+
+
+@pytest.mark.parametrize(
+    ("ir", "weights"),
+    [
+        (product((1, 64, 64, 64)), (1,)),
+        (product((2, 64, 64, 64)), ()),
+        (convolution(8, (32, 32), 3), (1,)),
+        (gated((64, 64, 64)), (1, 2)),
+        (branches(8, (32, 64, 32)), (2, 3)),
+    ],
+    ids=["product", "batch", "convolution", "gate", "branches"],
+)
+def test_weights_are_what_second_operands_read(ir: bytes, weights: tuple[int, ...]) -> None:
+    """Packs take them from memory that no cache holds, for each of two products."""
+    offer = packing.offer_kernels(ir, SPEC)
+
+    assert offer.names
+    assert offer.weights == weights
