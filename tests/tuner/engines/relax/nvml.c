@@ -1,4 +1,4 @@
-// NVML of a machine with one GPU, as far as tuner/gpus.py asks; see test_gpu_runs.py.
+// NVML of a machine with one GPU, as far as tuner/devices/gpus.py asks; see test_gpu_runs.py.
 #include <stdlib.h>
 #include <string.h>
 

@@ -158,7 +158,7 @@ def test_without_a_number_each_core_gets_a_thread(
 _PROGRAM = """
 import os, sys
 from pathlib import Path
-from tests.tuner.engines.test_thread_pool import _Library
+from tests.tuner.engines.runtime.test_thread_pool import _Library
 library = _Library(Path(sys.argv[1]))
 status, parent = library.run("count")
 child = os.fork()

@@ -20,7 +20,7 @@ TOOLS = ("memcheck", "racecheck")
 _FINDINGS_STATUS = 86
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
 _FIRST = re.compile(r"^=+ (?:Error: |Warning: )?((?:Invalid|Race|Misaligned|Program hit).*)$", re.M)
-_CALL = "import sys; from tuner.engines.relax import sanitizer; sanitizer.call(*sys.argv[1:])"
+_CALL = f"import sys; from {__name__} import call; call(*sys.argv[1:])"
 
 
 def sanitize(
