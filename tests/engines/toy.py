@@ -5,6 +5,8 @@ whose space holds ``TINY`` programs. Settings come from the environment of the c
 ``TOY_RUN_SECS`` is slept in every run, ``TOY_OFFSET`` is added to every output of a network,
 ``TOY_SPLIT_SECS`` is slept when a network with a batch of ``SLOW_BATCH`` is split into tasks.
 Every latency is multiplied by the number in the file that ``TOY_SLOWNESS`` names, if there is one.
+Programs of the tasks in ``TOY_WRONG``, as ``heavy,light``, are wrong; those in ``TOY_LOST`` lose
+their worker.
 Workers import this module by name, so the repository root has to be on their path.
 """
 
@@ -14,6 +16,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import time
 from pathlib import Path
 
@@ -145,6 +148,10 @@ def run(request: RunRequest) -> RunResult:
     """Look the latency of a program up in its hash; the slowest tenth fails."""
     time.sleep(float(os.environ.get("TOY_RUN_SECS", "0")))
     described = json.loads((Path(request.artifact) / "kernel.json").read_text())
+    if described["name"] in os.environ.get("TOY_LOST", "").split(","):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if described["name"] in os.environ.get("TOY_WRONG", "").split(","):
+        return RunResult(error_kind="wrong_result", error_text="off by 1", max_error=1.0)
     for reference in request.references:
         assert np.load(reference) == described["base_secs"]
     share = _share(described["trace"])

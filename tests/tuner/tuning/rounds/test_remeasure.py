@@ -7,9 +7,9 @@ from sqlalchemy import func, select
 
 from records import database, measure_records
 from records.logs import other_targets
-from records.models import BestRecord, ImportedRound, Job, MeasureRecord, Pick, Target, Workload
+from records.models import BestRecord, ImportedRound, Job, MeasureRecord, Pick, Target
 from records.tuning import rounds
-from tests.engines import toy, toy_wrong
+from tests.engines import toy
 from tests.engines.toy_network import Workshop, bests_of
 from tests.engines.upgrades import age
 from tuner.context import Context
@@ -227,22 +227,13 @@ def test_current_records_need_no_network_of_this_version(upgraded: Workshop) -> 
     assert len(report.rows) == N_TASKS
 
 
-def wrong(workshop: Workshop, **options: Any) -> Verified:
-    """Measure again with the faults in ``TOY_WRONG`` and ``TOY_LOST``."""
-    with workshop.sessions.begin() as session:
-        for workload in session.scalars(select(Workload)):
-            workload.engine = toy_wrong.NAME
-    context = context_of(workshop, toy_wrong.NAME)
-    return remeasure.verify_records(context, VerifyRequest(**options), lambda *_: None)
-
-
 def test_a_wrong_result_is_a_record_and_never_the_best(
     upgraded: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The task stays stale, and the next run measures its second best record."""
     monkeypatch.setenv("TOY_WRONG", "heavy")
 
-    first = wrong(upgraded)
+    first = verify(upgraded)
 
     failed = first.rows[0]
     assert (failed.name, failed.error_kind, failed.error_text) == (
@@ -256,7 +247,7 @@ def test_a_wrong_result_is_a_record_and_never_the_best(
         record = session.get_one(MeasureRecord, failed.record)
         assert session.get(BestRecord, record.task_id) is None
     monkeypatch.setenv("TOY_WRONG", "")
-    (second,) = wrong(upgraded).rows
+    (second,) = verify(upgraded).rows
     assert second.old_record != failed.old_record
     assert second.best
 
@@ -267,9 +258,9 @@ def test_a_lost_worker_costs_a_record_nothing(
     """A worker killed from outside leaves the record for the next run."""
     monkeypatch.setenv("TOY_LOST", "heavy")
 
-    first = wrong(upgraded, top=1).rows[0]
+    first = verify(upgraded, top=1).rows[0]
     monkeypatch.setenv("TOY_LOST", "")
-    second = wrong(upgraded, top=1).rows[0]
+    second = verify(upgraded, top=1).rows[0]
 
     assert (first.error_kind, first.record) == ("worker_lost", None)
     assert second.old_record == first.old_record
@@ -283,7 +274,7 @@ def test_a_record_of_this_version_that_is_wrong_is_withdrawn(
     workshop.tune(workshop.prepare(), 24, trials_per_round=6)
     monkeypatch.setenv("TOY_WRONG", "heavy")
 
-    row = wrong(workshop, current=True, top=1).rows[0]
+    row = verify(workshop, current=True, top=1).rows[0]
 
     with workshop.sessions() as session:
         record = session.get_one(MeasureRecord, row.old_record)
