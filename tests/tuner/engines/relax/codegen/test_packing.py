@@ -1,4 +1,4 @@
-"""What packs are told about the kernels of a workload."""
+"""Descriptions of kernels that packs take with them."""
 
 import pytest
 
