@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import ml_dtypes  # noqa: F401  NumPy knows bfloat16 after it
+import numpy as np
 import tvm
 from tvm import tirx
 from tvm.ir import Range
@@ -336,6 +338,8 @@ class _Expression:
         if isinstance(expr, tirx.IntImm):
             return Text(str(int(expr.value)), dtype)
         value = float(expr.value)
+        if dtype in HALF:  # TVM holds more digits
+            value = float(np.array(value, dtype))
         is_finite = value - value == 0.0
         return Text(repr(value) if is_finite else f'float("{value}")', _wide(dtype))
 

@@ -100,7 +100,7 @@ _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "mish": _mish,
     "hard-swish": _hard_swish,
     "silu": lambda x: x * tirx.sigmoid(x),
-    "leaky-relu": lambda x: tirx.Select(x > _constant(0.0)(x), x, x * _constant(0.125)(x)),
+    "leaky-relu": lambda x: tirx.Select(x > _constant(0.0)(x), x, x * _constant(0.1)(x)),
     "elu": lambda x: tirx.if_then_else(x < _constant(0.0)(x), tirx.exp(x) - _constant(1.0)(x), x),
     "square-root": lambda x: tirx.sqrt(tirx.abs(x)) + tirx.rsqrt(x * x + _constant(1.0)(x)),
     "power": lambda x: tirx.power(x, _constant(2.0)(x)),
