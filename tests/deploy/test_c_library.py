@@ -1,0 +1,297 @@
+"""Libraries run without Python as they run in it."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import tuner
+from tests.deploy.c_library import Array, Interface, described
+from tests.docs.documents import ROOT
+from tests.tuner.networks.models import difference, model, run
+from tuner.library import processors
+
+_FEATURES = processors._FLAGS.get(processors.this_machine(), {})
+pytestmark = [
+    pytest.mark.tvm,
+    pytest.mark.filterwarnings("ignore:::tvm"),
+    pytest.mark.skipif(not shutil.which("cmake") or not shutil.which("c++"), reason="needs cmake"),
+]
+_ADDED = ("a", "b", "c", "d")
+
+
+def _network() -> onnx.ModelProto:
+    """Two outputs of six inputs, one of which is indices."""
+    draw = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("Sum", _ADDED, ["sum"]),
+        helper.make_node("MatMul", ["sum", "weight"], ["product"]),
+        helper.make_node("Mul", ["product", "scale"], ["y"]),
+        helper.make_node("Gather", ["table", "index"], ["rows"]),
+    ]
+    weights: dict[str, Array] = {
+        "weight": draw.random((8, 4), dtype=np.float32),
+        "table": draw.random((5, 3), dtype=np.float32),
+    }
+    inputs: dict[str, tuple[int | str, ...]] = dict.fromkeys(_ADDED, (2, 8))
+    made = model(nodes, inputs | {"scale": ()}, {"y": (2, 4), "rows": (2, 3)}, weights)
+    made.graph.input.append(helper.make_tensor_value_info("index", TensorProto.INT64, [2]))
+    return made
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with libtuner.so, the examples and a library, network.lib, of network.onnx."""
+    folder = tmp_path_factory.mktemp("c")
+    # What runs in the tests need not be fast, and compiles in half the time.
+    options = [f"-DPython3_EXECUTABLE={sys.executable}", "-DCMAKE_BUILD_TYPE=Debug"]
+    for command in (
+        ["cmake", "-S", str(ROOT / "deploy" / "c"), "-B", str(folder), *options],
+        ["cmake", "--build", str(folder)],
+    ):
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    onnx.save(_network(), folder / "network.onnx")
+    tuner.build(str(folder / "network.onnx"), folder / "network.lib", data_dir=folder / "data")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def interface(built: Path) -> Interface:
+    """The functions."""
+    return Interface(built / "libtuner.so")
+
+
+@pytest.fixture
+def library(built: Path, interface: Interface) -> Iterator[Any]:
+    """The library, opened."""
+    opened = interface.opened(built / "network.lib")
+    yield opened
+    interface.close(opened)
+
+
+def _inputs(seed: int) -> dict[str, Array]:
+    draw = np.random.default_rng(seed)
+    added: dict[str, Array] = {name: draw.random((2, 8), dtype=np.float32) for name in _ADDED}
+    return {**added, "scale": np.array(seed + 2, np.float32), "index": np.array([4, -seed])}
+
+
+def test_outputs_are_those_of_onnx_runtime(built: Path, interface: Interface, library: Any) -> None:
+    """Every run has its own inputs, and outputs keep their names, shapes and order."""
+    for seed in (0, 1):
+        expected = run((built / "network.onnx").read_bytes(), _inputs(seed))
+
+        outputs = interface(library, _inputs(seed))
+
+        assert list(outputs) == ["y", "rows"]
+        for actual, reference in zip(outputs.values(), expected, strict=True):
+            assert actual.shape == reference.shape
+            assert difference(actual, reference) < 1e-6
+
+
+def test_inputs_are_described(interface: Interface, library: Any) -> None:
+    """Their order is that of the model."""
+    counts = (interface.n_programs, interface.n_inputs, interface.n_outputs)
+    assert tuple(count(library) for count in counts) == (1, 6, 2)
+    for number, (name, array) in enumerate(_inputs(0).items()):
+        tensor = interface.input(library, 0, number).contents
+        described = tensor.name.decode(), tensor.dtype.decode(), tensor.n_bytes, tensor.data
+        assert described == (name, str(array.dtype), array.nbytes, None)
+        assert tuple(tensor.shape[: tensor.rank]) == array.shape
+    assert not interface.input(library, 0, 6)
+    assert not interface.input(library, 1, 0)
+    assert not interface.output(library, 2)
+    assert interface.output(library, 0).contents.name == b"y"
+    assert interface.output(library, 0).contents.data is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": b"b"}, "input 'a' is number 0, got 'b' there"),
+        ({"dtype": b"float16"}, "input 'a' must have dtype float32, got float16"),
+        ({"dtype": None}, "input 'a' must have dtype float32, got NULL"),
+        ({"n_bytes": 60}, "input 'a' must have 64 bytes, got 60"),
+        ({"data": None}, "input 'a' has no data"),
+        ({"rank": 1}, r"shapes a \(2,\), .*scale \(\), .*; the library has a \(2, 8\), "),
+    ],
+)
+def test_an_input_that_does_not_fit_is_refused(
+    interface: Interface, library: Any, changes: dict[str, Any], message: str
+) -> None:
+    """The message names it, no outputs are left, and the library still serves."""
+    given = _inputs(0)
+    wrong = [described(name, array) for name, array in given.items()]
+    for field, value in changes.items():
+        setattr(wrong[0], field, value)
+
+    with pytest.raises(RuntimeError, match=message):
+        interface.run_tensors(library, wrong)
+
+    assert interface.output(library, 0).contents.data is None
+    assert interface(library, given)
+
+
+def test_the_number_of_inputs_is_checked(interface: Interface, library: Any) -> None:
+    """Memory behind the inputs is not read."""
+    with pytest.raises(RuntimeError, match="the library takes 6 inputs, got 0"):
+        interface(library, {})
+
+
+@pytest.mark.parametrize("index", [[0, 5], [-6, 0]])
+def test_an_index_beyond_its_limit_is_refused(
+    interface: Interface, library: Any, index: list[int]
+) -> None:
+    """The limits are those of the manifest."""
+    with pytest.raises(RuntimeError, match=r"'index' has the index .*Gather takes .* -5 to 4"):
+        interface(library, {**_inputs(0), "index": np.array(index)})
+
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda raw: raw.update(version=4), "has manifest version 4, and this program reads"),
+        (lambda raw: raw.update(target='{"kind":"cuda"}'), "is not a library for a CPU"),
+        (
+            lambda raw: raw.update(tail={"n_operators": 7, "first": "NonZero"}),
+            "its last 7 operators, from NonZero on, are not compiled",
+        ),
+        (lambda raw: raw.update(machine="pdp11"), "it is code for pdp11, this machine is"),
+        (lambda raw: raw.update(features=["x", "y"]), "it needs x, y, which this CPU lacks"),
+        (lambda raw: raw["files"].update({"lib.so": "0" * 64}), "lib.so was altered"),
+        (lambda raw: raw["files"].update(other=""), "incomplete: other is missing"),
+        (lambda raw: raw.pop("programs"), "manifest.json is damaged: it has no programs"),
+        (lambda raw: raw["weights"][0].update(offset=1 << 40), "damaged: a weight lies beyond"),
+        (lambda raw: raw["programs"][0].update(weights=[99]), "manifest.json is damaged: "),
+        (lambda raw: raw.update(features=7), "manifest.json is damaged: "),
+    ],
+)
+def test_a_library_that_cannot_run_is_refused(
+    built: Path, interface: Interface, tmp_path: Path, change: Change, message: str
+) -> None:
+    """The message says why."""
+    folder = _changed(built, tmp_path, change)
+
+    with pytest.raises(RuntimeError, match=message):
+        interface.opened(folder)
+
+
+def _changed(built: Path, tmp_path: Path, change: Change) -> Path:
+    folder = tmp_path / "changed.lib"
+    shutil.copytree(built / "network.lib", folder)
+    raw = json.loads((folder / "manifest.json").read_text())
+    change(raw)
+    (folder / "manifest.json").write_text(json.dumps(raw))
+    return folder
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", None])
+def test_a_folder_without_a_manifest_is_refused(
+    interface: Interface, tmp_path: Path, content: bytes | None
+) -> None:
+    """The message names the file."""
+    if content is not None:
+        (tmp_path / "manifest.json").write_bytes(content)
+
+    with pytest.raises(RuntimeError, match=r"manifest\.json"):
+        interface.opened(tmp_path)
+
+
+@pytest.mark.parametrize("feature", _FEATURES)
+def test_features_of_the_cpu_are_those_that_python_finds(
+    built: Path, interface: Interface, tmp_path: Path, feature: str
+) -> None:
+    """Names of LLVM and of Linux are matched in the same way."""
+    (tmp_path / "manifest.json").write_text(
+        json.dumps(
+            json.loads((built / "network.lib" / "manifest.json").read_text())
+            | {"features": [feature]}
+        )
+    )
+    reason = "it needs" if processors.refusal("", [feature]) else "is incomplete"
+
+    with pytest.raises(RuntimeError, match=reason):
+        interface.opened(tmp_path)
+
+
+def test_files_of_every_length_have_their_checksum(
+    built: Path, interface: Interface, tmp_path: Path
+) -> None:
+    """SHA-256 pads them to blocks of 64 bytes."""
+    contents = {f"file{n}": os.urandom(n) for n in (0, 1, 55, 56, 63, 64, 119, 120, 4096)}
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    folder = _changed(built, tmp_path, lambda raw: raw["files"].update(sums))
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+
+    interface.close(interface.opened(folder))
+
+
+def test_a_library_that_was_built_again_is_the_new_one(
+    built: Path, interface: Interface, tmp_path: Path
+) -> None:
+    """The dynamic linker would return the code that the same path had before."""
+    folder = tmp_path / "network.lib"
+    shutil.copytree(built / "network.lib", folder)
+    old = interface.opened(folder)
+    node = helper.make_node("Neg", ["data"], ["y"])
+    onnx.save(model([node], {"data": (3,)}, {"y": (3,)}), tmp_path / "network.onnx")
+    tuner.build(str(tmp_path / "network.onnx"), folder, data_dir=built / "data")
+
+    new = interface.opened(folder)
+
+    data = np.array([-1.0, 0.0, 2.0], np.float32)
+    assert interface(new, {"data": data})["y"].tolist() == [1.0, 0.0, -2.0]
+    assert interface(old, _inputs(0))["y"].shape == (2, 4)
+    interface.close(new)
+    interface.close(old)
+
+
+def test_the_example_in_c(built: Path, tmp_path: Path) -> None:
+    """It reads inputs from files and prints the outputs."""
+    files = []
+    for name, array in _inputs(1).items():
+        array.tofile(tmp_path / name)
+        files.append(str(tmp_path / name))
+    command = [str(built / "run_library"), str(built / "network.lib"), *files]
+
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+
+    expected = run((built / "network.onnx").read_bytes(), _inputs(1))
+    heads, numbers = zip(*(line.split(": ") for line in done.stdout.splitlines()), strict=True)
+    assert heads == ("y float32 2x4", "rows float32 2x3")
+    for line, reference in zip(numbers, expected, strict=True):
+        assert difference(np.array(line.split(), np.float32), reference.ravel()) < 1e-6
+
+
+def test_the_example_in_cpp(built: Path) -> None:
+    """Each thread has a library of its own, and all compute the same."""
+    command = [str(built / "run_in_threads"), str(built / "network.lib"), "3", "50"]
+
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+
+    *sums, rate = done.stdout.splitlines()
+    assert sums == ["sum 0"] * 3
+    assert rate.endswith(" runs a second")
+
+
+def test_an_example_says_what_is_wrong(built: Path) -> None:
+    """It ends with the message of the library."""
+    command = [str(built / "run_library"), str(built / "nothing.lib")]
+
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+
+    assert done.returncode == 1
+    assert "nothing.lib/manifest.json: No such file" in done.stderr
