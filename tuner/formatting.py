@@ -1,6 +1,7 @@
 """Numbers, times and the task scheduler table as text for people; "-" stands for unknown."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -8,8 +9,8 @@ from tuner.schemas import JobSummary, JobView, OutlookView, PickView, TaskView
 
 DASH = "-"
 TASK_COLUMNS = (
-    "ID",
     "Task",
+    "Name",
     "Calls",
     "Latency (ms)",
     "GFLOPS",
@@ -19,6 +20,8 @@ TASK_COLUMNS = (
     "Share",
     "Origin",
 )
+# Digits of a hash that tell apart the subgraphs of one network.
+_N_SHORT_DIGITS = 6
 _AGES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
 
@@ -121,11 +124,30 @@ def by_variant(name: str, variant: str) -> str:
     return f"{name} by {variant}" if variant else name
 
 
-def task_cells(task: TaskView) -> tuple[str, ...]:
-    """Return a row of the task scheduler table, a cell for each of ``TASK_COLUMNS``."""
+def source(origin: str | None, variant: str) -> str:
+    """Name the source of a record, and the variant that it is of unless the source names it."""
+    return by_variant(origin or DASH, "" if variant in (origin or "") else variant)
+
+
+def told_apart(names: Sequence[str], workloads: Sequence[str]) -> list[str]:
+    """Add the first digits of the workload's hash to each name that occurs more than once."""
+    repeated = {name for name, number in Counter(names).items() if number > 1}
+    return [
+        f"{name} {workload[:_N_SHORT_DIGITS]}" if name in repeated else name
+        for name, workload in zip(names, workloads, strict=True)
+    ]
+
+
+def task_rows(tasks: Sequence[TaskView]) -> list[tuple[str, ...]]:
+    """Return the rows of the task scheduler table, a cell for each of ``TASK_COLUMNS``."""
+    names = told_apart([task.name for task in tasks], [task.workload for task in tasks])
+    return [_task_cells(task, name) for task, name in zip(tasks, names, strict=True)]
+
+
+def _task_cells(task: TaskView, name: str) -> tuple[str, ...]:
     return (
-        str(task.id),
-        by_variant(task.name, task.variant),
+        str(task.task_id),
+        name,
         str(task.weight),
         milliseconds(task.latency_secs),
         throughput(task.gflops),
@@ -133,13 +155,13 @@ def task_cells(task: TaskView) -> tuple[str, ...]:
         f"{task.trials}{' (all)' if task.exhausted else ''}",
         str(task.failed) if task.failed else "",
         percent(task.share or None),
-        task.origin or DASH,
+        source(task.origin, task.variant),
     )
 
 
 def task_table(view: JobView) -> list[str]:
     """Return the task scheduler table of a job as aligned lines; ``*`` marks a running task."""
-    rows = [TASK_COLUMNS, *(task_cells(task) for task in view.tasks)]
+    rows = [TASK_COLUMNS, *task_rows(view.tasks)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     marks = [" ", *("*" if task.running else " " for task in view.tasks)]
     lines = [mark + _line(row, widths) for mark, row in zip(marks, rows, strict=True)]
@@ -176,7 +198,7 @@ def task_name(pick: PickView) -> str:
     """Name the task of a pick."""
     if pick.task is None:
         return f"task {pick.task_id} of another network"
-    return f"task {pick.task} ({pick.task_name})"
+    return f"task {pick.task_id} ({pick.task_name})"
 
 
 def _pick_line(pick: PickView) -> str:
@@ -188,7 +210,7 @@ def _pick_line(pick: PickView) -> str:
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
     cells = [
-        cell.ljust(width) if name == "Task" else cell.rjust(width)
+        cell.ljust(width) if name == "Name" else cell.rjust(width)
         for name, cell, width in zip(TASK_COLUMNS, row, widths, strict=True)
     ]
     return "  ".join(cells).rstrip()

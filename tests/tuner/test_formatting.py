@@ -149,9 +149,9 @@ def test_the_table_is_aligned_and_printable() -> None:
     assert set(rule) == {"-"}
     assert (
         " ".join(first.split())
-        == "* 0 conv2d relu 3 2.0000 1000.0 50.0% 64 (all) 2 75.0% rules:direct"
+        == "* 7 conv2d relu 3 2.0000 1000.0 50.0% 64 (all) 2 75.0% rules:direct"
     )
-    assert second.split()[:5] == ["1", "dense", "3", "-", "-"]
+    assert second.split()[:5] == ["7", "dense", "3", "-", "-"]
     assert {len(head), len(first), len(second)} == {len(rule)}
     assert "spent      64 of 100 trials, 0:01:01" in rest
     assert "latency    unknown: 1 of 2 tasks have no best record yet" in rest

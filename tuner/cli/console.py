@@ -1,6 +1,7 @@
 """Output of commands: results on stdout, everything else on stderr."""
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.segment import Segment
 
-_PIPE_WIDTH = 120
+# Wide enough that no table is fitted to it.
+_PIPE_WIDTH = 10_000
 
 
 # Characters that command a terminal (C0 and C1 without tab and newline) or reorder a line.
@@ -25,9 +27,11 @@ def without_controls(text: str) -> str:
 
 
 def stdout_console() -> "Console":
-    """Return a console for results; a pipe gets a fixed width that fits the tables."""
+    """Return a console for results; in a pipe, tables have their natural width, or COLUMNS."""
     console = _make_console()
-    return console if console.is_terminal else _make_console(width=_PIPE_WIDTH)
+    if console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        return console
+    return _make_console(width=_PIPE_WIDTH)
 
 
 def stderr_console() -> "Console":

@@ -109,22 +109,16 @@ def _as_json(result: "Replayed") -> dict[str, object]:
 
 
 def _show(curves: "Sequence[Recording]", results: "Sequence[Replayed]") -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     from tuner.cli.console import stdout_console
+    from tuner.cli.rendering.grid import Column, Grid
     from tuner.formatting import clock, milliseconds, trial_count
     from tuner.job_replay.compare import GOALS
 
     console = stdout_console()
     for curve in curves:
-        table = Table(
-            title=Text(f"{curve.network}: to {milliseconds(curve.final_secs)} ms"),
-            title_justify="left",
-        )
-        table.add_column("Allocator")
-        for within in GOALS:
-            table.add_column(f"within {within:.0%}", justify="right")
+        goals = (Column(f"within {within:.0%}", "number") for within in GOALS)
+        title = f"{curve.network}: to {milliseconds(curve.final_secs)} ms"
+        table = Grid(Column("Allocator"), *goals, title=title)
         for result in results:
             if result.network == curve.network:
                 cells = [
@@ -133,5 +127,5 @@ def _show(curves: "Sequence[Recording]", results: "Sequence[Replayed]") -> None:
                     else "never"
                     for reached in result.reached
                 ]
-                table.add_row(result.allocator, *cells)
+                table.add(result.allocator, *cells)
         console.print(table)

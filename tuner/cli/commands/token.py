@@ -218,18 +218,22 @@ def _as_json(token: "ApiToken") -> dict[str, Any]:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     from tuner.cli.console import stdout_console
+    from tuner.cli.rendering.grid import Column, Grid
 
-    table = Table()
-    for name in ("Name", "Scopes", "Project", "Created", "Expires", "Revoked", "Last used"):
-        table.add_column(name, no_wrap=name != "Name")
+    table = Grid(
+        Column("Name", "name"),
+        Column("Scopes", "name"),
+        Column("Project", rank=2),
+        Column("Created", rank=4),
+        Column("Expires"),
+        Column("Revoked", rank=1),
+        Column("Last used", rank=3),
+    )
     for row in rows:
         times = [row[name] for name in ("created", "expires", "revoked", "last_used")]
-        named = Text(row["name"]), ", ".join(row["scopes"]), Text(row["project"] or "-")
-        table.add_row(*named, *map(_local_time, times))
+        named = row["name"], ", ".join(row["scopes"]), row["project"] or "-"
+        table.add(*named, *map(_local_time, times))
     stdout_console().print(table)
 
 

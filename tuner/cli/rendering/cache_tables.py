@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from tuner.build_cache.gc import Collected
@@ -13,6 +12,7 @@ from tuner.build_cache.index import IndexedEntry
 from tuner.build_cache.keys import PartDifference
 from tuner.build_cache.stats import KindStats, VerifyResult
 from tuner.cli.console import stdout_console
+from tuner.cli.rendering.grid import Column, Grid
 from tuner.formatting import age, printable, size
 
 SHORT = 12
@@ -21,17 +21,20 @@ _VALUE_CHARS = 200
 
 def show_entries(rows: Sequence[tuple[IndexedEntry, Header | None]], n_entries: int) -> None:
     """Print entries, a part of ``n_entries``, as a table."""
-    table = Table(title="Cache", title_justify="left")
-    table.add_column("Entry", no_wrap=True)
-    table.add_column("Kind", no_wrap=True)
-    table.add_column("Title", overflow="fold", min_width=12)
-    for name in ("Files", "On disk", "Last used"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = Grid(
+        Column("Entry"),
+        Column("Kind"),
+        Column("Title", "name"),
+        Column("Files", "number", 1),
+        Column("On disk", "number"),
+        Column("Last used", "number"),
+        title="Cache",
+    )
     for entry, header in rows:
-        table.add_row(
+        table.add(
             entry.digest[:SHORT],
             entry.kind,
-            Text(header.title) if header else Text("damaged, or written by a later version", "red"),
+            header.title if header else Text("damaged, or written by a later version", "red"),
             str(len(header.files)) if header else "",
             size(entry.n_bytes),
             age(entry.used),
@@ -44,12 +47,10 @@ def show_entries(rows: Sequence[tuple[IndexedEntry, Header | None]], n_entries: 
 
 def show_stats(title: str, rows: Sequence[KindStats]) -> None:
     """Print totals by kind of entry as a table."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("Kind")
-    for name in ("Entries", "On disk", "Unpacked", "Oldest use", "Newest use"):
-        table.add_column(name, justify="right", no_wrap=True)
+    names = ("Entries", "On disk", "Unpacked", "Oldest use", "Newest use")
+    table = Grid(Column("Kind"), *(Column(name, "number") for name in names), title=title)
     for row in rows:
-        table.add_row(
+        table.add(
             row.kind,
             str(row.n_entries),
             size(row.n_bytes),

@@ -2,15 +2,14 @@
 
 from collections.abc import Iterator
 
-from rich.table import Table
+from rich.text import Text
 
 from tuner.cli.console import stdout_console
+from tuner.cli.rendering.grid import Column, Grid
 from tuner.compile.agreement import OutputCheck
 from tuner.compile.comparison import Comparison, PeerResult
 from tuner.formatting import milliseconds
 
-_COLUMNS = ("Runtime", "Device", "Median (ms)", "Mean (ms)", "Stdev (ms)", "Ratio", "Outputs")
-_N_TEXT_COLUMNS = 2
 _DEVICES = {"cpu": "CPU", "cuda": "GPU"}
 _MAX_INPUTS = 8
 
@@ -29,16 +28,21 @@ def show_comparison(comparison: Comparison) -> None:
         )
 
 
-def _table(comparison: Comparison) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for number, name in enumerate(_COLUMNS):
-        is_text = number < _N_TEXT_COLUMNS or name == "Outputs"
-        table.add_column(name, justify="left" if is_text else "right", no_wrap=True)
+def _table(comparison: Comparison) -> Grid:
+    table = Grid(
+        Column("Runtime", "name"),
+        Column("Device"),
+        Column("Median (ms)", "number"),
+        Column("Mean (ms)", "number", 2),
+        Column("Stdev (ms)", "number", 1),
+        Column("Ratio", "number"),
+        Column("Outputs", "prose"),
+    )
     times = (comparison.library_secs, comparison.mean_secs, comparison.stdev_secs)
-    table.add_row("library", _DEVICES[comparison.device], *map(milliseconds, times))
+    table.add("library", _DEVICES[comparison.device], *map(milliseconds, times), "", "")
     for peer in comparison.peers:
         times = (peer.median_secs, peer.mean_secs, peer.stdev_secs)
-        table.add_row(
+        table.add(
             f"{peer.name} {peer.version}",
             _DEVICES[peer.device],
             *map(milliseconds, times),
@@ -48,9 +52,9 @@ def _table(comparison: Comparison) -> Table:
     return table
 
 
-def _agreement(peer: PeerResult) -> str:
+def _agreement(peer: PeerResult) -> str | Text:
     if not peer.agrees:
-        return "[red]differ[/red]"
+        return Text("differ", "red")
     return f"agree, worst error {peer.worst:.2g} of the tolerance"
 
 

@@ -8,9 +8,11 @@ from tuner.schemas import JobSummary, JobView, PickView, TaskView
 
 def tasks_as_json(tasks: Sequence[TaskView]) -> list[dict[str, Any]]:
     """Return the rows of a task scheduler table as plain data."""
-    hidden = ("task_id", "gradient", "running", "last_pick")
+    hidden = ("id", "task_id", "gradient", "running", "last_pick")
     return [
-        {name: value for name, value in vars(task).items() if name not in hidden} for task in tasks
+        {"task": task.task_id}
+        | {name: value for name, value in vars(task).items() if name not in hidden}
+        for task in tasks
     ]
 
 
@@ -69,7 +71,7 @@ def table_as_json(view: JobView, picks: Sequence[PickView]) -> dict[str, Any]:
 def _pick_as_json(view: JobView, pick: PickView) -> dict[str, Any]:
     return {
         "sequence": pick.sequence,
-        "task": pick.task,
+        "task": pick.task_id,
         "workload": None if pick.task is None else view.tasks[pick.task].workload,
         "trials": pick.n_trials,
         "done": pick.done,

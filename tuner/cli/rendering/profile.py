@@ -1,20 +1,30 @@
 """The profile of a library as a table with notes."""
 
-from typing import TYPE_CHECKING
-
-from rich.table import Table
-
 from tuner.cli.console import stdout_console
-from tuner.formatting import DASH, by_variant, count, milliseconds, percent, throughput
+from tuner.cli.rendering.grid import Column, Grid
+from tuner.formatting import (
+    DASH,
+    count,
+    milliseconds,
+    percent,
+    throughput,
+    told_apart,
+)
 from tuner.profiling.results import KernelProfile, LibraryProfile
 from tuner.profiling.verdicts import MEANINGS
 
-if TYPE_CHECKING:
-    from rich.console import JustifyMethod
-
 _COLUMNS = (
-    *("Subgraph", "Calls", "Thr.", "Time\n(ms)", "Share", "Record\n(ms)", "MFLOP", "MB"),
-    *("GFLOPS", "Roof", "Trials"),
+    Column("Subgraph", "name"),
+    Column("Calls", "number"),
+    Column("Thr.", "number", 6),
+    Column("Time\n(ms)", "number"),
+    Column("Share", "number"),
+    Column("Record\n(ms)", "number", 1),
+    Column("MFLOP", "number", 5),
+    Column("MB", "number", 4),
+    Column("GFLOPS", "number", 3),
+    Column("Roof", "number", 2),
+    Column("Trials", "number"),
 )
 # Nodes of a subgraph, and losses to a peer, that are shown; all of them are in the JSON.
 _MAX_NODES, _MAX_LOSSES = 4, 3
@@ -53,23 +63,23 @@ def show_profile(profile: LibraryProfile) -> None:
         )
 
 
-def _table(profile: LibraryProfile) -> Table:
-    table = Table(box=None, pad_edge=False)
-    peers = [f"{peer.name}\n(ms)" for peer in profile.peers]
-    for number, name in enumerate((*_COLUMNS, *peers, "Verdict")):
-        is_text = number == 0 or name == "Verdict"
-        justify: JustifyMethod = "left" if is_text else "right"
-        table.add_column(name, justify=justify, no_wrap=number > 0, overflow="fold")
+def _table(profile: LibraryProfile) -> Grid:
+    peers = (Column(f"{peer.name}\n(ms)", "number") for peer in profile.peers)
+    table = Grid(*_COLUMNS, *peers, Column("Verdict"), Column("Variant", rank=7))
     peer_secs = [profile.peer_secs(peer) for peer in profile.peers]
-    for kernel in profile.kernels:
+    for kernel, name in zip(profile.kernels, _names(profile), strict=True):
         times = [milliseconds(secs.get(kernel.workload)) for secs in peer_secs]
-        table.add_row(*_cells(kernel), *times, kernel.verdict.kind)
+        table.add(name, *_cells(kernel), *times, kernel.verdict.kind, kernel.variant)
     return table
+
+
+def _names(profile: LibraryProfile) -> list[str]:
+    kernels = profile.kernels
+    return told_apart([kernel.name for kernel in kernels], [kernel.workload for kernel in kernels])
 
 
 def _cells(kernel: KernelProfile) -> tuple[str, ...]:
     return (
-        by_variant(kernel.name, kernel.variant),
         count(kernel.n_calls),
         count(kernel.n_threads),
         milliseconds(kernel.secs),
@@ -88,11 +98,11 @@ def _nodes(profile: LibraryProfile) -> list[str]:
     if profile.nodes_problem:
         return []
     lines = ["", "Nodes:"]
-    for kernel in profile.kernels:
+    for kernel, name in zip(profile.kernels, _names(profile), strict=True):
         shown = ", ".join(kernel.nodes[:_MAX_NODES]) or "unknown"
         more = len(kernel.nodes) - _MAX_NODES
         rest = f" and {more} more" if more > 0 else ""
-        lines.append(f"  {by_variant(kernel.name, kernel.variant)}: {shown}{rest}")
+        lines.append(f"  {name}: {shown}{rest}")
     return [*lines, ""]
 
 

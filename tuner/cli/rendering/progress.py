@@ -121,7 +121,7 @@ def summary(progress: JobProgress) -> str:
     ]
     if progress.outlook is not None:
         parts.append(f"next minute saves {saving(progress.outlook)}")
-    running = [task.id for task in progress.tasks if task.running]
+    running = [task.task_id for task in progress.tasks if task.running]
     if running:
         parts.append(f"now task {running[0]}")
     return "  ".join(parts)

@@ -4,18 +4,17 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.table import Table
 from rich.text import Text
 
 from tuner.cli.console import stdout_console
+from tuner.cli.rendering.grid import Column, Grid
 from tuner.errors import last_line
 from tuner.formatting import (
-    DASH,
-    by_variant,
     local_time,
     milliseconds,
     printable,
     short_name,
+    source,
     throughput,
 )
 from tuner.schemas import BestView, RecordView
@@ -28,24 +27,30 @@ _MAX_SAMPLES = 5
 
 def show_bests(rows: Sequence[BestView]) -> None:
     """Print best records as a table."""
-    table = Table(title="Best records", title_justify="left")
-    table.add_column("Workload", no_wrap=True)
-    table.add_column("Name", overflow="fold")
-    for name in ("Target", "Latency (ms)", "GFLOPS", "Record"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("Confirmed")
-    table.add_column("Origin")
-    table.add_column("When", no_wrap=True)
+    table = Grid(
+        Column("Task", "number"),
+        Column("Workload"),
+        Column("Name", "name"),
+        Column("Target", "number", 1),
+        Column("Latency (ms)", "number"),
+        Column("GFLOPS", "number", 2),
+        Column("Record", "number"),
+        Column("Confirmed", rank=4),
+        Column("Origin", rank=3),
+        Column("When", rank=5),
+        title="Best records",
+    )
     for row in rows:
-        table.add_row(
-            Text(short_name(row.workload)),
-            Text(by_variant(row.name, row.variant)),
+        table.add(
+            str(row.task),
+            short_name(row.workload),
+            row.name,
             str(row.target_id),
             milliseconds(row.latency_secs),
             throughput(row.gflops),
             str(row.record),
             "yes" if row.confirmed else "no",
-            Text(row.origin or DASH),
+            source(row.origin, row.variant),
             local_time(row.created),
         )
     console = stdout_console()
@@ -56,23 +61,26 @@ def show_bests(rows: Sequence[BestView]) -> None:
 
 def show_records(rows: Sequence[RecordView], limit: int) -> None:
     """Print measure records as a table; ``limit`` is the maximum that was requested."""
-    table = Table(title="Measure records", title_justify="left")
-    for name in ("Record", "Task", "Target"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("Workload", no_wrap=True)
-    table.add_column("Name", overflow="fold")
-    table.add_column("Samples (ms), or error", max_width=48)
-    table.add_column("Origin")
-    table.add_column("When", no_wrap=True)
+    table = Grid(
+        Column("Record", "number"),
+        Column("Task", "number"),
+        Column("Target", "number", 2),
+        Column("Workload", rank=1),
+        Column("Name", "name"),
+        Column("Samples (ms), or error", "prose"),
+        Column("Origin", rank=3),
+        Column("When", rank=4),
+        title="Measure records",
+    )
     for row in rows:
-        table.add_row(
+        table.add(
             str(row.record),
             str(row.task),
             str(row.target_id),
-            Text(short_name(row.workload)),
-            Text(by_variant(row.name, row.variant)),
+            short_name(row.workload),
+            row.name,
             Text(_outcome(row), "red" if row.error_kind else ""),
-            Text(row.origin or DASH),
+            source(row.origin, row.variant),
             local_time(row.created),
         )
     console = stdout_console()

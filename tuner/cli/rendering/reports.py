@@ -3,11 +3,11 @@
 from dataclasses import asdict
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from tuner.cli.console import stdout_console
 from tuner.cli.rendering import cache_misses, stale_records
+from tuner.cli.rendering.grid import Column, Grid
 from tuner.cli.rendering.json_output import tasks_as_json
 from tuner.cli.rendering.tables import task_table
 from tuner.formatting import by_variant, milliseconds, short_name, trial_count
@@ -59,15 +59,16 @@ def tasks_of_network_as_json(report: ExtractReport) -> dict[str, Any]:
 def show_tasks_of_network(report: ExtractReport) -> None:
     """Print the tasks of a network, the notes of the extraction, and definitions if requested."""
     console = stdout_console()
-    table = Table(title=f"Tasks of {report.network}", title_justify="left")
-    table.add_column("ID", justify="right")
-    table.add_column("Workload", no_wrap=True)
-    table.add_column("Task")
-    table.add_column("Calls", justify="right")
-    table.add_column("MFLOP", justify="right")
-    for index, task in enumerate(report.tasks):
-        mflop = f"{task.flop / 1e6:.2f}"
-        table.add_row(str(index), short_name(task.workload), task.name, str(task.weight), mflop)
+    table = Grid(
+        Column("Workload"),
+        Column("Name", "name"),
+        Column("Calls", "number"),
+        Column("MFLOP", "number"),
+        title=f"Tasks of {report.network}",
+    )
+    for task in report.tasks:
+        mflop = f"{task.flop / 1e6:,.2f}"
+        table.add(short_name(task.workload), task.name, str(task.weight), mflop)
     console.print(table)
     total = sum(task.weight * task.flop for task in report.tasks) / 1e6
     calls = "" if report.kernel_calls is None else f"{report.kernel_calls} kernel calls, "
@@ -131,16 +132,21 @@ def show_build(report: BuildReport) -> None:
         console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 
-def _coverage(manifest: Manifest) -> Table:
-    table = Table(title="Coverage", title_justify="left")
-    for name in ("Workload", "Task", "Calls", "Built from", "Latency (ms)"):
-        table.add_column(name, justify="right" if name in ("Calls", "Latency (ms)") else "left")
+def _coverage(manifest: Manifest) -> Grid:
+    table = Grid(
+        Column("Workload"),
+        Column("Name", "name"),
+        Column("Calls", "number"),
+        Column("Built from", "name"),
+        Column("Latency (ms)", "number"),
+        title="Coverage",
+    )
     for subgraph in manifest.subgraphs:
         is_fallback = subgraph.record is None
         origin = "fallback" if is_fallback else f"record {subgraph.record}"
         source = Text(by_variant(origin, subgraph.variant), style="yellow" if is_fallback else "")
         latency = milliseconds(subgraph.latency)
-        table.add_row(
+        table.add(
             short_name(subgraph.workload),
             subgraph.name,
             str(subgraph.n_calls),

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from tuner.cli.console import print_line, stdout_console
+from tuner.cli.rendering.grid import Column, Grid
 from tuner.compile.reproduce import RecompiledSubgraph, Reproduction
 from tuner.formatting import short_name
 
@@ -37,16 +37,19 @@ def reproduction_as_json(reproduction: Reproduction) -> dict[str, Any]:
 
 def show_reproduction(reproduction: Reproduction) -> None:
     """Print the outcome of each subgraph, and how many are identical."""
-    table = Table(title=f"Objects of {reproduction.model}", title_justify="left")
-    table.add_column("Workload", no_wrap=True)
-    for name in ("Task", "Made from", "Result"):
-        table.add_column(name)
+    table = Grid(
+        Column("Workload"),
+        Column("Name", "name"),
+        Column("Made from", rank=1),
+        Column("Result", "prose"),
+        title=f"Objects of {reproduction.model}",
+    )
     for subgraph in reproduction.subgraphs:
         source = "no trace" if subgraph.trace is None else f"trace {subgraph.trace[:12]}"
         result = f"{subgraph.outcome}: {subgraph.why}" if subgraph.why else subgraph.outcome
         style = _STYLES[subgraph.outcome]
         workload = short_name(subgraph.workload)
-        table.add_row(workload, Text(subgraph.name), source, Text(result, style))
+        table.add(workload, subgraph.name, source, Text(result, style))
     console = stdout_console()
     console.print(table)
     counts = f"{reproduction.count('identical')} of {len(reproduction.subgraphs)}"

@@ -4,14 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
+from tuner.cli.rendering.grid import Column, Grid
 from tuner.formatting import milliseconds, short_name
 from tuner.jobs.stale_records import StaleBest
 from tuner.jobs.target_relations import Differences
-
-_NUMERIC = ("Calls", "Record", "Latency (ms)")
 
 
 def as_json(stale: Sequence[StaleBest]) -> list[dict[str, Any]]:
@@ -32,20 +28,25 @@ def as_json(stale: Sequence[StaleBest]) -> list[dict[str, Any]]:
     ]
 
 
-def table_of(stale: Sequence[StaleBest]) -> Table:
+def table_of(stale: Sequence[StaleBest]) -> Grid:
     """Render the records in their order, the most important first."""
-    table = Table(title="Records of other versions", title_justify="left")
-    for name in ("Workload", "Task", "Calls", "Record", "Latency (ms)", "Differs"):
-        is_number = name in _NUMERIC
-        table.add_column(name, justify="right" if is_number else "left", no_wrap=name == "Workload")
+    table = Grid(
+        Column("Workload"),
+        Column("Name", "name"),
+        Column("Calls", "number", 1),
+        Column("Record", "number"),
+        Column("Latency (ms)", "number"),
+        Column("Differs", "prose"),
+        title="Records of other versions",
+    )
     for best in stale:
-        table.add_row(
+        table.add(
             short_name(best.workload),
-            Text(best.name),
+            best.name,
             str(best.weight),
             str(best.record),
             milliseconds(best.latency),
-            Text(differences_in_words(best.differs)),
+            differences_in_words(best.differs),
         )
     return table
 

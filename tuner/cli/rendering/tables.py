@@ -3,18 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
+from tuner.cli.rendering.grid import Column, Grid
 from tuner.formatting import (
+    DASH,
     TASK_COLUMNS,
     clock,
     local_time,
     milliseconds,
     percent,
     spent,
-    task_cells,
     task_name,
+    task_rows,
     trial_count,
 )
 from tuner.schemas import JobSummary, PickView, TaskView
@@ -23,67 +22,84 @@ from tuner.schemas import JobSummary, PickView, TaskView
 _BOOKKEEPING = ("reason", "newest_record")
 
 
-def task_table(tasks: Sequence[TaskView], *, n_rows: int | None = None) -> Table:
+_TASK_COLUMNS = {
+    "Name": Column("Name", "name"),
+    "GFLOPS": Column("GFLOPS", "number", 2),
+    "Roof": Column("Roof", "number", 3),
+    "Failed": Column("Failed", "number", 4),
+    "Origin": Column("Origin", rank=5),
+}
+
+
+def task_table(tasks: Sequence[TaskView], *, n_rows: int | None = None) -> Grid:
     """Render the task scheduler table; one row sums up the tasks beyond ``n_rows``."""
-    table = Table(title="Task scheduler", title_justify="left")
-    for name in TASK_COLUMNS:
-        table.add_column(name, justify="left" if name == "Task" else "right", no_wrap=True)
-    shown, hidden = _fit(tasks, n_rows)
-    for task in shown:
-        table.add_row(*task_cells(task), style="bold cyan" if task.running else "")
+    columns = (_TASK_COLUMNS.get(name, Column(name, "number")) for name in TASK_COLUMNS)
+    table = Grid(*columns, title="Task scheduler")
+    kept, hidden = _fit(tasks, n_rows)
+    for task, cells in zip(tasks, task_rows(tasks), strict=True):
+        if task.task_id in kept:
+            table.add(*cells, style="bold cyan" if task.running else "")
     if hidden:
         share = percent(sum(task.share for task in hidden))
         trials = sum(task.trials for task in hidden)
-        table.add_row("", f"{len(hidden)} more tasks", "", "", "", "", str(trials), "", share)
+        table.add("", f"{len(hidden)} more tasks", "", "", "", "", str(trials), "", share, "")
     return table
 
 
-def job_table(jobs: Sequence[JobSummary]) -> Table:
+def job_table(jobs: Sequence[JobSummary]) -> Grid:
     """Render a list of jobs."""
-    table = Table()
-    for name in ("Job", "State", "Network", "Objective"):
-        numeric = name == "Job"
-        table.add_column(name, justify="right" if numeric else "left", no_wrap=name != "Network")
-    for name in ("Latency (ms)", "Priority", "Trials", "Time"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("Changed", no_wrap=True)
     has_owners = any(job.owner for job in jobs)
-    if has_owners:
-        table.add_column("Owner")
+    table = Grid(
+        Column("Job", "number"),
+        Column("Name", "name"),
+        Column("State"),
+        Column("Network", "name", 1),
+        Column("Objective", rank=7),
+        Column("Latency (ms)", "number"),
+        Column("Priority", "number", 6),
+        Column("Trials", "number"),
+        Column("Time", "number", 3),
+        Column("Changed", rank=4),
+        *([Column("Owner", "name", 2)] if has_owners else []),
+    )
     for job in jobs:
         limit = f"/{job.budget_trials}" if job.budget_trials else ""
         time_limit = f"/{clock(job.budget_secs)}" if job.budget_secs else ""
-        table.add_row(
+        table.add(
             str(job.id),
+            job.name,
             job.state,
-            Text(job.network or job.name),
+            DASH if job.network in (None, job.name) else job.network,
             job.objective,
             milliseconds(job.total_latency_secs),
             str(job.priority),
             f"{job.trials}{limit}",
             f"{clock(job.spent_secs)}{time_limit}",
             local_time(job.updated),
-            *([Text(job.owner or "")] if has_owners else []),
+            *([job.owner or ""] if has_owners else []),
         )
     return table
 
 
-def pick_table(picks: Sequence[PickView], n_picks: int) -> Table:
+def pick_table(picks: Sequence[PickView], n_picks: int) -> Grid:
     """Render the last picks of a job that has ``n_picks``, with every term of each decision."""
-    table = Table(title=f"Last picks of {n_picks}", title_justify="left")
-    for name in ("Pick", "At", "ID", "Trials", "Reason", "Terms"):
-        numeric = name in ("Pick", "ID", "Trials")
-        table.add_column(
-            name, justify="right" if numeric else "left", no_wrap=name not in ("Reason", "Terms")
-        )
+    table = Grid(
+        Column("Pick", "number"),
+        Column("At", rank=1),
+        Column("Task", "number"),
+        Column("Trials", "number"),
+        Column("Reason"),
+        Column("Terms", "prose"),
+        title=f"Last picks of {n_picks}",
+    )
     for pick in picks:
-        table.add_row(
+        table.add(
             str(pick.sequence),
             f"{pick.created.astimezone():%H:%M:%S}",
-            "?" if pick.task is None else str(pick.task),
+            str(pick.task_id),
             f"{pick.n_trials}{'' if pick.done else ' (open)'}",
-            Text(pick.reason),
-            Text(_terms(pick.terms)),
+            pick.reason,
+            _terms(pick.terms),
         )
     return table
 
@@ -99,18 +115,11 @@ def state_line(job: JobSummary) -> str:
     return f"{job.state}  Total latency {latency} ms  {spent(job)}"
 
 
-def _fit(
-    tasks: Sequence[TaskView], n_rows: int | None
-) -> tuple[Sequence[TaskView], Sequence[TaskView]]:
-    """Return the tasks with the largest shares that fit, in the order of the table; the others."""
-    if n_rows is None or len(tasks) <= n_rows:
-        return tasks, []
+def _fit(tasks: Sequence[TaskView], n_rows: int | None) -> tuple[set[int], list[TaskView]]:
+    """Return the numbers of the tasks with the largest shares that fit, and the other tasks."""
     heaviest = sorted(tasks, key=lambda task: (-task.share, task.id))
-    kept = {task.id for task in heaviest[: n_rows - 1]}
-    return (
-        [task for task in tasks if task.id in kept],
-        [task for task in tasks if task.id not in kept],
-    )
+    n_shown = len(tasks) if n_rows is None or len(tasks) <= n_rows else n_rows - 1
+    return {task.task_id for task in heaviest[:n_shown]}, heaviest[n_shown:]
 
 
 def _terms(terms: dict[str, Any]) -> str:

@@ -2,16 +2,14 @@
 
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from tuner.cli.console import print_line, stdout_console
+from tuner.cli.rendering.grid import Column, Grid
 from tuner.cli.rendering.stale_records import differences_in_words
 from tuner.errors import last_line
 from tuner.formatting import milliseconds, short_name
 from tuner.tuning.rounds.remeasure_options import Remeasured, Verified
-
-_COLUMNS = ("Workload", "Task", "Calls", "Record", "Before (ms)", "Now (ms)", "Change")
 
 
 def show_remeasured(number: int, n_records: int, row: Remeasured) -> None:
@@ -68,17 +66,23 @@ def _outcome(row: Remeasured) -> str:
     return f"{before} -> {now} ms ({row.change or 0.0:+.1%})"
 
 
-def _table(verified: Verified) -> Table:
-    table = Table(title="Measured again", title_justify="left")
-    for name in _COLUMNS:
-        is_text = name in ("Workload", "Task")
-        table.add_column(name, justify="left" if is_text else "right", no_wrap=name != "Task")
-    table.add_column("Result", no_wrap=True)
+def _table(verified: Verified) -> Grid:
+    table = Grid(
+        Column("Workload"),
+        Column("Name", "name"),
+        Column("Calls", "number", 2),
+        Column("Record", "number", 1),
+        Column("Before (ms)", "number"),
+        Column("Now (ms)", "number"),
+        Column("Change", "number"),
+        Column("Result"),
+        title="Measured again",
+    )
     for row in verified.rows:
         is_new = row.record not in (None, row.old_record)
-        table.add_row(
+        table.add(
             short_name(row.workload),
-            Text(row.name),
+            row.name,
             str(row.weight),
             f"{row.old_record} -> {row.record}" if is_new else str(row.old_record),
             milliseconds(row.old_latency),
