@@ -20,6 +20,7 @@ from tuner.cli.commands import (
     devices,
     doctor,
     engine,
+    inspect,
     jobs,
     pack,
     profile,
@@ -35,7 +36,7 @@ from tuner.cli.commands import (
 from tuner.cli.console import print_error
 
 # Commands that work on this machine alone, whatever TUNER_SERVER names.
-_LOCAL = ("serve", "worker", "token", "db", "cache", "devices", "engine", "pack")
+_LOCAL = ("serve", "worker", "token", "db", "cache", "devices", "engine", "pack", "inspect")
 _BUILD, _LOOK, _SERVICE, _MACHINE = "Tune and build", "Look", "Service", "Machine"
 
 app = typer.Typer(
@@ -51,6 +52,7 @@ app.command("bench", rich_help_panel=_BUILD)(bench.bench)
 app.command("profile", rich_help_panel=_BUILD)(profile.profile)
 app.add_typer(pack.app, name="pack", rich_help_panel=_BUILD)
 app.command("table", rich_help_panel=_LOOK)(table.table)
+app.command("inspect", rich_help_panel=_LOOK)(inspect.inspect)
 app.add_typer(jobs.app, name="jobs", rich_help_panel=_LOOK)
 app.add_typer(records.app, name="records", rich_help_panel=_LOOK)
 app.command("replay", rich_help_panel=_LOOK)(replay.replay)
@@ -65,7 +67,7 @@ app.add_typer(engine.app, name="engine", rich_help_panel=_MACHINE)
 # Typer lists groups after all commands.
 _ORDER = (
     *("tasks", "tune", "build", "bench", "profile", "pack"),
-    *("table", "jobs", "records", "replay"),
+    *("inspect", "table", "jobs", "records", "replay"),
     *("serve", "worker", "token", "db"),
     *("doctor", "devices", "cache", "engine"),
 )

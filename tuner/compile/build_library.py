@@ -92,7 +92,7 @@ class BuiltLibrary:
     @property
     def n_fallbacks(self) -> int:
         """Number of subgraphs without a record."""
-        return sum(subgraph.record is None for subgraph in self.manifest.subgraphs)
+        return self.manifest.n_fallbacks
 
     @property
     def n_hits(self) -> int:

@@ -54,7 +54,7 @@ class LoadedLibrary:
     @property
     def n_fallbacks(self) -> int:
         """Number of subgraphs without a record."""
-        return sum(subgraph.record is None for subgraph in self.manifest.subgraphs)
+        return self.manifest.n_fallbacks
 
 
 def build_and_load(

@@ -222,6 +222,11 @@ class Manifest:
         return self.outputs if self.tail is None else self.tail.returned
 
     @property
+    def n_fallbacks(self) -> int:
+        """Number of subgraphs that were built without a record."""
+        return sum(1 for subgraph in self.subgraphs if subgraph.record is None)
+
+    @property
     def inputs(self) -> Inputs:
         """Inputs of the first program; inputs of other programs differ only in shapes."""
         return self.programs[0].inputs

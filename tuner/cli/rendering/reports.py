@@ -1,17 +1,14 @@
 """Reports of tuning, extraction and building as tables and as JSON."""
 
-from dataclasses import asdict
 from typing import Any
-
-from rich.text import Text
 
 from tuner.cli.console import stdout_console
 from tuner.cli.rendering import cache_misses, stale_records
 from tuner.cli.rendering.grid import Column, Grid
 from tuner.cli.rendering.json_output import tasks_as_json
+from tuner.cli.rendering.library import contents_as_json, coverage, show_programs
 from tuner.cli.rendering.tables import task_table
-from tuner.formatting import by_variant, milliseconds, short_name, trial_count
-from tuner.library.manifest import Manifest
+from tuner.formatting import milliseconds, short_name, trial_count
 from tuner.reports import BuildReport, ExtractReport, TuneReport
 
 
@@ -92,17 +89,7 @@ def build_as_json(report: BuildReport) -> dict[str, Any]:
         "hits": report.n_hits,
         "misses": len(report.steps) - report.n_hits,
         "steps": [{**vars(step), "why": cache_misses.as_json(step.why)} for step in report.steps],
-        "estimated_secs": manifest.estimated_secs,
-        "tuned": len(manifest.subgraphs) - report.n_fallbacks,
-        "fallbacks": report.n_fallbacks,
-        "programs": [
-            {"inputs": program.inputs, "estimated_secs": manifest.estimate(program)}
-            for program in manifest.programs
-        ],
-        "buckets": asdict(manifest.buckets) if manifest.buckets else None,
-        "subgraphs": [vars(subgraph) for subgraph in manifest.subgraphs],
-        "tail": asdict(manifest.tail) if manifest.tail else None,
-        "files": dict(manifest.files),
+        **contents_as_json(manifest),
         "stale": stale_records.as_json(report.stale),
     }
 
@@ -110,18 +97,11 @@ def build_as_json(report: BuildReport) -> dict[str, Any]:
 def show_build(report: BuildReport) -> None:
     """Print the coverage of a library, the use of the cache, and what would improve it."""
     console = stdout_console()
-    console.print(_coverage(report.manifest))
+    console.print(coverage(report.manifest))
     if (cache_use := _cache_use(report)) is not None:
         console.print(cache_use, highlight=False)
     console.print(_summary(report), highlight=False)
-    if len(report.manifest.programs) > 1:
-        for line in _programs(report.manifest):
-            console.print(line, highlight=False)
-    for note in report.manifest.buckets.notes() if report.manifest.buckets else ():
-        console.print(f"  {note}", highlight=False, markup=False, soft_wrap=True)
-    if report.manifest.tail is not None:
-        note = report.manifest.tail.note
-        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+    show_programs(report.manifest)
     if report.n_fallbacks:
         note = "Fallbacks run schedules by rule: tuning makes most of them faster."
         console.print(note, style="yellow")
@@ -130,30 +110,6 @@ def show_build(report: BuildReport) -> None:
     n_subgraphs = len(report.manifest.subgraphs)
     for note in stale_records.notes(report.stale, n_subgraphs, report.model):
         console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
-
-
-def _coverage(manifest: Manifest) -> Grid:
-    table = Grid(
-        Column("Workload"),
-        Column("Name", "name"),
-        Column("Calls", "number"),
-        Column("Built from", "name"),
-        Column("Latency (ms)", "number"),
-        title="Coverage",
-    )
-    for subgraph in manifest.subgraphs:
-        is_fallback = subgraph.record is None
-        origin = "fallback" if is_fallback else f"record {subgraph.record}"
-        source = Text(by_variant(origin, subgraph.variant), style="yellow" if is_fallback else "")
-        latency = milliseconds(subgraph.latency)
-        table.add(
-            short_name(subgraph.workload),
-            subgraph.name,
-            str(subgraph.n_calls),
-            source,
-            latency,
-        )
-    return table
 
 
 def _cache_use(report: BuildReport) -> str | None:
@@ -174,15 +130,3 @@ def _summary(report: BuildReport) -> str:
         f"{n_subgraphs - report.n_fallbacks} of {n_subgraphs} subgraphs tuned"
         + (f", estimated {milliseconds(estimate)} ms" if estimate is not None else "")
     )
-
-
-def _programs(manifest: Manifest) -> list[str]:
-    lines = []
-    for program in manifest.programs:
-        shapes = ", ".join(
-            f"{name}={'x'.join(map(str, shape))}" for name, (shape, _) in program.inputs.items()
-        )
-        estimate = manifest.estimate(program)
-        latency = f", estimated {milliseconds(estimate)} ms" if estimate is not None else ""
-        lines.append(f"  program {program.entry}: {shapes}{latency}")
-    return lines

@@ -1,0 +1,132 @@
+"""A library as text and as JSON: what its manifest says."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from tuner.cli.console import print_line, stdout_console
+from tuner.cli.rendering.grid import Column, Grid
+from tuner.formatting import by_variant, milliseconds, short_name, size
+from tuner.library.manifest import Inputs, Manifest
+from tuner.library.processors import refusal
+
+
+def contents_as_json(manifest: Manifest) -> dict[str, Any]:
+    """Return the programs, subgraphs and files of a library as plain data."""
+    return {
+        "estimated_secs": manifest.estimated_secs,
+        "tuned": len(manifest.subgraphs) - manifest.n_fallbacks,
+        "fallbacks": manifest.n_fallbacks,
+        "programs": [
+            {"inputs": program.inputs, "estimated_secs": manifest.estimate(program)}
+            for program in manifest.programs
+        ],
+        "buckets": asdict(manifest.buckets) if manifest.buckets else None,
+        "subgraphs": [vars(subgraph) for subgraph in manifest.subgraphs],
+        "tail": asdict(manifest.tail) if manifest.tail else None,
+        "files": dict(manifest.files),
+    }
+
+
+def library_as_json(folder: Path, manifest: Manifest) -> dict[str, Any]:
+    """Return what ``--json`` prints of a library."""
+    return {
+        "library": str(folder),
+        "version": manifest.version,
+        "model": manifest.model_name,
+        "source": vars(manifest.source),
+        "target": manifest.target,
+        "device": dict(manifest.device),
+        "compiler": dict(manifest.compiler),
+        "engine": manifest.engine,
+        "machine": manifest.machine,
+        "features": manifest.features,
+        "refusal": refusal(manifest.machine, manifest.features),
+        "outputs": manifest.outputs,
+        **contents_as_json(manifest),
+        "n_bytes": _sizes(folder, manifest),
+    }
+
+
+def show_library(folder: Path, manifest: Manifest) -> None:
+    """Print a library: what it computes, where it runs, and what it was built from."""
+    source = manifest.source.name
+    seed = manifest.source.random_weights
+    versions = {**manifest.device, **manifest.compiler}
+    built_by = [manifest.engine, *(f"{n} {versions[n]}" for n in _VERSIONS if n in versions)]
+    reason = refusal(manifest.machine, manifest.features)
+    sizes = [f"{name} {size(n_bytes)}" for name, n_bytes in _sizes(folder, manifest).items()]
+    for name, value in (
+        ("model", f"{source}, seed {seed} of random weights" if seed is not None else source),
+        ("inputs", _shown(manifest.inputs)),
+        ("outputs", ", ".join(manifest.outputs)),
+        ("target", manifest.target),
+        ("device", str(manifest.device.get("name", ""))),
+        ("code", ", ".join([manifest.machine, *manifest.features])),
+        ("runs here", f"no: {reason}" if reason else "yes"),
+        ("built by", ", ".join(built_by)),
+        ("files", ", ".join(sizes)),
+    ):
+        if value:
+            print_line(f"{name:10} {value}")
+    stdout_console().print(coverage(manifest))
+    n_subgraphs, estimate = len(manifest.subgraphs), manifest.estimated_secs
+    tuned = f"{n_subgraphs - manifest.n_fallbacks} of {n_subgraphs} subgraphs tuned"
+    print_line(tuned + (f", estimated {milliseconds(estimate)} ms" if estimate is not None else ""))
+    show_programs(manifest)
+
+
+# Versions that a manifest names, among the facts of the device and of the compiler.
+_VERSIONS = ("tvm", "tvm_ffi", "llvm", "linker")
+
+
+def _sizes(folder: Path, manifest: Manifest) -> dict[str, int | None]:
+    """Return the bytes of each file; None for a missing one."""
+    paths = {name: folder / name for name in manifest.files}
+    return {name: path.stat().st_size if path.is_file() else None for name, path in paths.items()}
+
+
+def _shown(inputs: Inputs) -> str:
+    return ", ".join(
+        f"{name} {dtype} {'x'.join(map(str, shape)) or 'scalar'}"
+        for name, (shape, dtype) in inputs.items()
+    )
+
+
+def coverage(manifest: Manifest) -> Grid:
+    """Render the subgraphs of a library and the records that they were built from."""
+    table = Grid(
+        Column("Workload"),
+        Column("Name", "name"),
+        Column("Calls", "number"),
+        Column("Built from", "name"),
+        Column("Latency (ms)", "number"),
+        title="Coverage",
+    )
+    for subgraph in manifest.subgraphs:
+        is_fallback = subgraph.record is None
+        origin = "fallback" if is_fallback else f"record {subgraph.record}"
+        source = Text(by_variant(origin, subgraph.variant), style="yellow" if is_fallback else "")
+        latency = milliseconds(subgraph.latency)
+        table.add(
+            short_name(subgraph.workload),
+            subgraph.name,
+            str(subgraph.n_calls),
+            source,
+            latency,
+        )
+    return table
+
+
+def show_programs(manifest: Manifest) -> None:
+    """Print the programs of a library if there are several, its buckets and its tail."""
+    for program in manifest.programs if len(manifest.programs) > 1 else ():
+        estimate = manifest.estimate(program)
+        latency = f", estimated {milliseconds(estimate)} ms" if estimate is not None else ""
+        print_line(f"  program {program.entry}: {_shown(program.inputs)}{latency}")
+    for note in manifest.buckets.notes() if manifest.buckets else ():
+        print_line(f"  {note}")
+    if manifest.tail is not None:
+        print_line(f"note: {manifest.tail.note}")
