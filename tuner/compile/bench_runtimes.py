@@ -268,11 +268,17 @@ def _open(
         raise RequestError(f"{package.name} is not installed: {package.fix}", field="against")
     access = replace(model_access(model.path), pins_threads=True)
     worker = stack.enter_context(fresh_worker(settings, f"bench-{package.name}", access))
-    info = worker.call(
-        package.module, "load_model", model, timeout_secs=_TIMEOUT_SECS, returns=PeerInfo
-    )
-    runs = PeerRuns(worker, package, model, inputs, info)
-    return replace(runs, outputs=run_once(runs, inputs.with_name(f"{package.name}.npz")))
+    try:
+        info = worker.call(
+            package.module, "load_model", model, timeout_secs=_TIMEOUT_SECS, returns=PeerInfo
+        )
+        runs = PeerRuns(worker, package, model, inputs, info)
+        return replace(runs, outputs=run_once(runs, inputs.with_name(f"{package.name}.npz")))
+    except CallTimeout as error:
+        raise RequestError(
+            f"{package.name} takes more than {_TIMEOUT_SECS:.0f} s to load and run the model",
+            field="against",
+        ) from error
 
 
 def _packages(against: Sequence[str], model_format: str) -> list[PeerPackage]:

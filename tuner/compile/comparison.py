@@ -22,8 +22,8 @@ class PeerResult:
         samples: Samples of the peer, seconds.
         outputs: The comparison of each output, in order.
         ratio: Median latency of the library over that of the peer; below 1 the library is faster.
-        note: Difference between the outputs that were compared and those of the timed runs, for
-            people; empty if there is none.
+        note: Time that it took to compile, or the difference between the outputs that were
+            compared and those of the timed runs, for people; empty if there is none.
     """
 
     name: str

@@ -45,8 +45,8 @@ class PeerInfo:
     Attributes:
         version: Version of the peer.
         device: Device that it runs on.
-        note: Difference between the outputs that it stores and those of the timed runs, for
-            people; empty if there is none.
+        note: Time that it took to compile, or the difference between the outputs that it stores
+            and those of the timed runs, for people; empty if there is none.
     """
 
     version: str

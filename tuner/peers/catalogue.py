@@ -12,11 +12,12 @@ class PeerPackage:
     """A runtime that runs models itself.
 
     Attributes:
-        name: Name of the peer, of its module here, and of the package that it imports.
+        name: Name of the peer, and of its module here.
         formats: Formats of models that it runs.
         extra: Extra that installs it.
         distributions: Distributions that bring the package; the first is that of the extra.
         profiles: True if it is a :class:`tuner.peers.base.ProfilingPeer`.
+        package: Package that it imports; empty for that of its name.
     """
 
     name: str
@@ -24,11 +25,12 @@ class PeerPackage:
     extra: str
     distributions: tuple[str, ...]
     profiles: bool = True
+    package: str = ""
 
     @property
     def module(self) -> str:
         """Module with the functions of :class:`tuner.peers.base.Peer`."""
-        return f"tuner.peers.{self.name}"
+        return f"tuner.peers.{self.name.replace('-', '_')}"
 
     @property
     def fix(self) -> str:
@@ -37,17 +39,17 @@ class PeerPackage:
 
     def is_installed(self) -> bool:
         """Return whether its package can be imported."""
-        return importlib.util.find_spec(self.name) is not None
+        return importlib.util.find_spec(self.package or self.name) is not None
 
     def description(self) -> str:
-        """Return its name, version and devices; empty if it is not installed."""
+        """Return its package, version and devices; empty if it is not installed."""
         for name in self.distributions:
             try:
                 version = importlib.metadata.version(name)
             except importlib.metadata.PackageNotFoundError:
                 continue
             has_cuda = name == "onnxruntime-gpu" or (name == "torch" and "+cpu" not in version)
-            return f"{self.name} {version} (CPU{', GPU' if has_cuda else ''})"
+            return f"{self.package or self.name} {version} (CPU{', GPU' if has_cuda else ''})"
         return ""
 
 
@@ -57,5 +59,8 @@ PEERS = (
         "onnxruntime", frozenset({"onnx"}), "onnxruntime", ("onnxruntime", "onnxruntime-gpu")
     ),
     PeerPackage("openvino", frozenset({"onnx"}), "openvino", ("openvino",)),
-    PeerPackage("torch", frozenset({"pt2"}), "torch", ("torch",), profiles=False),
+    *(
+        PeerPackage(name, frozenset({"pt2"}), "torch", ("torch",), profiles=False, package="torch")
+        for name in ("torch", "torch-cuda-graph", "torch-compile")
+    ),
 )

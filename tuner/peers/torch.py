@@ -1,5 +1,6 @@
 """torch as a peer for ``.pt2`` models: on the GPU for libraries of GPUs, if it has CUDA."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,24 +9,27 @@ import torch
 from tuner.engines.base import NetworkRun
 from tuner.errors import RequestError, summary
 from tuner.library.arrays import Array
-from tuner.peers.base import PeerInfo, PeerModel, read_inputs, time_runs
+from tuner.peers.base import Device, PeerInfo, PeerModel, read_inputs, time_runs
 
 _modules: dict[str, Any] = {}
 
 
 def load_model(model: PeerModel) -> PeerInfo:
     """Load a model; see :class:`tuner.peers.base.Peer`."""
-    _module(model)
-    return PeerInfo(str(torch.__version__), "cuda" if _is_on_gpu(model) else "cpu")
+    module_of(model)
+    return PeerInfo(str(torch.__version__), device_of(model))
 
 
 def run_model(model: PeerModel, request: NetworkRun) -> tuple[float, ...]:
     """Run a model and time it; see :class:`tuner.peers.base.Peer`."""
-    module = _module(model)
-    on_gpu = _is_on_gpu(model)
-    device = "cuda" if on_gpu else "cpu"
-    arrays = read_inputs(model, request)
-    arguments = [_tensor(arrays[name]).to(device) for name in model.inputs]
+    return time_module(module_of(model), model, request)
+
+
+def time_module(
+    module: Callable[..., Any], model: PeerModel, request: NetworkRun
+) -> tuple[float, ...]:
+    """Run a module of a model and time it; see :class:`tuner.peers.base.Peer`."""
+    arguments, on_gpu = read_tensors(model, request), device_of(model) == "cuda"
 
     def run() -> Any:
         returned = module(*arguments)
@@ -34,20 +38,32 @@ def run_model(model: PeerModel, request: NetworkRun) -> tuple[float, ...]:
         return returned
 
     with torch.inference_mode():
-        return time_runs(run, _fetch, request)
+        return time_runs(run, fetch, request)
 
 
-def _is_on_gpu(model: PeerModel) -> bool:
-    return model.device == "cuda" and bool(torch.cuda.is_available())
+def read_tensors(model: PeerModel, request: NetworkRun) -> list[torch.Tensor]:
+    """Read the inputs of a run, in the order of the model's arguments, to its device."""
+    arrays = read_inputs(model, request)
+    return [_tensor(arrays[name]).to(device_of(model)) for name in model.inputs]
 
 
-def _module(model: PeerModel) -> Any:
+def device_of(model: PeerModel) -> Device:
+    """Return the device that a model runs on: the GPU of the library, if torch has CUDA."""
+    return "cuda" if model.device == "cuda" and torch.cuda.is_available() else "cpu"
+
+
+def module_of(model: PeerModel) -> Any:
+    """Return the module of a model; it is loaded unless it is loaded already.
+
+    Raises:
+        RequestError: If torch cannot load the model.
+    """
     if model.path in _modules:
         return _modules[model.path]
     torch.set_num_threads(model.n_threads)
     try:
         program = torch.export.load(model.path)
-        if _is_on_gpu(model):
+        if device_of(model) == "cuda":
             from torch.export.passes import move_to_device_pass
 
             # By default convolutions round the factors of float32 products to TF32.
@@ -66,7 +82,8 @@ def _tensor(array: Array) -> Any:
     return torch.from_numpy(array)
 
 
-def _fetch(returned: Any) -> list[Array]:
+def fetch(returned: Any) -> list[Array]:
+    """Copy the outputs of a module to arrays, in order, bfloat16 as float32."""
     tensors = returned if isinstance(returned, (tuple, list)) else (returned,)
     # NumPy has no bfloat16.
     wide = (tensor.float() if tensor.dtype is torch.bfloat16 else tensor for tensor in tensors)

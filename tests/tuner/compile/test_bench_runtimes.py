@@ -1,12 +1,19 @@
-"""The clock of a comparison is that of the turns during which it kept its speed."""
+"""Runtimes of a comparison: the clock of their turns, and limits of their time."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from tuner.compile.bench_runtimes import LibraryRuns
+from tests.engines import toy
+from tests.tuner.peers.test_peers import save_onnx
+from tuner.compile import bench_runtimes
+from tuner.compile.bench_runtimes import LibraryRuns, open_peers
+from tuner.errors import RequestError
+from tuner.peers.base import PeerModel
+from tuner.settings import Settings
 
 if TYPE_CHECKING:
     from tuner.workers.pool import Pool
@@ -45,3 +52,22 @@ def test_turns_with_a_disturbed_reading_do_not_count(disturbed: tuple[float | No
 def test_a_speed_that_lasts_through_a_turn_counts(secs: float) -> None:
     """A turbo and a throttled device disturb nothing."""
     assert turns(secs, secs).clock_runs == pytest.approx([3e-3 / secs])
+
+
+def test_peer_that_takes_too_long_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By name, as one that cannot load the model is."""
+    save_onnx(tmp_path / "model.onnx")
+    model = PeerModel(str(tmp_path / "model.onnx"), {"x": ((2, 6), "float32")}, {"n": 2}, 1, "cpu")
+    monkeypatch.setattr(bench_runtimes, "_TIMEOUT_SECS", 0.001)
+
+    with ExitStack() as stack, pytest.raises(RequestError, match="onnxruntime takes more than"):
+        open_peers(
+            Settings("", tmp_path, toy.NAME, 1),
+            ["onnxruntime"],
+            model,
+            "onnx",
+            tmp_path / "inputs.npz",
+            stack,
+        )

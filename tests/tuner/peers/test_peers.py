@@ -1,5 +1,6 @@
 """Every peer runs the user's own file, as it is, with fixed shapes."""
 
+import re
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -16,11 +17,17 @@ from tuner.engines.base import NetworkRun
 from tuner.errors import RequestError
 from tuner.library.arrays import Array, read_arrays, write_arrays
 from tuner.networks.onnx.cleaning import clean
-from tuner.peers.base import Peer, PeerModel
+from tuner.peers.base import Device, Peer, PeerModel
 from tuner.peers.catalogue import PEERS
+
+# torch.compile warns of parts of torch itself.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
 _WEIGHT = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
 _INPUTS = {"x": ((2, 6), "float32")}
+# Peers that run on GPUs alone.
+_OF_GPUS = ("torch-cuda-graph",)
+_COMPILER = "torch-compile"
 
 
 def save_onnx(path: Path) -> None:
@@ -56,7 +63,18 @@ def save_pt2(path: Path) -> None:
 _SAVE: dict[str, Callable[[Path], None]] = {"onnx": save_onnx, "pt2": save_pt2}
 
 
-@pytest.fixture(params=PEERS, ids=lambda package: package.name)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(
+            package,
+            id=package.name,
+            marks=[pytest.mark.slow("20 s: compiles C++")] if package.name == _COMPILER else [],
+        )
+        for package in PEERS
+        if package.name not in _OF_GPUS
+    ],
+)
 def peer(request: pytest.FixtureRequest) -> Peer:
     """Each peer in turn."""
     if not request.param.is_installed():
@@ -64,12 +82,12 @@ def peer(request: pytest.FixtureRequest) -> Peer:
     return cast("Peer", import_module(request.param.module))
 
 
-@pytest.fixture
-def model(peer: Peer, tmp_path: Path) -> PeerModel:
-    """A model in the format of the peer, asked for a GPU, which tests do not have."""
+@pytest.fixture(scope="module")
+def model(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> PeerModel:
+    """A model in the format of the peer, loaded and compiled once."""
     (package,) = (package for package in PEERS if package.module == peer.__name__)  # type: ignore[attr-defined]
     (kind,) = package.formats
-    path = tmp_path / f"model.{kind}"
+    path = tmp_path_factory.mktemp(package.name) / f"model.{kind}"
     _SAVE[kind](path)
     unused = {"unused": ((2, 1), "int64")} if kind == "onnx" else {}
     return PeerModel(str(path), {**_INPUTS, **unused}, {"n": 2}, 1, "cpu")
@@ -97,11 +115,25 @@ def test_outputs_are_those_of_the_model(peer: Peer, model: PeerModel) -> None:
 
 
 def test_description_has_version_and_device(peer: Peer, model: PeerModel) -> None:
-    """The version begins with a number."""
+    """The version begins with a number; a compiler says how long it took."""
     info = peer.load_model(model)
 
     assert info.version[0].isdigit()
     assert info.device == "cpu"
+    compiles = peer.__name__.endswith("torch_compile")  # type: ignore[attr-defined]
+    assert bool(re.fullmatch(r"compiled in [0-9.]+ s", info.note)) == compiles
+
+
+@pytest.mark.parametrize("name", _OF_GPUS)
+@pytest.mark.parametrize(("device", "reason"), [("cpu", "of a CPU"), ("cuda", "has none here")])
+def test_peer_of_gpus_says_that_it_needs_one(name: str, device: Device, reason: str) -> None:
+    """The library is of a CPU, or the peer finds no GPU."""
+    (package,) = (package for package in PEERS if package.name == name)
+    if not package.is_installed():
+        pytest.skip(f"{name} is not installed")
+
+    with pytest.raises(RequestError, match=f"{name} needs a GPU: .*{reason}"):
+        import_module(package.module).load_model(PeerModel("m", _INPUTS, {}, 1, device))
 
 
 def test_unreadable_model_is_one_line(peer: Peer, model: PeerModel) -> None:

@@ -15,6 +15,8 @@ class Runtime(StrEnum):
     ONNXRUNTIME = "onnxruntime"
     OPENVINO = "openvino"
     TORCH = "torch"
+    TORCH_CUDA_GRAPH = "torch-cuda-graph"
+    TORCH_COMPILE = "torch-compile"
     ALL = "all"
 
 
@@ -24,8 +26,8 @@ def bench(
         list[Runtime],
         typer.Option(
             metavar="RUNTIME",
-            help="Compare outputs and time with onnxruntime, openvino, torch or all that are "
-            "installed; repeat for several.",
+            help="Compare outputs and time with onnxruntime, openvino, torch, torch-cuda-graph, "
+            "torch-compile or all that are installed; repeat for several.",
             show_default=False,
             rich_help_panel=options.MEASURING_PANEL,
         ),
