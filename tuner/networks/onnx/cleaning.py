@@ -18,7 +18,7 @@ from tuner.networks.onnx.control_flow.branches import inline_constant_branches
 from tuner.networks.onnx.control_flow.loops import check_loops, refuse_loops, unroll_loops
 from tuner.networks.onnx.control_flow.selection import select_branches
 from tuner.networks.onnx.control_flow.subgraphs import separate_names
-from tuner.networks.onnx.folding.empty_operands import drop_empty_operands
+from tuner.networks.onnx.folding.empty_values import drop_empty_values
 from tuner.networks.onnx.folding.fixed_values import as_text, fix_values, split_values
 from tuner.networks.onnx.folding.scales import fold_affine
 from tuner.networks.onnx.functions import (
@@ -159,7 +159,7 @@ def _rewrite(
         # Simplification inlines branches too.
         model, n_bodies = inline_functions(model)
         more_rewritten = _replace_before_folding(model)
-        n_replaced = expand_operators(model, tables) + drop_empty_operands(model)
+        n_replaced = expand_operators(model, tables) + drop_empty_values(model)
         if not n_inlined + n_bodies + more_rewritten.total() + n_replaced:
             # Another runtime takes branches in the tail, instead of computing both.
             tail = tail or split_tail(model, declared)

@@ -1,4 +1,4 @@
-"""Inputs without elements, such as the cache of a prompt, are constants of the network."""
+"""Values without elements, such as the cache of a prompt, are constants of the network."""
 
 import json
 from pathlib import Path
@@ -85,6 +85,29 @@ def test_fused_attention_takes_an_empty_cache() -> None:
 
     for actual, other in zip(run(network.model, feeds), expected, strict=True):
         np.testing.assert_allclose(actual, other, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("bounds", [(0, 3, -1), (3, 1, 1)])
+def test_the_sum_of_an_empty_slice_is_zero(bounds: tuple[int, int, int]) -> None:
+    """Also where the slice goes backwards: kernels have neither of them (tvm#19532)."""
+    nodes = [
+        helper.make_node("Slice", ["data", "begin", "end", "axis", "step"], ["none"]),
+        helper.make_node("Relu", ["none"], ["still_none"]),
+        helper.make_node("ReduceSum", ["still_none", "axis"], ["sums"], keepdims=1),
+        helper.make_node("Sub", ["data", "sums"], ["y"]),
+    ]
+    numbers = dict(zip(("begin", "end", "step", "axis"), (*bounds, 2), strict=True))
+    places = {name: np.array([number]) for name, number in numbers.items()}
+    proto = model(nodes, {"data": (1, 4, 8)}, {"y": (1, 4, 8)}, places)
+
+    network = clean(proto)
+
+    assert {"Slice", "ReduceSum"}.isdisjoint(
+        node.op_type for node in onnx.ModelProto.FromString(network.model).graph.node
+    )
+    (actual,) = run(network.model, {"data": _DATA})
+    (expected,) = run(proto.SerializeToString(), {"data": _DATA})
+    np.testing.assert_array_equal(actual, expected)
 
 
 def test_peers_run_the_model_with_an_empty_constant(tmp_path: Path) -> None:

@@ -4,14 +4,16 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from tuner.networks.onnx.graph import count_uses
 from tuner.networks.onnx.node_builder import opset_of
 
 
-def drop_empty_operands(model: onnx.ModelProto) -> int:
-    """Remove operands of Concat and unread outputs of Split that have no elements, in place.
+def drop_empty_values(model: onnx.ModelProto) -> int:
+    """Replace operators whose results have no elements by constants, in place.
+
+    Operands of Concat and unread outputs of Split that have none are removed.
 
     Args:
         model: Model whose ``value_info`` has the shapes of values; its main graph is changed.
@@ -21,7 +23,8 @@ def drop_empty_operands(model: onnx.ModelProto) -> int:
     """
     graph = model.graph
     empty = {tensor.name for tensor in graph.initializer if 0 in tensor.dims}
-    sizes = {info.name: _sizes(info) for info in (*graph.value_info, *graph.output)}
+    infos = {info.name: info for info in (*graph.value_info, *graph.output)}
+    sizes = {name: _sizes(info) for name, info in infos.items()}
     empty |= {name for name, each in sizes.items() if 0 in each}
     if not empty:
         return 0
@@ -32,6 +35,11 @@ def drop_empty_operands(model: onnx.ModelProto) -> int:
     known = {name for name, each in sizes.items() if -1 not in each}
     n_changed = 0
     for node in graph.node:
+        if len(node.output) == 1 and node.op_type != "Constant":
+            (name,) = node.output
+            if name in empty & known:
+                _make_constant(node, sizes[name], infos[name].type.tensor_type.elem_type)
+                n_changed += 1
         if node.domain:
             continue
         if node.op_type == "Concat":
@@ -41,6 +49,13 @@ def drop_empty_operands(model: onnx.ModelProto) -> int:
             n_changed += 1
             _set_lengths(graph, node, sizes)
     return n_changed
+
+
+def _make_constant(node: onnx.NodeProto, sizes: list[int], kind: int) -> None:
+    """Make a node a constant without elements."""
+    value = onnx.TensorProto(dims=sizes, data_type=kind)
+    constant = helper.make_node("Constant", [], list(node.output), name=node.name, value=value)
+    node.CopyFrom(constant)
 
 
 def _shorten(node: onnx.NodeProto, names: list[str], dropped: set[str]) -> bool:
