@@ -233,6 +233,8 @@ def open_peers(
 ) -> tuple[list[PeerRuns], list[SkippedPeer]]:
     """Load and run a model in each requested peer; ``all`` skips peers that cannot.
 
+    ``all`` does not mention peers of GPUs beside a library of a CPU.
+
     Args:
         settings: Settings of the processes.
         against: Names of peers, or ``all``; empty for the first that runs the format.
@@ -247,7 +249,7 @@ def open_peers(
     """
     opened: list[PeerRuns] = []
     skipped: list[SkippedPeer] = []
-    for package in _packages(against, model_format):
+    for package in _packages(against, model_format, model.device):
         try:
             opened.append(_open(settings, package, model, inputs, stack))
         except TunerError as error:
@@ -281,7 +283,7 @@ def _open(
         ) from error
 
 
-def _packages(against: Sequence[str], model_format: str) -> list[PeerPackage]:
+def _packages(against: Sequence[str], model_format: str, device: Device) -> list[PeerPackage]:
     """Return the requested peers; without a request, the first that runs the format.
 
     Raises:
@@ -289,7 +291,7 @@ def _packages(against: Sequence[str], model_format: str) -> list[PeerPackage]:
     """
     able = [peer for peer in PEERS if model_format in peer.formats]
     if ALL in against:
-        return able
+        return [peer for peer in able if device == "cuda" or not peer.needs_gpu]
     if not against:
         return able[:1]
     by_name = {peer.name: peer for peer in able}

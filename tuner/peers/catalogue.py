@@ -2,7 +2,7 @@
 
 import importlib.metadata
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.errors import install_command
 
@@ -14,10 +14,12 @@ class PeerPackage:
     Attributes:
         name: Name of the peer, and of its module here.
         formats: Formats of models that it runs.
-        extra: Extra that installs it.
-        distributions: Distributions that bring the package; the first is that of the extra.
+        extra: Extra that installs it; empty if its packages are installed by name.
+        distributions: Distributions that bring the package; the first is that of the extra. Empty
+            if another peer has them.
         profiles: True if it is a :class:`tuner.peers.base.ProfilingPeer`.
-        package: Package that it imports; empty for that of its name.
+        packages: Packages that it imports; empty for that of its name.
+        needs_gpu: True if it runs libraries of GPUs only.
     """
 
     name: str
@@ -25,7 +27,8 @@ class PeerPackage:
     extra: str
     distributions: tuple[str, ...]
     profiles: bool = True
-    package: str = ""
+    packages: tuple[str, ...] = ()
+    needs_gpu: bool = False
 
     @property
     def module(self) -> str:
@@ -35,23 +38,30 @@ class PeerPackage:
     @property
     def fix(self) -> str:
         """Command that installs it."""
+        if not self.extra:
+            return f"pip install {' '.join(self.packages)}"
         return install_command(self.extra)
 
     def is_installed(self) -> bool:
-        """Return whether its package can be imported."""
-        return importlib.util.find_spec(self.package or self.name) is not None
+        """Return whether its packages can be imported."""
+        return all(map(importlib.util.find_spec, self.packages or (self.name,)))
 
     def description(self) -> str:
-        """Return its package, version and devices; empty if it is not installed."""
+        """Return its name, version and devices; empty if it has none that is installed."""
         for name in self.distributions:
             try:
                 version = importlib.metadata.version(name)
             except importlib.metadata.PackageNotFoundError:
                 continue
             has_cuda = name == "onnxruntime-gpu" or (name == "torch" and "+cpu" not in version)
-            return f"{self.package or self.name} {version} (CPU{', GPU' if has_cuda else ''})"
+            devices = "GPU" if self.needs_gpu else "CPU, GPU" if has_cuda else "CPU"
+            return f"{self.name} {version} ({devices})"
         return ""
 
+
+_TORCH = PeerPackage(
+    "torch", frozenset({"pt2"}), "torch", ("torch",), profiles=False, packages=("torch",)
+)
 
 #: In the order of a comparison; the first of a format is its default.
 PEERS = (
@@ -59,8 +69,16 @@ PEERS = (
         "onnxruntime", frozenset({"onnx"}), "onnxruntime", ("onnxruntime", "onnxruntime-gpu")
     ),
     PeerPackage("openvino", frozenset({"onnx"}), "openvino", ("openvino",)),
-    *(
-        PeerPackage(name, frozenset({"pt2"}), "torch", ("torch",), profiles=False, package="torch")
-        for name in ("torch", "torch-cuda-graph", "torch-compile")
+    PeerPackage(
+        "tensorrt",
+        frozenset({"onnx"}),
+        "",
+        ("tensorrt",),
+        profiles=False,
+        packages=("tensorrt", "torch"),
+        needs_gpu=True,
     ),
+    _TORCH,
+    replace(_TORCH, name="torch-cuda-graph", distributions=(), needs_gpu=True),
+    replace(_TORCH, name="torch-compile", distributions=()),
 )

@@ -52,6 +52,18 @@ def device_of(model: PeerModel) -> Device:
     return "cuda" if model.device == "cuda" and torch.cuda.is_available() else "cpu"
 
 
+def check_gpu(peer: str, model: PeerModel) -> None:
+    """Check that a peer of GPUs alone has one.
+
+    Raises:
+        RequestError: If the library is of a CPU, or torch has no CUDA.
+    """
+    if device_of(model) != "cuda":
+        has_none = f"torch {torch.__version__} has none here"
+        reason = has_none if model.device == "cuda" else "the library is of a CPU"
+        raise RequestError(f"{peer} needs a GPU: {reason}", field="against")
+
+
 def module_of(model: PeerModel) -> Any:
     """Return the module of a model; it is loaded unless it is loaded already.
 

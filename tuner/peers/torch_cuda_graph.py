@@ -7,7 +7,7 @@ import torch
 from tuner.engines.base import NetworkRun
 from tuner.errors import RequestError, summary
 from tuner.peers.base import PeerInfo, PeerModel, time_runs
-from tuner.peers.torch import device_of, fetch, module_of, read_tensors
+from tuner.peers.torch import check_gpu, fetch, module_of, read_tensors
 
 # cuDNN and cuBLAS choose their kernels and allocate their workspaces in the first runs.
 _N_RUNS_BEFORE = 3
@@ -16,10 +16,7 @@ _graphs: dict[str, tuple[Any, list[torch.Tensor], Any]] = {}
 
 def load_model(model: PeerModel) -> PeerInfo:
     """Load a model; see :class:`tuner.peers.base.Peer`."""
-    if device_of(model) != "cuda":
-        has_none = f"torch {torch.__version__} has none here"
-        reason = has_none if model.device == "cuda" else "the library is of a CPU"
-        raise RequestError(f"torch-cuda-graph needs a GPU: {reason}", field="against")
+    check_gpu("torch-cuda-graph", model)
     torch.backends.cudnn.benchmark = True
     module_of(model)
     return PeerInfo(str(torch.__version__), "cuda")

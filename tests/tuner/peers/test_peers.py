@@ -18,15 +18,13 @@ from tuner.errors import RequestError
 from tuner.library.arrays import Array, read_arrays, write_arrays
 from tuner.networks.onnx.cleaning import clean
 from tuner.peers.base import Device, Peer, PeerModel
-from tuner.peers.catalogue import PEERS
+from tuner.peers.catalogue import PEERS, PeerPackage
 
 # torch.compile warns of parts of torch itself.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
 _WEIGHT = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
 _INPUTS = {"x": ((2, 6), "float32")}
-# Peers that run on GPUs alone.
-_OF_GPUS = ("torch-cuda-graph",)
 _COMPILER = "torch-compile"
 
 
@@ -72,7 +70,7 @@ _SAVE: dict[str, Callable[[Path], None]] = {"onnx": save_onnx, "pt2": save_pt2}
             marks=[pytest.mark.slow("20 s: compiles C++")] if package.name == _COMPILER else [],
         )
         for package in PEERS
-        if package.name not in _OF_GPUS
+        if not package.needs_gpu
     ],
 )
 def peer(request: pytest.FixtureRequest) -> Peer:
@@ -124,15 +122,20 @@ def test_description_has_version_and_device(peer: Peer, model: PeerModel) -> Non
     assert bool(re.fullmatch(r"compiled in [0-9.]+ s", info.note)) == compiles
 
 
-@pytest.mark.parametrize("name", _OF_GPUS)
+@pytest.mark.parametrize(
+    "package",
+    [package for package in PEERS if package.needs_gpu],
+    ids=lambda package: package.name,
+)
 @pytest.mark.parametrize(("device", "reason"), [("cpu", "of a CPU"), ("cuda", "has none here")])
-def test_peer_of_gpus_says_that_it_needs_one(name: str, device: Device, reason: str) -> None:
+def test_peer_of_gpus_says_that_it_needs_one(
+    package: PeerPackage, device: Device, reason: str
+) -> None:
     """The library is of a CPU, or the peer finds no GPU."""
-    (package,) = (package for package in PEERS if package.name == name)
     if not package.is_installed():
-        pytest.skip(f"{name} is not installed")
+        pytest.skip(f"{package.name} is not installed")
 
-    with pytest.raises(RequestError, match=f"{name} needs a GPU: .*{reason}"):
+    with pytest.raises(RequestError, match=f"{package.name} needs a GPU: .*{reason}"):
         import_module(package.module).load_model(PeerModel("m", _INPUTS, {}, 1, device))
 
 
@@ -153,17 +156,18 @@ def test_run_that_fails_is_one_line(peer: Peer, model: PeerModel) -> None:
 
 
 @pytest.mark.parametrize("package", PEERS, ids=lambda package: package.name)
-def test_missing_peer_says_how_to_install_it(package: object) -> None:
-    """Each extra exists."""
+def test_missing_peer_says_how_to_install_it(package: PeerPackage) -> None:
+    """Each extra exists; without one, the packages are named."""
     import tomllib
 
     from tests.cli import ROOT
-    from tuner.peers.catalogue import PeerPackage
 
-    assert isinstance(package, PeerPackage)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert package.extra in extras["optional-dependencies"]
-    assert f"[{package.extra}]" in package.fix
+    if package.extra:
+        assert package.extra in extras["optional-dependencies"]
+        assert f"[{package.extra}]" in package.fix
+    else:
+        assert package.fix == f"pip install {' '.join(package.packages)}"
 
 
 def test_onnxruntime_returns_maps_of_scores_as_the_library_does(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ class Runtime(StrEnum):
 
     ONNXRUNTIME = "onnxruntime"
     OPENVINO = "openvino"
+    TENSORRT = "tensorrt"
     TORCH = "torch"
     TORCH_CUDA_GRAPH = "torch-cuda-graph"
     TORCH_COMPILE = "torch-compile"
@@ -26,8 +27,8 @@ def bench(
         list[Runtime],
         typer.Option(
             metavar="RUNTIME",
-            help="Compare outputs and time with onnxruntime, openvino, torch, torch-cuda-graph, "
-            "torch-compile or all that are installed; repeat for several.",
+            help="Compare outputs and time with onnxruntime, openvino, tensorrt, torch, "
+            "torch-cuda-graph, torch-compile or all that are installed; repeat for several.",
             show_default=False,
             rich_help_panel=options.MEASURING_PANEL,
         ),

@@ -87,7 +87,7 @@ def check_package(package: Package) -> Check:
 
 def check_peers() -> Check:
     """List the runtimes that ``tuner bench --against`` can compare with."""
-    peers = {text: None for peer in PEERS if (text := peer.description())}
+    peers = [text for peer in PEERS if (text := peer.description())]
     if not peers:
         fix = PEERS[0].fix
         return Check("peers", "missing", "none: bench compares nothing", fix, essential=False)
