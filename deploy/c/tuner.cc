@@ -23,6 +23,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -347,7 +348,7 @@ struct Program {
 
 struct tuner_library {
  public:
-  tuner_library(const std::string& folder, int n_threads) {
+  tuner_library(const std::string& folder, int n_threads, bool takes_tail) {
     static std::mutex opening;
     std::lock_guard<std::mutex> lock(opening);
     CheckRuntime();
@@ -356,6 +357,7 @@ struct tuner_library {
     Value manifest = Parsed(path);
     try {
       Check(manifest, folder);
+      if (!takes_tail) RefuseTail(manifest, folder);
       Describe(manifest);
     } catch (const ffi::Error& error) {
       Fail(path + " is damaged: " + error.message());
@@ -370,25 +372,36 @@ struct tuner_library {
       program.function = machine_->GetFunction(program.entry).value();
   }
 
-  void Run(const tuner_tensor* inputs, size_t n_inputs) {
-    std::unique_lock<std::mutex> lock(running_, std::try_to_lock);
-    if (!lock) Fail("the library runs in another thread: open it once for each thread");
-    for (Described& output : outputs_) output.Clear();
-    returned_.clear();
-    Program& program = ProgramFor(inputs, n_inputs);
-    std::vector<ffi::AnyView> values;
-    for (size_t i = 0; i < n_inputs; ++i) {
-      if (inputs[i].n_bytes) memcpy(program.copies[i].data_ptr(), inputs[i].data, inputs[i].n_bytes);
-      values.push_back(program.copies[i]);
-    }
-    for (const Limit& limit : program.limits)
+  // A call: first its inputs, then its run.
+  class Call {
+   public:
+    Call(tuner_library& library, const tuner_tensor* inputs, size_t n_inputs)
+        : library_(library), lock_(library.running_, std::try_to_lock) {
+      if (!lock_) Fail("the library runs in another thread: open it once for each thread");
+      for (Described& output : library.outputs_) output.Clear();
+      library.returned_.clear();
+      program_ = &library.ProgramFor(inputs, n_inputs);
       for (size_t i = 0; i < n_inputs; ++i)
-        if (program.inputs[i].name == limit.input) limit.Check(program.copies[i]);
-    values.insert(values.end(), program.weights.begin(), program.weights.end());
-    ffi::Any result;
-    program.function.CallPacked(values.data(), static_cast<int>(values.size()), &result);
-    Return(result);
-  }
+        if (inputs[i].n_bytes)
+          memcpy(program_->copies[i].data_ptr(), inputs[i].data, inputs[i].n_bytes);
+      for (const Limit& limit : program_->limits)
+        for (size_t i = 0; i < n_inputs; ++i)
+          if (program_->inputs[i].name == limit.input) limit.Check(program_->copies[i]);
+    }
+
+    void Run() {
+      std::vector<ffi::AnyView> values(program_->copies.begin(), program_->copies.end());
+      values.insert(values.end(), program_->weights.begin(), program_->weights.end());
+      ffi::Any result;
+      program_->function.CallPacked(values.data(), static_cast<int>(values.size()), &result);
+      library_.Return(result);
+    }
+
+   private:
+    tuner_library& library_;
+    std::unique_lock<std::mutex> lock_;
+    Program* program_;
+  };
 
   const std::vector<Program>& programs() const { return programs_; }
   const std::vector<Described>& outputs() const { return outputs_; }
@@ -427,10 +440,9 @@ struct tuner_library {
     Value target{ffi::json::Parse(manifest["target"].Text(), &problem)};
     if (!problem.empty() || target["kind"].Text() != "llvm")
       Fail(folder + " is not a library for a CPU: its target is " + manifest["target"].Text());
-    if (!manifest["tail"].IsNull())
-      Fail(folder + " cannot be run without Python: its last " +
-           std::to_string(manifest["tail"]["n_operators"].Int()) + " operators, from " +
-           manifest["tail"]["first"].Text() + " on, are not compiled");
+    const std::string engine = manifest["engine"].Text();
+    if (engine.rfind("tuner.engines.relax.", 0))
+      Fail(folder + " was built by " + engine + ", which alone can load it");
     CheckMachine(manifest, folder);
     for (const auto& [name, sha256] : manifest["files"].Fields()) {
       std::string path = folder + "/" + name;
@@ -442,12 +454,22 @@ struct tuner_library {
     }
   }
 
+  static void RefuseTail(const Value& manifest, const std::string& folder) {
+    const Value tail = manifest["tail"];
+    if (!tail.IsNull())
+      Fail(folder + " is not the whole model: its last " +
+           std::to_string(tail["n_operators"].Int()) + " operators, from " + tail["first"].Text() +
+           " on, are not compiled");
+  }
+
   void Describe(const Value& manifest) {
     std::vector<ffi::Tensor> weights;
     for (const Value& weight : manifest["weights"].Items()) weights.push_back(Weight(weight));
     for (const Value& program : manifest["programs"].Items()) Add(program, weights);
     if (programs_.empty()) throw std::out_of_range("it names no program");
-    for (const Value& output : manifest["outputs"].Items()) outputs_.emplace_back(output.Text());
+    const Value tail = manifest["tail"];
+    const Value outputs = tail.IsNull() ? manifest["outputs"] : tail["returned"];
+    for (const Value& output : outputs.Items()) outputs_.emplace_back(output.Text());
     for (Described& output : outputs_) output.Clear();
   }
 
@@ -564,7 +586,13 @@ bool Succeeds(Function function) {
 
 tuner_library* tuner_open(const char* folder, int n_threads) {
   tuner_library* library = nullptr;
-  Succeeds([&] { library = new tuner_library(folder, n_threads); });
+  Succeeds([&] { library = new tuner_library(folder, n_threads, false); });
+  return library;
+}
+
+tuner_library* tuner_open_without_tail(const char* folder, int n_threads) {
+  tuner_library* library = nullptr;
+  Succeeds([&] { library = new tuner_library(folder, n_threads, true); });
   return library;
 }
 
@@ -588,7 +616,9 @@ const tuner_tensor* tuner_output(const tuner_library* library, size_t number) {
 }
 
 int tuner_run(tuner_library* library, const tuner_tensor* inputs, size_t n_inputs) {
-  return Succeeds([&] { library->Run(inputs, n_inputs); }) ? 0 : 1;
+  std::optional<tuner_library::Call> call;
+  if (!Succeeds([&] { call.emplace(*library, inputs, n_inputs); })) return 1;
+  return Succeeds([&] { call->Run(); }) ? 0 : 2;
 }
 
 const char* tuner_error(void) { return last_error.c_str(); }

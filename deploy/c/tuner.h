@@ -51,6 +51,13 @@ typedef struct tuner_tensor {
  */
 tuner_library *tuner_open(const char *folder, int n_threads);
 
+/* Open a library without the operators that run in ONNX Runtime, its tail, if it has one.
+ *
+ * A call then has the outputs of the program. The caller runs tail.onnx, whose inputs are some of
+ * these and some of the inputs of the model.
+ */
+tuner_library *tuner_open_without_tail(const char *folder, int n_threads);
+
 /* Free a library and its outputs; NULL is ignored. */
 void tuner_close(tuner_library *library);
 
@@ -80,7 +87,7 @@ const tuner_tensor *tuner_output(const tuner_library *library, size_t number);
  *
  * inputs: n_inputs tensors in the order of tuner_input(). Their data is copied, and needs no
  *   alignment. A name may be NULL; otherwise it is compared.
- * Returns 0, or another number if an input cannot be used or the run failed.
+ * Returns 0; 1 if an input cannot be used; 2 if the run failed.
  */
 int tuner_run(tuner_library *library, const tuner_tensor *inputs, size_t n_inputs);
 

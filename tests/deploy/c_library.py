@@ -7,52 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from deploy.python.tuner_runtime.core import Tensor, described_array, functions_of
+
 Array = np.ndarray[Any, Any]
 
 
-class Tensor(ctypes.Structure):
-    """The structure tuner_tensor."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("dtype", ctypes.c_char_p),
-        ("rank", ctypes.c_size_t),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("data", ctypes.c_void_p),
-        ("n_bytes", ctypes.c_size_t),
-    )
-
-
-def described(name: str, array: Array) -> Tensor:
-    """Describe an array, which must outlive the structure."""
-    shape = (ctypes.c_int64 * array.ndim)(*array.shape)
-    dtype = str(array.dtype).encode()
-    return Tensor(name.encode(), dtype, array.ndim, shape, array.ctypes.data, array.nbytes)
-
-
 class Interface:
-    """The functions of libtuner.so, whose failures are RuntimeErrors."""
+    """The functions of libtuner.so without their prefix; failures are RuntimeErrors."""
 
     def __init__(self, file: Path) -> None:
-        functions = ctypes.CDLL(str(file))
-        size, tensor = ctypes.c_size_t, ctypes.POINTER(Tensor)
-        for name, result, arguments in (
-            ("open", ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_int)),
-            ("close", None, (ctypes.c_void_p,)),
-            ("n_programs", size, (ctypes.c_void_p,)),
-            ("n_inputs", size, (ctypes.c_void_p,)),
-            ("n_outputs", size, (ctypes.c_void_p,)),
-            ("input", tensor, (ctypes.c_void_p, size, size)),
-            ("output", tensor, (ctypes.c_void_p, size)),
-            ("run", ctypes.c_int, (ctypes.c_void_p, tensor, size)),
-            ("error", ctypes.c_char_p, ()),
-        ):
-            function = getattr(functions, f"tuner_{name}")
-            function.restype, function.argtypes = result, arguments
-            setattr(self, name, function)
+        self._functions = functions_of(file)
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)
+        return getattr(self._functions, f"tuner_{name}")
 
     def opened(self, folder: Path, n_threads: int = 1) -> Any:
         """Open a library."""
@@ -75,4 +42,4 @@ class Interface:
 
     def __call__(self, library: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run a library on arrays in the order of its inputs."""
-        return self.run_tensors(library, [described(*each) for each in inputs.items()])
+        return self.run_tensors(library, [described_array(*each) for each in inputs.items()])

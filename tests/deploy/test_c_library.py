@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 import tuner
-from tests.deploy.c_library import Array, Interface, described
-from tests.docs.documents import ROOT
+from deploy.python.tuner_runtime.core import described_array
+from tests.deploy.c_library import Interface
+from tests.deploy.small_network import inputs_of
 from tests.tuner.networks.models import difference, model, run
 from tuner.library import processors
 
@@ -27,42 +27,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:::tvm"),
     pytest.mark.skipif(not shutil.which("cmake") or not shutil.which("c++"), reason="needs cmake"),
 ]
-_ADDED = ("a", "b", "c", "d")
-
-
-def _network() -> onnx.ModelProto:
-    """Two outputs of six inputs, one of which is indices."""
-    draw = np.random.default_rng(0)
-    nodes = [
-        helper.make_node("Sum", _ADDED, ["sum"]),
-        helper.make_node("MatMul", ["sum", "weight"], ["product"]),
-        helper.make_node("Mul", ["product", "scale"], ["y"]),
-        helper.make_node("Gather", ["table", "index"], ["rows"]),
-    ]
-    weights: dict[str, Array] = {
-        "weight": draw.random((8, 4), dtype=np.float32),
-        "table": draw.random((5, 3), dtype=np.float32),
-    }
-    inputs: dict[str, tuple[int | str, ...]] = dict.fromkeys(_ADDED, (2, 8))
-    made = model(nodes, inputs | {"scale": ()}, {"y": (2, 4), "rows": (2, 3)}, weights)
-    made.graph.input.append(helper.make_tensor_value_info("index", TensorProto.INT64, [2]))
-    return made
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with libtuner.so, the examples and a library, network.lib, of network.onnx."""
-    folder = tmp_path_factory.mktemp("c")
-    # What runs in the tests need not be fast, and compiles in half the time.
-    options = [f"-DPython3_EXECUTABLE={sys.executable}", "-DCMAKE_BUILD_TYPE=Debug"]
-    for command in (
-        ["cmake", "-S", str(ROOT / "deploy" / "c"), "-B", str(folder), *options],
-        ["cmake", "--build", str(folder)],
-    ):
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    onnx.save(_network(), folder / "network.onnx")
-    tuner.build(str(folder / "network.onnx"), folder / "network.lib", data_dir=folder / "data")
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -79,18 +43,12 @@ def library(built: Path, interface: Interface) -> Iterator[Any]:
     interface.close(opened)
 
 
-def _inputs(seed: int) -> dict[str, Array]:
-    draw = np.random.default_rng(seed)
-    added: dict[str, Array] = {name: draw.random((2, 8), dtype=np.float32) for name in _ADDED}
-    return {**added, "scale": np.array(seed + 2, np.float32), "index": np.array([4, -seed])}
-
-
 def test_outputs_are_those_of_onnx_runtime(built: Path, interface: Interface, library: Any) -> None:
     """Every run has its own inputs, and outputs keep their names, shapes and order."""
     for seed in (0, 1):
-        expected = run((built / "network.onnx").read_bytes(), _inputs(seed))
+        expected = run((built / "network.onnx").read_bytes(), inputs_of(seed))
 
-        outputs = interface(library, _inputs(seed))
+        outputs = interface(library, inputs_of(seed))
 
         assert list(outputs) == ["y", "rows"]
         for actual, reference in zip(outputs.values(), expected, strict=True):
@@ -102,7 +60,7 @@ def test_inputs_are_described(interface: Interface, library: Any) -> None:
     """Their order is that of the model."""
     counts = (interface.n_programs, interface.n_inputs, interface.n_outputs)
     assert tuple(count(library) for count in counts) == (1, 6, 2)
-    for number, (name, array) in enumerate(_inputs(0).items()):
+    for number, (name, array) in enumerate(inputs_of(0).items()):
         tensor = interface.input(library, 0, number).contents
         described = tensor.name.decode(), tensor.dtype.decode(), tensor.n_bytes, tensor.data
         assert described == (name, str(array.dtype), array.nbytes, None)
@@ -129,8 +87,8 @@ def test_an_input_that_does_not_fit_is_refused(
     interface: Interface, library: Any, changes: dict[str, Any], message: str
 ) -> None:
     """The message names it, no outputs are left, and the library still serves."""
-    given = _inputs(0)
-    wrong = [described(name, array) for name, array in given.items()]
+    given = inputs_of(0)
+    wrong = [described_array(name, array) for name, array in given.items()]
     for field, value in changes.items():
         setattr(wrong[0], field, value)
 
@@ -153,7 +111,7 @@ def test_an_index_beyond_its_limit_is_refused(
 ) -> None:
     """The limits are those of the manifest."""
     with pytest.raises(RuntimeError, match=r"'index' has the index .*Gather takes .* -5 to 4"):
-        interface(library, {**_inputs(0), "index": np.array(index)})
+        interface(library, {**inputs_of(0), "index": np.array(index)})
 
 
 Change = Callable[[dict[str, Any]], Any]
@@ -167,6 +125,10 @@ Change = Callable[[dict[str, Any]], Any]
         (
             lambda raw: raw.update(tail={"n_operators": 7, "first": "NonZero"}),
             "its last 7 operators, from NonZero on, are not compiled",
+        ),
+        (
+            lambda raw: raw.update(engine="tuner.engines.relay.worker"),
+            "was built by tuner.engines.relay.worker, which alone can load it",
         ),
         (lambda raw: raw.update(machine="pdp11"), "it is code for pdp11, this machine is"),
         (lambda raw: raw.update(features=["x", "y"]), "it needs x, y, which this CPU lacks"),
@@ -254,7 +216,7 @@ def test_a_library_that_was_built_again_is_the_new_one(
 
     data = np.array([-1.0, 0.0, 2.0], np.float32)
     assert interface(new, {"data": data})["y"].tolist() == [1.0, 0.0, -2.0]
-    assert interface(old, _inputs(0))["y"].shape == (2, 4)
+    assert interface(old, inputs_of(0))["y"].shape == (2, 4)
     interface.close(new)
     interface.close(old)
 
@@ -262,14 +224,14 @@ def test_a_library_that_was_built_again_is_the_new_one(
 def test_the_example_in_c(built: Path, tmp_path: Path) -> None:
     """It reads inputs from files and prints the outputs."""
     files = []
-    for name, array in _inputs(1).items():
+    for name, array in inputs_of(1).items():
         array.tofile(tmp_path / name)
         files.append(str(tmp_path / name))
     command = [str(built / "run_library"), str(built / "network.lib"), *files]
 
     done = subprocess.run(command, check=True, capture_output=True, text=True)
 
-    expected = run((built / "network.onnx").read_bytes(), _inputs(1))
+    expected = run((built / "network.onnx").read_bytes(), inputs_of(1))
     heads, numbers = zip(*(line.split(": ") for line in done.stdout.splitlines()), strict=True)
     assert heads == ("y float32 2x4", "rows float32 2x3")
     for line, reference in zip(numbers, expected, strict=True):

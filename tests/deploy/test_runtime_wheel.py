@@ -1,0 +1,155 @@
+"""The wheel for machines that only run libraries computes what the tuner's own ``load`` does."""
+
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import tuner
+from deploy.python import build_wheel
+from tests.deploy.c_library import Array
+from tests.deploy.small_network import inputs_of
+from tests.tuner.networks.models import difference, model, run
+from tuner.library.arrays import read_arrays, write_arrays
+from tuner.library.manifest import sha256_of
+
+pytestmark = [
+    pytest.mark.tvm,
+    pytest.mark.filterwarnings("ignore:::tvm"),
+    pytest.mark.skipif(not shutil.which("cmake") or not shutil.which("c++"), reason="needs cmake"),
+]
+_MAX_BYTES = 15e6
+_CALL = """
+import sys
+sys.path.insert(0, sys.argv[1])
+sys.modules |= dict.fromkeys(["tuner", "tvm", "tvm_ffi"])
+import tuner_runtime
+from tuner_runtime.library.arrays import read_arrays, write_arrays
+library = tuner_runtime.load(sys.argv[2])
+try:
+    write_arrays(sys.argv[4], library(read_arrays(sys.argv[3])))
+except (ValueError, tuner_runtime.TunerError) as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+"""
+Call = Callable[[Path, dict[str, Array]], dict[str, Array]]
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    """The wheel."""
+    command = ["cmake", "--install", str(built), "--prefix", str(built / "prefix")]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return build_wheel.main(built / "prefix", built / "dist")
+
+
+@pytest.fixture(scope="module")
+def call(wheel: Path) -> Call:
+    """Run a library in a process that has NumPy and the content of the wheel."""
+    folder = wheel.parent / "installed"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+
+    def call(library: Path, inputs: dict[str, Array]) -> dict[str, Array]:
+        given, returned = wheel.parent / "given.npz", wheel.parent / "returned.npz"
+        write_arrays(given, inputs)
+        arguments = [str(path) for path in (folder, library, given, returned)]
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", _CALL, *arguments],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=folder,
+        )
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return read_arrays(returned)
+
+    return call
+
+
+def test_a_wheel_is_small_and_names_its_files(wheel: Path) -> None:
+    """It has the licences of what it contains."""
+    assert wheel.stat().st_size < _MAX_BYTES
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (record,) = (name for name in names if name.endswith("/RECORD"))
+        listed = [line.split(",")[0] for line in archive.read(record).decode().splitlines()]
+    assert listed == names
+    assert sum(name.endswith("/NOTICE") for name in names) == 2
+
+
+def test_pip_installs_the_wheel(wheel: Path, tmp_path: Path) -> None:
+    """Hashes and tags are those that pip checks."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+
+    subprocess.run([*command, "--target", str(tmp_path), str(wheel)], check=True)
+
+    assert (tmp_path / "tuner_runtime" / "lib" / "libtuner.so").is_file()
+
+
+def test_outputs_are_those_of_onnx_runtime(built: Path, call: Call) -> None:
+    """Inputs are taken by name, in any order."""
+    expected = run((built / "network.onnx").read_bytes(), inputs_of(1))
+
+    outputs = call(built / "network.lib", dict(reversed(inputs_of(1).items())))
+
+    for actual, reference in zip(outputs.values(), expected, strict=True):
+        assert difference(actual, reference) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"index": np.array([0, 5])}, "ValueError: input 'index' has the index 5"),
+        ({"a": np.zeros((2, 8))}, "ValueError: input 'a' must have dtype float32, got float64"),
+        ({"e": np.zeros(1)}, "ValueError: input 'e' is unknown; inputs are a, b"),
+    ],
+)
+def test_an_input_that_does_not_fit_is_refused(
+    built: Path, call: Call, changes: dict[str, Array], message: str
+) -> None:
+    """The error has the type that the tuner's own has."""
+    with pytest.raises(RuntimeError, match=message):
+        call(built / "network.lib", inputs_of(0) | changes)
+
+
+def test_inputs_are_padded_to_buckets(tmp_path: Path, built: Path, call: Call) -> None:
+    """Outputs are cut to the size of the input."""
+    node = helper.make_node("Neg", ["data"], ["y"])
+    onnx.save(model([node], {"data": ("n", 3)}, {"y": ("n", 3)}), tmp_path / "network.onnx")
+    folder = tmp_path / "network.lib"
+    tuner.build(
+        str(tmp_path / "network.onnx"), folder, buckets={"n": [2, 4]}, data_dir=built / "data"
+    )
+    data = np.arange(9, dtype=np.float32).reshape(3, 3)
+
+    outputs = call(folder, {"data": data})
+
+    np.testing.assert_array_equal(outputs["y"], -data)
+
+
+def test_a_tail_runs_after_the_program(tmp_path: Path, built: Path, call: Call) -> None:
+    """ONNX Runtime computes the other outputs from what the program returns."""
+    folder = tmp_path / "network.lib"
+    shutil.copytree(built / "network.lib", folder)
+    node = helper.make_node("Neg", ["y"], ["z"])
+    onnx.save(model([node], {"y": (2, 4)}, {"z": (2, 4)}), folder / "tail.onnx")
+    raw = json.loads((folder / "manifest.json").read_text())
+    tail = {"first": "Neg", "n_operators": 1, "n_all": 5, "returned": raw["outputs"]}
+    raw |= {"tail": tail, "outputs": ["z", "y"]}
+    raw["programs"][0]["tail"] = "tail.onnx"
+    raw["files"]["tail.onnx"] = sha256_of(folder / "tail.onnx")
+    (folder / "manifest.json").write_text(json.dumps(raw))
+
+    outputs = call(folder, inputs_of(0))
+
+    assert list(outputs) == ["z", "y"]
+    np.testing.assert_array_equal(outputs["z"], -outputs["y"])
