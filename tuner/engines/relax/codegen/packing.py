@@ -1,30 +1,22 @@
 """Compilation of candidates for packs: Triton's kernels, which need no host code."""
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import astuple
 from typing import Any
 
 import numpy as np
+from tvm.s_tir import Schedule
 
 from tuner.engines.packed import WORKSPACE, KernelOffer, PackedCandidate, PackedKernel
 from tuner.engines.relax.codegen.build import n_outputs, weight_indices
 from tuner.engines.relax.ir import traces, workloads
 from tuner.engines.relax.schedules.gpu import block_limits
 from tuner.engines.relax.target.targets import make_target
-from tuner.engines.relax.triton import gpus, programs, ranking, variants
+from tuner.engines.relax.triton import gpus, programs, variants
 from tuner.engines.relax.triton.compilation import compiler
 from tuner.engines.relax.triton.expressions.kernel_blocks import buffers_of, key
-from tuner.engines.relax.triton.templates import attention, rows
 from tuner.engines.relax.triton.templates.contractions import factors_of
 from tuner.errors import RequestError, WorkError, install_command
-
-# Estimates of templates; others are bound by memory.
-_ESTIMATES: Mapping[str, Callable[..., Any]] = {
-    variants.GEMM.name: ranking.estimate_secs,
-    variants.ATTENTION.name: attention.estimate_secs,
-    variants.ROWS.name: rows.estimate_secs,
-}
 
 
 def offer_kernels(ir: bytes, target: str) -> KernelOffer:
@@ -40,9 +32,12 @@ def offer_kernels(ir: bytes, target: str) -> KernelOffer:
         matched = template.find(function)
         if matched is not None:
             choices = template.ranked(matched, compiler.number_of(arch))
+            # What a subgraph costs, not which choice is best.
+            numbers = [each for each in astuple(choices[0]) if isinstance(each, int)]
+            gpu = gpus.gpu_of(compiler.number_of(arch))
             return KernelOffer(
                 names=tuple(choice.name for choice in choices),
-                secs=_estimate(template, matched, choices[0], compiler.number_of(arch), function),
+                secs=float(template.estimate_secs(matched, np.array([numbers]), gpu)[0]),
                 arguments=tuple(
                     (tuple(int(size) for size in param.shape), str(param.dtype))
                     for param in function.params
@@ -57,13 +52,8 @@ def pack_candidate(ir: bytes, target: str, name: str) -> PackedCandidate:
     """Compile the configuration of a name; see :class:`Engine`."""
     module, described = workloads.load(ir), make_target(target)
     arch = str(described.attrs["arch"])
-    template = variants.named(name)
-    configuration = None if template is None else template.named(name)
-    matched = None if template is None else template.find(module["main"])
-    if template is None or configuration is None or matched is None:
-        raise WorkError(f"the workload has no variant {name}")
-    program = template.print(matched, configuration)
-    schedule = template.schedule(module, described, configuration)
+    program = variants.print_named(name, module["main"])
+    schedule = Schedule(variants.rewrite(name, module))
     kernels = [_packed(kernel, arch) for kernel in program.kernels]
     limit = block_limits.shared_bytes_on_request(described)
     largest = max(kernel.shared_bytes for kernel in kernels)
@@ -109,19 +99,3 @@ def _weights(template: variants.Template, matched: Any, function: Any) -> tuple[
     factors = (factors_of(product.block) for product, _ in matched.products)
     seconds = [key(each) for pair in factors if pair is not None for each in buffers_of(pair[1])]
     return tuple(sorted({places[each] for each in seconds if each in places}))
-
-
-def _estimate(
-    template: variants.Template, matched: Any, choice: Any, number: int, function: Any
-) -> float:
-    """Estimate the time of a call, seconds: what a subgraph costs, not which choice is best."""
-    gpu = gpus.gpu_of(number)
-    estimate = _ESTIMATES.get(template.name)
-    if estimate is not None:
-        decisions = [each for each in astuple(choice) if isinstance(each, int)]
-        return float(estimate(matched, np.array([decisions]), gpu)[0])
-    n_bytes = sum(
-        math.prod(int(size) for size in param.shape) * gpus.BYTES.get(str(param.dtype), 4)
-        for param in function.params
-    )
-    return gpus.LAUNCH_SECS + n_bytes / gpu.bytes_per_sec

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm.s_tir import Schedule
 from tvm.target import Target
@@ -18,10 +19,11 @@ from tuner.engines.relax.schedules.gpu import block_limits
 from tuner.engines.relax.triton import ranking
 from tuner.engines.relax.triton.compilation import compiler
 from tuner.engines.relax.triton.expressions.printer import PrintError
+from tuner.engines.relax.triton.gpus import Gpu
 from tuner.engines.relax.triton.programs import Program
 from tuner.engines.relax.triton.templates import attention, configurations, gemm, rows, windows
 from tuner.engines.relax.triton.templates.attention import Attention
-from tuner.engines.relax.triton.templates.configurations import Configuration
+from tuner.engines.relax.triton.templates.configurations import Decisions
 from tuner.engines.relax.triton.templates.contractions import Contraction
 from tuner.engines.relax.triton.templates.rows import Rows
 from tuner.engines.relax.triton.templates.windows import Windows
@@ -40,19 +42,25 @@ class Template:
     """Kernels of a kind of workload; see :class:`Variant`.
 
     Attributes:
-        name: Name with which those of its configurations begin.
         match: Finds what it computes in a workload; None for other workloads.
-        named: Returns the configuration of a name; None for other names.
+        decisions: Class of its configurations.
         ranked: Returns the configurations for an architecture, the fastest first.
+        estimate_secs: Estimates the times of configurations from their numbers, which are the rows
+            of an array, on a GPU.
         print: Prints the kernels of a configuration.
     """
 
-    name: str
+    decisions: type[Decisions]
     match: Callable[[PrimFunc], Any]
-    named: Callable[[str], Any]
     ranked: Callable[[Any, int], Sequence[Any]]
+    estimate_secs: Callable[[Any, np.ndarray, Gpu], np.ndarray]
     print: Callable[[Any, Any], Program]
     growth: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """Name with which the names of its configurations begin."""
+        return self.decisions.family
 
     def find(self, function: PrimFunc) -> Any:
         """Return what the kernels compute in a workload; None if they do not fit it."""
@@ -73,7 +81,7 @@ class Template:
 
     def choices(self, program: tvm.IRModule, target: Target) -> Sequence[Any]:
         """See :class:`Variant`."""
-        matched, number = self.find(program["main"]), _number(target)
+        matched, number = self.find(program["main"]), compiler.number_of(str(target.attrs["arch"]))
         return [] if matched is None else self.ranked(matched, number)[:_MAX_CHOICES]
 
     def schedule(self, program: tvm.IRModule, _target: Target, choice: Any) -> Schedule:
@@ -94,34 +102,34 @@ def _match_contraction(function: PrimFunc) -> Contraction | None:
 
 #: Products and convolutions.
 GEMM = Template(
-    configurations.FAMILY,
+    configurations.Configuration,
     _match_contraction,
-    Configuration.named,
     ranking.ranked,
+    ranking.estimate_secs,
     gemm.print_program,
 )
 #: A product, the softmax of it and the product with that.
 ATTENTION = Template(
-    attention.FAMILY,
+    attention.Configuration,
     Attention.find,
-    attention.Configuration.named,
     attention.ranked,
+    attention.estimate_secs,
     attention.print_program,
 )
 #: Reductions along rows.
 ROWS = Template(
-    rows.FAMILY,
+    rows.Configuration,
     Rows.find,
-    rows.Configuration.named,
     rows.ranked,
+    rows.estimate_secs,
     rows.print_program,
 )
 #: Reductions of windows.
 WINDOWS = Template(
-    windows.FAMILY,
+    windows.Configuration,
     Windows.find,
-    windows.Configuration.named,
     windows.ranked,
+    windows.estimate_secs,
     windows.print_program,
 )
 TEMPLATES = (GEMM, ATTENTION, ROWS, WINDOWS)
@@ -144,9 +152,8 @@ def rewrite(name: str, module: tvm.IRModule) -> tvm.IRModule:
     Raises:
         WorkError: If the name is unknown, or the workload has no such program.
     """
-    program = _marked(module, name)
-    program_of(program["main"])
-    return program
+    print_named(name, module["main"])
+    return _marked(module, name)
 
 
 def name_of(function: PrimFunc) -> str:
@@ -161,10 +168,17 @@ def program_of(function: PrimFunc) -> Program | None:
         WorkError: If the name is unknown, or the workload has no such kernels.
     """
     name = name_of(function)
-    if not name:
-        return None
+    return print_named(name, function) if name else None
+
+
+def print_named(name: str, function: PrimFunc) -> Program:
+    """Print the kernels of a name for a workload.
+
+    Raises:
+        WorkError: If the name is unknown, or the workload has no such kernels.
+    """
     template = named(name)
-    configuration = None if template is None else template.named(name)
+    configuration = None if template is None else template.decisions.named(name)
     if template is None or configuration is None:
         raise WorkError(f"there is no variant {name}: the record was made by another version")
     matched = template.find(function)
@@ -209,10 +223,6 @@ def _keeps_registers(function: PrimFunc, arch: str, limit: int) -> bool:
 
 def _marked(module: tvm.IRModule, name: str) -> tvm.IRModule:
     return tvm.IRModule({"main": module["main"].with_attr(_MARK, name)})
-
-
-def _number(target: Target) -> int:
-    return compiler.number_of(str(target.attrs["arch"]))
 
 
 @lru_cache(maxsize=64)

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.tuner.engines.relax.triton.conftest import SPEC, branches, convolution, gated, product
+from tests.tuner.engines.relax.triton.templates.test_windows import depthwise
 from tuner.engines.relax.codegen import packing
 from tuner.engines.relax.triton.compilation import compiler
 
@@ -29,3 +30,12 @@ def test_weights_are_what_second_operands_read(ir: bytes, weights: tuple[int, ..
 
     assert offer.names
     assert offer.weights == weights
+
+
+def test_windows_cost_their_steps() -> None:
+    """A larger window reads the same memory, and takes longer."""
+    small, large = (packing.offer_kernels(depthwise(size), SPEC) for size in (3, 7))
+
+    assert small.names
+    assert large.names
+    assert large.secs > 1.5 * small.secs

@@ -9,7 +9,7 @@ from tvm import te
 from tests.tuner.engines.relax.triton.conftest import convolution, product, workload
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.triton import gpus, ranking
-from tuner.engines.relax.triton.templates.configurations import FAMILY, Configuration
+from tuner.engines.relax.triton.templates.configurations import Configuration
 from tuner.engines.relax.triton.templates.contractions import Contraction
 
 pytestmark = pytest.mark.tvm
@@ -71,7 +71,7 @@ def _contraction(ir: bytes) -> Contraction:
 @pytest.mark.parametrize(("shape", "measured"), _MEASURED, ids=lambda each: str(each)[:20])
 def test_estimates_are_near_to_measurements(shape: Any, measured: dict[str, float]) -> None:
     """The fastest by estimate is within 10 % of the best, and times are within 25 % on average."""
-    names = [Configuration.named(f"{FAMILY}-{name}-rows") for name in measured]
+    names = [Configuration.named(f"{Configuration.family}-{name}-rows") for name in measured]
     decisions = np.array([list(vars(each).values())[:-1] for each in names], dtype=int)
     times = np.array(list(measured.values())) * 1e-6
 

@@ -9,7 +9,6 @@ combines their parts.
 """
 
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -36,11 +35,9 @@ from tuner.engines.relax.triton.expressions.printer import (
     print_kernel,
 )
 from tuner.engines.relax.triton.programs import WORKSPACE, Kernel, Program, last_arrival
+from tuner.engines.relax.triton.templates.configurations import Decisions
 from tuner.engines.relax.triton.templates.contractions import Contraction, extent_of
 
-#: Name of the variant that the configurations are decisions of.
-FAMILY = "triton-attention"
-_NAME = re.compile(FAMILY + r"-(\d{1,3})-(\d{1,3})-(\d)-(\d\d?)(?:-s([kl])(\d\d?))?")
 _INDEX = "int64"
 # Numbers of a query or a value that a block keeps.
 _MAX_WIDTH = 256
@@ -63,7 +60,7 @@ _BLOCKS_OF_SPLITS = 4
 
 
 @dataclass(frozen=True)
-class Configuration:
+class Configuration(Decisions):
     """Decisions of an attention.
 
     Attributes:
@@ -76,6 +73,11 @@ class Configuration:
             kernel.
     """
 
+    family = "triton-attention"
+    pattern = (
+        r"(?P<rows>\d{1,3})-(?P<keys>\d{1,3})-(?P<n_stages>\d)-(?P<n_warps>\d\d?)"
+        r"(?:-s(?P<is_one_kernel>[kl])(?P<n_splits>\d\d?))?"
+    )
     rows: int
     keys: int
     n_stages: int
@@ -83,21 +85,12 @@ class Configuration:
     n_splits: int = 1
     is_one_kernel: bool = False
 
-    @classmethod
-    def named(cls, name: str) -> Self | None:
-        """Return the configuration of a name; None for another kind of variant."""
-        match = _NAME.fullmatch(name)
-        if match is None:
-            return None
-        rows, keys, n_stages, n_warps, n_splits = (int(match[i] or 1) for i in (1, 2, 3, 4, 6))
-        return cls(rows, keys, n_stages, n_warps, n_splits, match[5] == "l")
-
     @property
     def name(self) -> str:
         """Name with every decision."""
         kind = "l" if self.is_one_kernel else "k"
         splits = f"-s{kind}{self.n_splits}" if self.n_splits > 1 else ""
-        return f"{FAMILY}-{self.rows}-{self.keys}-{self.n_stages}-{self.n_warps}{splits}"
+        return f"{self.family}-{self.rows}-{self.keys}-{self.n_stages}-{self.n_warps}{splits}"
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,46 @@
-"""Decisions of the kernels of a contraction, which are the name of its variant."""
+"""Decisions of kernels, which are the names of variants."""
 
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 #: Axis along which tiles of the output follow each other in the order of blocks.
 Order = Literal["rows", "columns"]
 
-#: Name of the variant that the configurations are decisions of.
-FAMILY = "triton-gemm"
-_NAME = re.compile(
-    FAMILY + r"-(\d{1,3})-(\d{1,3})-(\d{1,4})-(\d)-(\d\d?)-s([kl])(\d{1,3})-(rows|columns)"
-)
+
+@dataclass(frozen=True)
+class Decisions(ABC):
+    """Decisions of a kernel.
+
+    Attributes:
+        family: Name of the variant that they are decisions of.
+        pattern: Regular expression of the rest of a name, with a group for each decision: a number,
+            a word, or ``k`` and ``l`` for two kernels and one.
+    """
+
+    family: ClassVar[str]
+    pattern: ClassVar[str]
+
+    @classmethod
+    def named(cls, name: str) -> Self | None:
+        """Return the decisions of a name; None for another kind of variant."""
+        match = re.fullmatch(f"{cls.family}-{cls.pattern}", name)
+        if match is None:
+            return None
+        values: dict[str, Any] = {key: text for key, text in match.groupdict().items() if text}
+        for key, text in values.items():
+            values[key] = {"k": False, "l": True}.get(text, int(text) if text.isdigit() else text)
+        return cls(**values)
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Name with every decision."""
 
 
 @dataclass(frozen=True)
-class Configuration:
+class Configuration(Decisions):
     """Decisions of a contraction.
 
     Attributes:
@@ -29,6 +54,12 @@ class Configuration:
         order: Tiles of neighbouring blocks: the next rows, or the next columns.
     """
 
+    family = "triton-gemm"
+    pattern = (
+        r"(?P<rows>\d{1,3})-(?P<columns>\d{1,3})-(?P<steps>\d{1,4})-(?P<n_stages>\d)"
+        r"-(?P<n_warps>\d\d?)-s(?P<is_one_kernel>[kl])(?P<n_splits>\d{1,3})"
+        r"-(?P<order>rows|columns)"
+    )
     rows: int
     columns: int
     steps: int
@@ -38,19 +69,9 @@ class Configuration:
     is_one_kernel: bool = False
     order: Order = "rows"
 
-    @classmethod
-    def named(cls, name: str) -> Self | None:
-        """Return the configuration of a name; None for another kind of variant."""
-        match = _NAME.fullmatch(name)
-        if match is None:
-            return None
-        rows, columns, steps, n_stages, n_warps = map(int, match.groups()[:5])
-        order: Order = "rows" if match[8] == "rows" else "columns"
-        return cls(rows, columns, steps, n_stages, n_warps, int(match[7]), match[6] == "l", order)
-
     @property
     def name(self) -> str:
         """Name with every decision."""
         tile = f"{self.rows}-{self.columns}-{self.steps}"
         splits = f"s{'l' if self.is_one_kernel else 'k'}{self.n_splits}"
-        return f"{FAMILY}-{tile}-{self.n_stages}-{self.n_warps}-{splits}-{self.order}"
+        return f"{self.family}-{tile}-{self.n_stages}-{self.n_warps}-{splits}-{self.order}"

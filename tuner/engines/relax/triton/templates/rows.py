@@ -6,7 +6,6 @@ computed from several is computed once.
 
 import itertools
 import math
-import re
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -32,6 +31,7 @@ from tuner.engines.relax.triton.expressions.printer import (
     print_kernel,
 )
 from tuner.engines.relax.triton.programs import Program
+from tuner.engines.relax.triton.templates.configurations import Decisions
 from tuner.engines.relax.triton.templates.contractions import (
     extent_of,
     joined,
@@ -40,9 +40,6 @@ from tuner.engines.relax.triton.templates.contractions import (
     variables_of,
 )
 
-#: Name of the variant that the configurations are decisions of.
-FAMILY = "triton-rows"
-_NAME = re.compile(FAMILY + r"-(\d{1,4})-(\d\d?)")
 _INDEX = "int64"
 #: Most elements of a row.
 MAX_ROW = 16384
@@ -63,7 +60,7 @@ _KEEPING_NAN = {"max": "_largest", "min": "_smallest"}
 
 
 @dataclass(frozen=True)
-class Configuration:
+class Configuration(Decisions):
     """Decisions of reductions along rows.
 
     Attributes:
@@ -71,19 +68,15 @@ class Configuration:
         n_warps: Warps of a block.
     """
 
+    family = "triton-rows"
+    pattern = r"(?P<rows>\d{1,4})-(?P<n_warps>\d\d?)"
     rows: int
     n_warps: int
-
-    @classmethod
-    def named(cls, name: str) -> Self | None:
-        """Return the configuration of a name; None for another kind of variant."""
-        match = _NAME.fullmatch(name)
-        return None if match is None else cls(*map(int, match.groups()))
 
     @property
     def name(self) -> str:
         """Name with every decision."""
-        return f"{FAMILY}-{self.rows}-{self.n_warps}"
+        return f"{self.family}-{self.rows}-{self.n_warps}"
 
 
 @dataclass(frozen=True)

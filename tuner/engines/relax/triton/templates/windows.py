@@ -6,13 +6,14 @@ elements: there is nothing for tensor cores to share.
 
 import itertools
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
 from tvm.tirx import PrimFunc, Var
 
+from tuner.engines.relax.triton import gpus
 from tuner.engines.relax.triton.expressions.kernel_blocks import (
     Block,
     KernelBlocks,
@@ -27,14 +28,11 @@ from tuner.engines.relax.triton.expressions.printer import (
     element_type,
     print_kernel,
 )
-from tuner.engines.relax.triton.gpus import WARP, gpu_of
 from tuner.engines.relax.triton.programs import Program
+from tuner.engines.relax.triton.templates.configurations import Decisions
 from tuner.engines.relax.triton.templates.contractions import extent_of, split
 from tuner.engines.relax.triton.templates.rows import others, reduction_of
 
-#: Name of the variant that the configurations are decisions of.
-FAMILY = "triton-windows"
-_NAME = re.compile(FAMILY + r"-(\d{1,3})-(\d{1,3})-(\d\d?)")
 _INDEX = "int64"
 _MAX_STEPS, _MAX_UNROLLED = 128, 25
 # Times that were fitted to 536 kernels of depthwise convolutions on an H200: loads of a turn until
@@ -47,7 +45,7 @@ _MIN_KEPT, _MAX_KEPT = 1, 16
 
 
 @dataclass(frozen=True)
-class Configuration:
+class Configuration(Decisions):
     """Decisions of reductions of windows.
 
     Attributes:
@@ -56,20 +54,16 @@ class Configuration:
         n_warps: Warps of a block.
     """
 
+    family = "triton-windows"
+    pattern = r"(?P<rows>\d{1,3})-(?P<columns>\d{1,3})-(?P<n_warps>\d\d?)"
     rows: int
     columns: int
     n_warps: int
 
-    @classmethod
-    def named(cls, name: str) -> Self | None:
-        """Return the configuration of a name; None for another kind of variant."""
-        match = _NAME.fullmatch(name)
-        return None if match is None else cls(*map(int, match.groups()))
-
     @property
     def name(self) -> str:
         """Name with every decision."""
-        return f"{FAMILY}-{self.rows}-{self.columns}-{self.n_warps}"
+        return f"{self.family}-{self.rows}-{self.columns}-{self.n_warps}"
 
 
 @dataclass(frozen=True)
@@ -200,19 +194,34 @@ def _indented(lines: Sequence[str]) -> list[str]:
 
 def ranked(windows: Windows, architecture: int) -> list[Configuration]:
     """Return the configurations of windows, the fastest by estimate first."""
-    n_multiprocessors = gpu_of(architecture).n_multiprocessors
-    n_turns = windows.n_steps // _unrolled(windows.n_steps)
-    timed: list[tuple[float, int, Configuration]] = []
     sizes = ((1, 2, 4, 8, 16, 32, 64), (16, 32, 64, 128, 256), (1, 2, 4, 8))
-    for n_rows, n_columns, n_warps in itertools.product(*sizes):
-        kept = n_rows * n_columns / (WARP * n_warps)
-        is_padded = n_columns >= 2 * max(windows.n_columns, 16) or n_rows >= 2 * windows.n_rows
-        if not _MIN_KEPT <= kept <= _MAX_KEPT or is_padded:
-            continue
-        n_blocks = -(-windows.n_rows // n_rows) * -(-windows.n_columns // n_columns)
-        n_blocks = -(-n_blocks // n_multiprocessors)  # of a multiprocessor
-        secs = _TURN_SECS * n_turns * max(n_blocks * n_warps / _BUSY_WARPS, 1.0)
-        secs += _STEP_SECS * kept * windows.n_steps
-        secs += n_blocks * n_columns * windows.n_steps * (n_rows * _LOAD_SECS + _WEIGHT_SECS)
-        timed.append((secs, len(timed), Configuration(n_rows, n_columns, n_warps)))
-    return [by for _, _, by in sorted(timed, key=lambda item: item[:2])]
+    decisions = np.array(list(itertools.product(*sizes)))
+    n_rows, n_columns, n_warps = decisions.T
+    kept = n_rows * n_columns / (gpus.WARP * n_warps)
+    is_padded = (n_columns >= 2 * max(windows.n_columns, 16)) | (n_rows >= 2 * windows.n_rows)
+    decisions = decisions[(kept >= _MIN_KEPT) & (kept <= _MAX_KEPT) & ~is_padded]
+    secs = estimate_secs(windows, decisions, gpus.gpu_of(architecture))
+    order = np.argsort(secs, kind="stable")
+    return [Configuration(*each) for each in decisions[order].tolist()]
+
+
+def estimate_secs(windows: Windows, decisions: np.ndarray, gpu: gpus.Gpu) -> np.ndarray:
+    """Estimate the time of configurations inside of a graph, in seconds.
+
+    Args:
+        windows: Windows.
+        decisions: Numbers of each :class:`Configuration`, shape (n, 3).
+        gpu: GPU.
+
+    Returns:
+        Times, shape (n,).
+    """
+    n_rows, n_columns, n_warps = decisions.T.astype(float)
+    kept = n_rows * n_columns / (gpus.WARP * n_warps)
+    n_turns = windows.n_steps // _unrolled(windows.n_steps)
+    n_blocks = np.ceil(windows.n_rows / n_rows) * np.ceil(windows.n_columns / n_columns)
+    n_blocks = np.ceil(n_blocks / gpu.n_multiprocessors)  # of a multiprocessor
+    secs: np.ndarray = _TURN_SECS * n_turns * np.maximum(n_blocks * n_warps / _BUSY_WARPS, 1.0)
+    secs += _STEP_SECS * kept * windows.n_steps
+    secs += n_blocks * n_columns * windows.n_steps * (n_rows * _LOAD_SECS + _WEIGHT_SECS)
+    return gpus.LAUNCH_SECS + secs

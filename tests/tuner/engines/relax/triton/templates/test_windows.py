@@ -32,7 +32,8 @@ def program_of(ir: bytes, configuration: Configuration) -> Program:
     return print_program(matched, configuration)
 
 
-def _depthwise(kernel: int, stride: int = 1, dtype: str = "float16") -> bytes:
+def depthwise(kernel: int, stride: int = 1, dtype: str = "float16") -> bytes:
+    """Return a depthwise convolution of 20 channels."""
     data = te.placeholder((1, 7, 7, 20), dtype, name="data")
     weight = te.placeholder((kernel, kernel, 20), dtype, name="weight")
     bias = te.placeholder((20,), dtype, name="bias")
@@ -66,10 +67,10 @@ def _max_pool() -> bytes:
 
 
 _WORKLOADS: dict[str, Callable[[], bytes]] = {
-    "depthwise": lambda: _depthwise(3),
-    "depthwise with stride": lambda: _depthwise(5, 2),
-    "depthwise, large": lambda: _depthwise(7, 1, "bfloat16"),
-    "depthwise of integers": lambda: _depthwise(3, 1, "int8"),
+    "depthwise": lambda: depthwise(3),
+    "depthwise with stride": lambda: depthwise(5, 2),
+    "depthwise, large": lambda: depthwise(7, 1, "bfloat16"),
+    "depthwise of integers": lambda: depthwise(3, 1, "int8"),
     "maxima": _max_pool,
 }
 
@@ -100,7 +101,7 @@ def test_windows_have_kernels_without_a_record(name: str) -> None:
 
 def test_wrong_windows_are_found(verify: Verify) -> None:
     """A kernel that leaves out a number of each window is wrong."""
-    ir = _depthwise(3)
+    ir = depthwise(3)
     (kernel,) = program_of(ir, Configuration(64, 32, 4)).kernels
     source = kernel.source.replace("static_range(9)", "static_range(8)")
     assert source != kernel.source
