@@ -49,7 +49,7 @@ class SlowMachine:
 def machine(monkeypatch: pytest.MonkeyPatch) -> SlowMachine:
     """A machine whose clock the coordinator reads."""
     slow = SlowMachine()
-    now, time, build = TuningContext.now, InterleavedTiming.time, InterleavedTiming.build
+    time, build = InterleavedTiming.time, InterleavedTiming.build
     on_result = _ResultRecorder.on_result
 
     async def build_slowly(timing: InterleavedTiming) -> None:
@@ -69,7 +69,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> SlowMachine:
         slow.late_secs += slow.trial_secs
         on_result(recorder, candidate, result)
 
-    monkeypatch.setattr(TuningContext, "now", lambda context: now(context) + slow.late_secs)
+    # Seconds of the real machine do not count: under load, they would use up the budgets.
+    monkeypatch.setattr(TuningContext, "now", lambda _: slow.late_secs)
     monkeypatch.setattr(InterleavedTiming, "build", build_slowly)
     monkeypatch.setattr(InterleavedTiming, "time", time_slowly)
     monkeypatch.setattr(_ResultRecorder, "on_result", record_slowly)
@@ -150,7 +151,7 @@ def test_heats_that_do_not_fit_are_left_out(workshop: Workshop, machine: SlowMac
     turns = [n_turns for *_, n_turns in machine.heats]
     assert turns == sorted(turns)
     assert 1 <= turns.count(3) < turns.count(2) == 4
-    assert workshop.job().spent_secs < 40.0
+    assert workshop.job().spent_secs <= 40.0
     assert confirmed_tasks(workshop) == set(machine.order)
 
 
