@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 # Wide enough that no table is fitted to it.
 _PIPE_WIDTH = 10_000
+
+Detail = Literal["quiet", "normal", "verbose"]
 
 
 # Characters that command a terminal (C0 and C1 without tab and newline) or reorder a line.
@@ -26,6 +28,23 @@ def without_controls(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
+_chosen: dict[str, Detail] = {}
+
+
+def choose_detail(detail: Detail) -> None:
+    """Choose what this process prints on stderr beside errors: nothing, progress, or logs too."""
+    _chosen["detail"] = detail
+    if detail == "verbose":
+        from tuner.service import logs
+
+        logs.set_up("debug", "text")
+
+
+def detail() -> Detail:
+    """Return what was chosen."""
+    return _chosen.get("detail", "normal")
+
+
 def stdout_console() -> "Console":
     """Return a console for results; in a pipe, tables have their natural width, or COLUMNS."""
     console = _make_console()
@@ -36,7 +55,7 @@ def stdout_console() -> "Console":
 
 def stderr_console() -> "Console":
     """Return a console for progress and notes."""
-    return _make_console(file=sys.stderr)
+    return _make_console(file=sys.stderr, quiet=detail() == "quiet")
 
 
 def _make_console(**options: Any) -> "Console":
@@ -65,7 +84,8 @@ def print_error(text: str) -> None:
 
 def print_note(text: str) -> None:
     """Print one line on stderr that is not an error."""
-    print(f"note: {without_controls(text)}", file=sys.stderr)
+    if detail() != "quiet":
+        print(f"note: {without_controls(text)}", file=sys.stderr)
 
 
 def print_json(value: Mapping[str, Any]) -> None:

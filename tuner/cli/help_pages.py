@@ -1,10 +1,16 @@
-"""Help pages: option groups, readable metavars, one example per line, commands in order."""
+"""Help pages and the options of all commands.
+
+Pages have option groups, readable metavars, one example a line, and the commands in order.
+"""
 
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from tuner.cli import console
 from tuner.cli.options import OUTPUT_PANEL, PLACEMENT_PANEL
 
 # A command with fewer options lists them in one group.
@@ -14,7 +20,7 @@ _EXAMPLES = re.compile(r"^(Examples?:)\n((?:    .*(?:\n|$))+)", re.MULTILINE)
 
 
 def arrange(program: Any, order: Sequence[str]) -> None:
-    """Arrange the help pages of a program and of all its commands in place.
+    """Arrange the help pages of a program in place, and give all commands -h, -q and -v.
 
     Args:
         program: Click group that typer built.
@@ -23,7 +29,58 @@ def arrange(program: Any, order: Sequence[str]) -> None:
     program.commands = {name: program.commands[name] for name in order}
     for command in _commands(program):
         command.help = _EXAMPLES.sub(_as_block, command.help or "")
+        command.context_settings = {"help_option_names": ["-h", "--help"]}
+        if not hasattr(command, "commands"):
+            command.params += _common_options()
         _arrange_parameters(command)
+
+
+def _quiet(requested: bool) -> None:
+    if requested:
+        console.choose_detail("quiet")
+
+
+def _verbose(requested: bool) -> None:
+    if requested:
+        console.choose_detail("verbose")
+
+
+_COMMON = typer.Typer(add_completion=False)
+
+
+@_COMMON.command()
+def _common(
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet",
+            "-q",
+            help="Print no progress and no notes; errors remain.",
+            callback=_quiet,
+            expose_value=False,
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="Print the logs of the command on stderr.",
+            callback=_verbose,
+            expose_value=False,
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = False,
+) -> None:
+    """Hold the options that every command has."""
+    del quiet, verbose
+
+
+def _common_options() -> list[Any]:
+    """Return new options for one command, whose help page groups them in its own way."""
+    program: Any = typer.main.get_command(_COMMON)
+    return [param for param in program.params if param.name in ("quiet", "verbose")]
 
 
 def _commands(command: Any) -> Iterator[Any]:
@@ -38,7 +95,9 @@ def _as_block(examples: re.Match[str]) -> str:
 
 
 def _arrange_parameters(command: Any) -> None:
-    help_option = command.get_help_option(command.context_class(command))
+    help_option = command.get_help_option(
+        command.context_class(command, **command.context_settings)
+    )
     options = [option for option in command.params if option.param_type_name == "option"]
     is_grouped = len(options) >= _MIN_GROUPED
     command.params.sort(key=_panel_rank)

@@ -33,7 +33,7 @@ from tuner.cli.commands import (
     tune,
     worker,
 )
-from tuner.cli.console import print_error
+from tuner.cli.console import choose_detail, print_error
 
 # Commands that work on this machine alone, whatever TUNER_SERVER names.
 _LOCAL = ("serve", "worker", "token", "db", "cache", "devices", "engine", "pack", "inspect")
@@ -109,6 +109,7 @@ def root(
     """Tune the kernels of neural networks, store every measurement, build the best library."""
     from tuner.settings import check_variables
 
+    choose_detail("normal")
     del version  # handled by its callback
     check_variables(os.environ)
     url = server or os.environ.get("TUNER_SERVER") or None
@@ -138,12 +139,9 @@ def main() -> None:
 
 def run_program(program: Callable[..., Any]) -> None:
     """Run a click command; report errors in one line and as an exit status."""
-    from sqlalchemy.exc import DBAPIError
-
     from records.errors import RecordsError
-    from tuner.cli.console import print_error
     from tuner.cli.options import message_of
-    from tuner.errors import TunerError, summary
+    from tuner.errors import TunerError
     from tuner.interrupts import Interrupted
 
     try:
@@ -159,21 +157,26 @@ def run_program(program: Callable[..., Any]) -> None:
     except RecordsError as error:
         print_error(str(error))
         sys.exit(2)
-    except DBAPIError as error:
-        print_error(f"the database failed: {summary(error)}")
-        sys.exit(1)
     except OSError as error:
         path = f": {error.filename}" if error.filename else ""
         print_error(f"{error.strerror or error}{path}")
         sys.exit(1)
     except Exception as error:
-        _report_usage(error)
+        _report(error)
 
 
-def _report_usage(error: Exception) -> None:
-    """Report a mistake in the command line; raise any other error, which is a bug."""
-    if not hasattr(error, "exit_code") or not hasattr(error, "format_message"):
+def _report(error: Exception) -> None:
+    """Report a mistake in the command line or of the database; raise any other, which is a bug."""
+    if hasattr(error, "exit_code") and hasattr(error, "format_message"):
+        if message := error.format_message():
+            print_error(message)
+        sys.exit(2)
+    # Imported last: help pages need no database.
+    from sqlalchemy.exc import DBAPIError
+
+    from tuner.errors import summary
+
+    if not isinstance(error, DBAPIError):
         raise error
-    if message := error.format_message():
-        print_error(message)
-    sys.exit(2)
+    print_error(f"the database failed: {summary(error)}")
+    sys.exit(1)

@@ -33,8 +33,9 @@ def set_up(level: str = "info", log_format: str = "json", stream: IO[str] | None
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # Its progress messages do not concern the operator of a service.
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    # Their progress messages do not concern the operator of a service.
+    for name in ("alembic", "filelock"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     logging.captureWarnings(True)
 
 

@@ -1,6 +1,7 @@
 """Settings of one process, read from flags, environment variables, a config file and defaults."""
 
 import os
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -260,9 +261,14 @@ def _parse(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
         ),
         log_level=read_choice("log_level", values.get("log_level") or LOG_LEVELS[1], LOG_LEVELS),
         log_format=read_choice(
-            "log_format", values.get("log_format") or LOG_FORMATS[0], LOG_FORMATS
+            "log_format", values.get("log_format") or _default_log_format(), LOG_FORMATS
         ),
     )
+
+
+def _default_log_format() -> str:
+    """Return text for people at a terminal, and JSON for whatever collects logs."""
+    return LOG_FORMATS[1 if sys.stderr is not None and sys.stderr.isatty() else 0]
 
 
 def _max_stall(value: Any) -> float:

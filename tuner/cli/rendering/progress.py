@@ -9,6 +9,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from tuner.cli.console import detail
 from tuner.cli.rendering.tables import task_table
 from tuner.formatting import clock, milliseconds, saving
 from tuner.queries.progress import JobProgress, progress_of_status
@@ -35,7 +36,9 @@ class Progress(Protocol):
 
 def make_progress(console: Console) -> Progress:
     """Return a live table for a terminal, plain lines for anything else."""
-    return LiveProgress(console) if console.is_terminal else PlainProgress(console)
+    # Logs would tear lines that are redrawn apart.
+    is_live = console.is_terminal and detail() == "normal"
+    return LiveProgress(console) if is_live else PlainProgress(console)
 
 
 @contextmanager

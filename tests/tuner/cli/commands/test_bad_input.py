@@ -317,6 +317,26 @@ def test_help_of_records_has_an_example(shell: Shell, command: str) -> None:
     assert f"tuner records {command}" in answer.out.split("Example", 1)[1]
 
 
+def test_every_command_has_the_common_options(shell: Shell) -> None:
+    """The short form of help works at every level, and -q leaves errors and results."""
+    assert "Usage:" in shell("-h").out
+    assert "Usage:" in shell("jobs", "-h").out
+    page = shell("jobs", "ls", "-h", COLUMNS="120").out
+    assert all(name in page for name in ("-h", "-q", "-v"))
+    quiet = shell("bench", "missing.lib", "-q", TUNER_SERVER="http://localhost:9")
+    loud = shell("bench", "missing.lib", TUNER_SERVER="http://localhost:9")
+    assert ("note:" in quiet.err, "note:" in loud.err) == (False, True)
+    assert quiet.err.startswith("tuner: ")
+
+
+def test_verbose_commands_print_logs(toy_cli: Cli) -> None:
+    """As text, a line each."""
+    answer = toy_cli("tune", "zoo:mlp", "--trials", "1", "-v")
+
+    assert answer.status == 0
+    assert " info    tuner." in answer.err
+
+
 def test_help_of_the_program_names_every_command(toy_cli: Cli) -> None:
     """The help page of the program lists the commands."""
     answer = toy_cli("--help", COLUMNS="120")
