@@ -10,6 +10,7 @@ from tuner import reports
 from tuner.compile.benchmark import BenchRequest, bench_library
 from tuner.compile.build_library import BuildOptions, build_library
 from tuner.compile.comparison import Comparison
+from tuner.compile.gate import Checked, CheckRequest, check_library
 from tuner.compile.padding import BucketedModel, check_padding
 from tuner.compile.reproduce import RecompiledSubgraph, Reproduction, read_manifest
 from tuner.compile.reproduce import reproduce as recompile
@@ -107,6 +108,17 @@ def evaluate(library: Path, request: BenchRequest, overrides: SettingOverrides) 
     settings = read_settings(overrides)
     with interruptible(only_waiting=True):
         return bench_library(settings, library, request)
+
+
+def check(library: Path, request: CheckRequest, overrides: SettingOverrides) -> Checked:
+    """Check a library against limits of its coverage and its latency.
+
+    Raises:
+        RequestError: If a library is missing or damaged, or the baseline takes other inputs.
+    """
+    settings = read_settings(overrides)
+    with interruptible(only_waiting=True):
+        return check_library(settings, library, request)
 
 
 def profile(library: Path, request: ProfileRequest, overrides: SettingOverrides) -> LibraryProfile:

@@ -56,7 +56,7 @@ _PHRASE = re.compile(
 _LIMIT_NAME = re.compile(r"^_?(MOST|LEAST)_|_(MOST|LEAST)_")
 _NAMES = frozenset(
     {
-        "seat", "errand", "draft", "board", "roster", "teller", "journal", "quiet",
+        "seat", "errand", "draft", "board", "roster", "teller", "journal",
         "told", "wanted", "found", "taking", "said",
     }
 )  # fmt: skip

@@ -14,7 +14,7 @@ from tuner.cli import console
 from tuner.cli.options import OUTPUT_PANEL, PLACEMENT_PANEL
 
 # A command with fewer options lists them in one group.
-_MIN_GROUPED = 9
+_MIN_GROUPED = 11
 _LAST_PANELS = (PLACEMENT_PANEL, OUTPUT_PANEL)
 _EXAMPLES = re.compile(r"^(Examples?:)\n((?:    .*(?:\n|$))+)", re.MULTILINE)
 

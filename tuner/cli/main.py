@@ -16,6 +16,7 @@ from tuner.cli.commands import (
     bench,
     build,
     cache,
+    check,
     db,
     devices,
     doctor,
@@ -49,6 +50,7 @@ app.command("tasks", rich_help_panel=_BUILD)(tasks.tasks)
 app.command("tune", rich_help_panel=_BUILD)(tune.tune)
 app.command("build", rich_help_panel=_BUILD)(build.build)
 app.command("bench", rich_help_panel=_BUILD)(bench.bench)
+app.command("check", rich_help_panel=_BUILD)(check.check)
 app.command("profile", rich_help_panel=_BUILD)(profile.profile)
 app.add_typer(pack.app, name="pack", rich_help_panel=_BUILD)
 app.command("table", rich_help_panel=_LOOK)(table.table)
@@ -66,7 +68,7 @@ app.add_typer(cache.app, name="cache", rich_help_panel=_MACHINE)
 app.add_typer(engine.app, name="engine", rich_help_panel=_MACHINE)
 # Typer lists groups after all commands.
 _ORDER = (
-    *("tasks", "tune", "build", "bench", "profile", "pack"),
+    *("tasks", "tune", "build", "bench", "check", "profile", "pack"),
     *("inspect", "table", "jobs", "records", "replay"),
     *("serve", "worker", "token", "db"),
     *("doctor", "devices", "cache", "engine"),

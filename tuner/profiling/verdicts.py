@@ -64,10 +64,16 @@ class Verdict:
         return MEANINGS[self.kind]
 
 
-def tune_command(described: Manifest, program: Program) -> str:
-    """Return the command that tunes the network of a program further."""
+def tune_command(described: Manifest, program: Program, model: str = "") -> str:
+    """Return the command that tunes the network of a program further.
+
+    Args:
+        described: Manifest of the library.
+        program: Program of the library.
+        model: Path of its model; the name in the manifest has no folder.
+    """
     source = described.source
-    words = ["tuner", "tune", source.name]
+    words = ["tuner", "tune", model or source.name]
     if not source.name.startswith("zoo:"):
         shapes = {name: shape for name, (shape, _) in program.inputs.items() if shape}
         for name, value in (shapes | dict(program.values)).items():
@@ -76,6 +82,8 @@ def tune_command(described: Manifest, program: Program) -> str:
         words += ["--random-weights", str(source.random_weights)]
     if kind_named(described.target) == "cuda":
         words += ["--target", "cuda"]
+    elif "onednn" in described.target:
+        words += ["--target", "llvm+onednn"]
     return shlex.join(words)
 
 

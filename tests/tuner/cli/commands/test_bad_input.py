@@ -323,10 +323,10 @@ def test_every_command_has_the_common_options(shell: Shell) -> None:
     assert "Usage:" in shell("jobs", "-h").out
     page = shell("jobs", "ls", "-h", COLUMNS="120").out
     assert all(name in page for name in ("-h", "-q", "-v"))
-    quiet = shell("bench", "missing.lib", "-q", TUNER_SERVER="http://localhost:9")
-    loud = shell("bench", "missing.lib", TUNER_SERVER="http://localhost:9")
-    assert ("note:" in quiet.err, "note:" in loud.err) == (False, True)
-    assert quiet.err.startswith("tuner: ")
+    answer = shell("bench", "missing.lib", "-q", TUNER_SERVER="http://localhost:9")
+    full = shell("bench", "missing.lib", TUNER_SERVER="http://localhost:9")
+    assert ("note:" in answer.err, "note:" in full.err) == (False, True)
+    assert answer.err.startswith("tuner: ")
 
 
 def test_verbose_commands_print_logs(toy_cli: Cli) -> None:

@@ -1,0 +1,194 @@
+"""``tuner check``: fail if a library is not tuned, too slow, or slower than another one."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli import connection, options
+from tuner.cli.console import print_json, print_note
+
+if TYPE_CHECKING:
+    from tuner.compile.gate import Checked
+    from tuner.jobs.requests import ModelRequest
+    from tuner.settings import SettingOverrides
+
+_REPORT_PANEL = "Reports"
+
+
+def check(
+    library: Annotated[
+        str,
+        typer.Argument(
+            metavar="LIBRARY|MODEL",
+            help="Folder of a library, or a model, of which a library is built with the best "
+            "records.",
+            show_default=False,
+        ),
+    ],
+    min_coverage: Annotated[
+        str,
+        typer.Option(
+            metavar="SHARE",
+            help="Smallest share of the subgraphs that must be tuned.",
+            rich_help_panel="Limits",
+        ),
+    ] = "100%",
+    max_ms: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MS",
+            help="Largest median latency, milliseconds.",
+            show_default=False,
+            rich_help_panel="Limits",
+        ),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="LIBRARY",
+            help="Folder of an older library, which takes turns with this one.",
+            show_default=False,
+            rich_help_panel="Limits",
+        ),
+    ] = None,
+    max_slowdown: Annotated[
+        str,
+        typer.Option(
+            metavar="SHARE",
+            help="Largest increase of the median latency over the baseline.",
+            rich_help_panel="Limits",
+        ),
+    ] = "3%",
+    target: options.TargetOption = "llvm",
+    inputs: options.InputOption = [],  # noqa: B006  typer reads it, nothing writes it
+    random_weights: options.RandomWeightsOption = None,
+    arrays: options.ArraysOption = None,
+    turns: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Number of turns of about 0.1 s each, at least 6; noise adds up to three times "
+            "as many.",
+            rich_help_panel=options.MEASURING_PANEL,
+        ),
+    ] = 10,
+    seed: options.InputSeedOption = 0,
+    junit: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a test case for each limit as JUnit XML.",
+            show_default=False,
+            rich_help_panel=_REPORT_PANEL,
+        ),
+    ] = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Append the tables to this file as Markdown.",
+            show_default=False,
+            rich_help_panel=_REPORT_PANEL,
+        ),
+    ] = None,
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
+    engine: options.EngineOption = None,
+    json_output: options.JsonOption = False,
+) -> None:
+    """Check that a library is tuned, fast enough, and not slower than another one.
+
+    Exit status 3 if too few subgraphs are tuned, 4 if the library is too slow or slower than the
+    baseline, 5 if the machine is too noisy to tell, in this order. Runs the library only with
+    --max-ms or --baseline; see docs/ci.md.
+
+    Examples:
+        tuner check squeezenet.lib
+        tuner check squeezenet.onnx --min-coverage 95% --junit check.xml
+        tuner check new.lib --baseline old.lib --max-slowdown 3% --max-ms 5
+    """
+    from tuner import local
+    from tuner.cli.rendering import check_reports
+    from tuner.compile.gate import CheckRequest, as_json
+    from tuner.errors import RequestError
+    from tuner.jobs.requests import model_requests, parse_input_sets, parse_inputs
+
+    if turns < check_reports.MIN_TURNS:
+        raise RequestError(f"--turns must be at least {check_reports.MIN_TURNS}, got {turns}")
+    if max_ms is not None and not 0.0 < max_ms < float("inf"):
+        raise RequestError(f"--max-ms must be above 0, got {max_ms:g}")
+    if (server := connection.chosen()) is not None:
+        print_note(f"check runs on this machine, not at {server.url}")
+    is_model = not Path(library).is_dir()
+    request = CheckRequest(
+        min_coverage=_share("--min-coverage", min_coverage),
+        max_secs=None if max_ms is None else max_ms / 1e3,
+        baseline=baseline,
+        max_slowdown=_share("--max-slowdown", max_slowdown),
+        shapes={} if is_model else parse_inputs(inputs),
+        arrays=arrays,
+        n_turns=turns,
+        seed=seed,
+    )
+    overrides: SettingOverrides = {"database": database, "data_dir": data_dir, "engine": engine}
+    with contextlib.ExitStack() as stack:
+        folder = Path(library)
+        if is_model:
+            models = model_requests([library], target, parse_input_sets(inputs), random_weights)
+            folder = stack.enter_context(_built(models, overrides))
+        checked = local.check(folder, request, overrides)
+    model = library if is_model else ""
+    _write_reports(checked, model, junit, markdown)
+    if json_output:
+        print_json(as_json(checked))
+    else:
+        check_reports.show_check(checked, model)
+    if checked.exit_code:
+        raise typer.Exit(checked.exit_code)
+
+
+def _share(option: str, text: str) -> float:
+    from tuner.errors import RequestError
+
+    try:
+        share = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+    except ValueError:
+        share = -1.0
+    if not 0.0 <= share <= 1.0:
+        raise RequestError(f"{option} must be a share from 0% to 100%, got {text!r}")
+    return share
+
+
+@contextmanager
+def _built(models: "Sequence[ModelRequest]", overrides: "SettingOverrides") -> Iterator[Path]:
+    """Build a library for the time of the check."""
+    import tempfile
+
+    from tuner import local
+    from tuner.compile.build_library import BuildOptions
+    from tuner.process_folder import shared_folder
+
+    with tempfile.TemporaryDirectory(dir=shared_folder()) as scratch:
+        yield local.build(models, Path(scratch) / "library", overrides, BuildOptions()).folder
+
+
+def _write_reports(
+    checked: "Checked", model: str, junit: Path | None, markdown: Path | None
+) -> None:
+    from tuner.cli.rendering import check_reports
+    from tuner.cli.streams import output
+    from tuner.errors import RequestError
+
+    if junit is not None:
+        with output(str(junit)) as stream:
+            stream.write(check_reports.as_junit(checked, model))
+    if markdown is not None:
+        try:
+            with markdown.open("a", encoding="utf-8") as stream:
+                stream.write(check_reports.as_markdown(checked, model))
+        except OSError as error:
+            raise RequestError(f"cannot write {markdown}: {error.strerror}") from error
