@@ -95,6 +95,9 @@ def build(
             prepared = [loader.prepare(request) for request in requests]
         built = build_library(loader.context, prepared, loader.worker, out, options)
         stale = stale_bests(loader.context, prepared) if built.n_fallbacks else ()
+        # A build for an absent GPU uses records of another device.
+        used = {entry.workload for entry in built.manifest.subgraphs if entry.record is not None}
+        stale = tuple(best for best in stale if best.workload not in used)
         return BuildReport(**vars(built), stale=stale, model=requests[0].reference)
 
 

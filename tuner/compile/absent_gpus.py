@@ -6,7 +6,8 @@ machine of the same database measured are for the same code.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -53,11 +54,17 @@ def best_records(
     }
 
 
+def is_same_code(spec: str, device: Mapping[str, Any], target: TargetInfo) -> bool:
+    """Return whether a target's text, and a device's compilers, are those of a target."""
+    return spec == target.spec and all(
+        device.get(name) == target.device.get(name) for name in _VERSIONS
+    )
+
+
 def _lends(row: Target, target: TargetInfo) -> bool:
     """Return whether a GPU's records are for the same code by the same compilers."""
     return (
-        row.spec == target.spec
-        and _PRESENT in row.device
+        _PRESENT in row.device
         and not imported.is_logged(row)
-        and all(row.device.get(name) == target.device.get(name) for name in _VERSIONS)
+        and is_same_code(row.spec, row.device, target)
     )

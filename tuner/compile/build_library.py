@@ -14,6 +14,7 @@ from tuner.compile import absent_gpus
 from tuner.compile.checks import check_complete, check_out, check_programs
 from tuner.compile.library_files import LibraryFiles, tasks_of
 from tuner.compile.object_compiler import ObjectCompiler
+from tuner.compile.shipped_records import import_shipped
 from tuner.compile.subgraphs import BuildStep, OnStep
 from tuner.context import Context
 from tuner.engines.runtime import clock_kernel
@@ -179,6 +180,7 @@ def _best_records(
     context: Context, network: Prepared, tasks: Sequence[WeightedTask]
 ) -> dict[str, BestTrace]:
     """Return the best record of each task that has one, by workload hash."""
+    import_shipped(context, network.target, [task.workload_hash for task in tasks])
     with context.readers() as session:
         lent = absent_gpus.best_records(session, network.target, [task.task_id for task in tasks])
         own = bests.best_records(session, [task.task_id for task in tasks])
