@@ -12,11 +12,11 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session, sessionmaker
 from starlette.requests import HTTPConnection
 
+from api.clients.access import Ownerships
 from api.clients.auth import Tokens
 from api.clients.caps import Cap
 from api.clients.limits import Buckets
-from api.clients.ownerships import Ownerships
-from api.documents.response_cache import TableCache
+from api.documents.caching import TableCache
 from api.events import Hub
 from api.load.capacity import (
     MAX_EXPORTS,
@@ -121,7 +121,7 @@ async def open_state(app: FastAPI, settings: ApiSettings) -> AsyncIterator[State
             exports=Cap("exports", 1, MAX_EXPORTS, retry_after_secs=30),
             streams=Cap("open event streams and downloads", share, share_of_all(limit)),
             bodies=Cap("arriving bodies", share, share_of_all(limit)),
-            incoming=Incoming(),
+            incoming=Incoming(settings),
             importing=asyncio.Lock(),
             readiness=Readiness(
                 probe.execution_options(sqlite_begin="BEGIN", postgresql_readonly=True)

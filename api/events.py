@@ -19,7 +19,7 @@ from typing import TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, sessionmaker
 
-from api.documents.single_flight import SingleFlight
+from api.documents.caching import SingleFlight
 from api.errors import Problem
 from api.load.capacity import N_EVENT_THREADS
 from records import jobs

@@ -13,10 +13,10 @@ from api.app_state import State, state_of
 from api.clients.auth import SUBJECT, address_of, client_name, secret_of
 from api.clients.csrf import check_direct, check_host, check_one_host, check_same_origin
 from api.clients.limits import body_limit, check_rate, limited
-from api.documents.exception_handlers import answer
 from api.errors import KINDS, PROBLEM, Problem, as_problem
 from api.load.fair_semaphore import PEER, SENDER, Peer, Sender
 from api.load.protocol import PROBES
+from api.web.errors import answer
 
 _LOG = logging.getLogger("api.access")
 # Defaults that a route may replace: no answer is executed, framed or cached.

@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
-from api.documents.single_flight import SingleFlight
+from api.documents.caching import SingleFlight
 from api.load.fair_semaphore import SENDER, Sender
 from api.load.transactions import Transactions
 from records.models import now

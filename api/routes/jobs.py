@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from sqlalchemy.orm import Session
 
-from api.clients import quotas
+from api.clients import access
 from api.clients.auth import Subject
 from api.dependencies import (
     Administering,
@@ -97,7 +97,7 @@ def resume_job(job_id: Id, subject: ChangingJob, session: WriterDep, state: Stat
     job = jobs.get_job(session, job_id)
     _check_from_service(job, "resumed", "Run tuner tune with the same network to resume it.")
     # An active job may have been resumed by a request whose answer was lost.
-    with quotas.enforced(session, subject, state.settings):
+    with access.enforced(session, subject, state.settings):
         is_admin = subject.viewer.is_admin
         if job.state not in _ACTIVE and not submissions.resume(
             session, job_id, by_operator=is_admin
@@ -132,7 +132,7 @@ def raise_budget(
     if body.trials is None and body.seconds is None:
         raise Problem("invalid", "give trials, seconds, or both")
     before = _limits(jobs.get_job(session, job_id))
-    with quotas.enforced(session, subject, state.settings):
+    with access.enforced(session, subject, state.settings):
         job = jobs.raise_budget(session, job_id, trials=body.trials, secs=body.seconds)
         if _limits(job) != before and job.submission:
             jobs.set_state(session, job_id, "queued", only_from=("done",))
@@ -149,7 +149,7 @@ def set_priority(
 ) -> JobSummary:
     """Change the share of device time of a job."""
     jobs.get_job(session, job_id)
-    quotas.check_priority(subject, body.priority, state.settings)
+    access.check_priority(subject, body.priority, state.settings)
     jobs.set_priority(session, job_id, body.priority)
     return _changed(session, state, subject, job_id, "priority", body)
 

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from api.clients import quotas
+from api.clients import access
 from api.clients.caps import Cap
 from api.dependencies import (
     ChangingJob,
@@ -23,13 +23,13 @@ from api.dependencies import (
     WriterDep,
 )
 from api.documents import pagination, schemas
-from api.documents.etag import matches
+from api.documents.caching import matches
 from api.documents.openapi import problems
 from api.documents.schemas import BuildIn, Id, LibraryPage
 from api.errors import Problem, respond
-from api.load.disk import check_disk
 from api.load.fair_semaphore import SENDER
 from api.routes import PREFIX
+from api.uploads.incoming import check_disk
 from records import jobs
 from records.errors import NoSuchRow
 from records.service import audit, builds
@@ -75,7 +75,7 @@ def request_build(
             advice="Wait until its table has tasks.",
         )
     check_disk(state.settings)
-    with quotas.enforced(session, subject, state.settings, fills_disk_later=True):
+    with access.enforced(session, subject, state.settings, fills_disk_later=True):
         build = builds.request_build(
             session, job_id, model_index=options.model_index, strict=options.strict
         )

@@ -24,7 +24,6 @@ from api.documents.schemas import BestPage, RecordPage, Text
 from api.errors import Problem
 from api.load.exports import MEDIA_TYPE, ExportResponse
 from api.routes import PREFIX
-from api.uploads.receiving import receiving
 from records import jobs, tasks
 from records.errors import NoSuchRow
 from records.logs import measure_log
@@ -145,7 +144,7 @@ async def import_records(
     like a program that you run. Requires the scope admin.
     """
     # Received completely first, because an import holds the write lock of the database.
-    async with receiving(request, subject, is_import=True):
+    async with state.incoming.receiving(request, subject, is_import=True):
         return await _receive(request, state, subject, trust=trust)
 
 

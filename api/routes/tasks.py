@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api.dependencies import ReaderDep, ReadingJob, StateDep
 from api.documents import formats, pagination, schemas
-from api.documents.etag import matches
+from api.documents.caching import matches
 from api.documents.openapi import problems
 from api.documents.schemas import Failures, Id, PickPage
 from api.errors import Problem

@@ -16,12 +16,11 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from api.app_state import State, state_of
-from api.clients import quotas
+from api.clients import access
 from api.clients.auth import Subject
 from api.errors import Problem
 from api.settings import MIB, ApiSettings
 from api.uploads.forms import TuneForm, read_form
-from api.uploads.receiving import receiving
 from api.uploads.uploads import Staged, stage
 from records.models import Job
 from records.service import audit, submissions
@@ -58,7 +57,7 @@ async def submit_form(
         raise Problem("invalid", "the body must be multipart/form-data")
     _check_key(key)
     state = state_of(request)
-    async with receiving(request, subject) as n_bytes:
+    async with state.incoming.receiving(request, subject) as n_bytes:
         n_model_bytes = n_bytes - _MAX_FORM_BYTES
         if n_model_bytes > 0 and not subject.viewer.is_admin:
             await state.reads.run(_check_quotas, state.settings, subject, key, n_model_bytes)
@@ -160,9 +159,9 @@ def _store(session: Session, settings: ApiSettings, submitted: _Submitted) -> tu
 
 def _submit(session: Session, settings: ApiSettings, submitted: _Submitted) -> tuple[Job, bool]:
     options, staged, subject = submitted.options, submitted.staged, submitted.subject
-    quotas.check_priority(subject, options.priority, settings)
+    access.check_priority(subject, options.priority, settings)
     request = options.request([(model.reference, model.name) for model in staged])
-    with quotas.enforced(session, subject, settings):
+    with access.enforced(session, subject, settings):
         job, is_new = submit_request(
             session,
             request,

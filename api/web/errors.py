@@ -1,12 +1,14 @@
-"""Problems as pages for people; programs get the documents of :mod:`api.errors`."""
+"""Answers to errors: a problem document for a program, a page for a person."""
 
 from typing import NamedTuple
 from urllib.parse import quote
 
-from fastapi import Request
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse, Response
+from starlette.exceptions import HTTPException
 
-from api.errors import KINDS, as_problem
+from api.errors import KINDS, PROBLEM, as_problem, expected, respond
 from api.web.rendering import render as render_page
 
 # Addresses for programs, which get problem documents whatever they accept.
@@ -44,3 +46,32 @@ def message_of(error: Exception) -> tuple[int, Message]:
     return problem.status_code, Message(
         KINDS[problem.slug].title, str(problem.detail), problem.advice or ""
     )
+
+
+def answer(request: Request, error: Exception) -> Response:
+    """Return the answer to an error."""
+    problem = as_problem(error)
+    request.scope[PROBLEM] = problem.slug
+    if not wants_page(request):
+        return respond(problem)
+    kind = KINDS[problem.slug]
+    page = render(
+        request,
+        problem.status_code,
+        kind.title,
+        str(problem.detail),
+        problem.advice or kind.advice,
+    )
+    if wait := (problem.headers or {}).get("retry-after"):
+        page.headers["retry-after"] = wait
+    return page
+
+
+def install(app: FastAPI) -> None:
+    """Install handlers for expected errors; :mod:`api.middleware` answers all others."""
+
+    async def handle(request: Request, error: Exception) -> Response:
+        return answer(request, error)
+
+    for kind in (*expected(), HTTPException, RequestValidationError, OSError):
+        app.exception_handler(kind)(handle)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from api.documents import formats
-from api.documents.response_cache import FRESH_SECS
+from api.documents.caching import FRESH_SECS
 from api.errors import Problem
 from api.settings import ApiSettings
 from records import jobs

@@ -1,15 +1,17 @@
-"""A cache of encoded task tables, for many clients that poll them."""
+"""Caches of answers: conditional requests, shared calls and encoded task tables."""
 
+import asyncio
 import gzip
 import hashlib
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
 from api.documents import formats
-from api.documents.single_flight import SingleFlight
 from api.load.fair_semaphore import SENDER, Sender
 from api.load.transactions import Transactions
 from records.errors import NoSuchRow
@@ -17,12 +19,50 @@ from records.tuning import events
 from tuner.queries.jobs import read_job
 from tuner.schemas import JobView
 
+Answer = TypeVar("Answer")
 #: Maximum age of a served table.
 FRESH_SECS = 1.0
 # Trials of other jobs on the same tasks change a table without an event of its job.
 _REREAD_INTERVAL_SECS = 5.0
 _MAX_JOBS = 256
 _JSON = TypeAdapter(JobView)
+
+
+def matches(if_none_match: str | None, etag: str) -> bool:
+    """Return whether If-None-Match contains a tag, by weak comparison (RFC 9110, 13.1.2)."""
+    if if_none_match is None:
+        return False
+    tags = [tag.strip().removeprefix("W/") for tag in if_none_match[:4000].split(",")]
+    return "*" in tags or etag.removeprefix("W/") in tags
+
+
+class SingleFlight(Generic[Answer]):
+    """Runs at most one call for each key at a time; concurrent callers get its answer."""
+
+    def __init__(self) -> None:
+        self._running: dict[Any, asyncio.Task[Answer]] = {}
+
+    async def join(self, key: Any, call: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Return the answer of the running call for a key, or else run this one."""
+        task = self._running.get(key)
+        if task is None:
+            task = asyncio.ensure_future(_run(call))
+            self._running[key] = task
+            task.add_done_callback(lambda done: self._end(key, done))
+        # Shielded, because the cancellation of one client must not cancel the others.
+        return await asyncio.shield(task)
+
+    def _end(self, key: Any, task: "asyncio.Task[Answer]") -> None:
+        self._running.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # retrieved, or asyncio warns if all callers have left
+
+
+async def _run(call: Callable[[], Awaitable[Answer]]) -> Answer:
+    # The client that came first may leave, and its slot is not that of the call.
+    sender = SENDER.get(None)
+    SENDER.set(Sender("") if sender is None else Sender(sender.client, program=sender.program))
+    return await call()
 
 
 @dataclass(frozen=True)
