@@ -195,7 +195,10 @@ def as_problem(error: Exception) -> Problem:
         return Problem("disk-full", "there is not enough space to store this", headers=headers)
     for kind, slug in _OF_EXCEPTION:
         if isinstance(error, kind):
-            return _of_known(slug, error)
+            problem = _described(slug, error)
+            if isinstance(error, ModelError):
+                problem.more["code"] = error.code
+            return problem
     reference = secrets.token_hex(6)
     _logger.error("unexpected error %s", reference, exc_info=error)
     return Problem("unexpected", f"reference {reference}", reference=reference)
@@ -212,13 +215,6 @@ def _is_full(error: Exception) -> bool:
 def expected() -> list[type[Exception]]:
     """Return the exceptions that have a problem of their own."""
     return [kind for kind, _ in _OF_EXCEPTION]
-
-
-def _of_known(slug: str, error: Exception) -> Problem:
-    problem = _described(slug, error)
-    if isinstance(error, ModelError):
-        problem.more["code"] = error.code
-    return problem
 
 
 def _described(slug: str, error: Exception) -> Problem:

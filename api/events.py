@@ -179,26 +179,23 @@ class Hub:
     async def _poll(self) -> None:
         while self._channels:
             try:
-                await self._look()
+                # Read the new events of all watched jobs.
+                watched = dict(self._channels)
+                last = {job_id: channel.last for job_id, channel in watched.items()}
+                news = await self._run(self._news, last)
+                for job_id, channel in watched.items():
+                    new_events = news[job_id]
+                    if new_events is None:
+                        channel.is_deleted = True
+                        channel.wake()
+                        if self._channels.get(job_id) is channel:
+                            del self._channels[job_id]
+                    elif new_events:
+                        channel.add(_batch(new_events))
                 await asyncio.sleep(_POLL_INTERVAL_SECS)
             except SQLAlchemyError as error:
                 _logger.warning("cannot read events: %s", type(error).__name__)
                 await asyncio.sleep(_RETRY_INTERVAL_SECS)
-
-    async def _look(self) -> None:
-        """Read the new events of all watched jobs."""
-        watched = dict(self._channels)
-        last = {job_id: channel.last for job_id, channel in watched.items()}
-        news = await self._run(self._news, last)
-        for job_id, channel in watched.items():
-            new_events = news[job_id]
-            if new_events is None:
-                channel.is_deleted = True
-                channel.wake()
-                if self._channels.get(job_id) is channel:
-                    del self._channels[job_id]
-            elif new_events:
-                channel.add(_batch(new_events))
 
     async def _page(self, job_id: int, sequence: int) -> Batch | None:
         """Read the events after a number from the database; None if it does not answer."""

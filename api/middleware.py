@@ -9,7 +9,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.app_state import State, state_of
+from api.app_state import state_of
 from api.clients.auth import SUBJECT, address_of, client_name, secret_of
 from api.clients.csrf import check_direct, check_host, check_one_host, check_same_origin
 from api.clients.limits import body_limit, check_rate, limited
@@ -138,11 +138,22 @@ class RequestChecks(_Middleware):
                 check_host(connection)
                 check_direct(connection)
             check_same_origin(connection)
-            client = _client(connection, state)
+            # Name the client whose rate is limited: a token that was valid recently, or an address.
+            secret, _ = secret_of(connection)
+            name = None if secret is None else state.tokens.remembered(secret)
+            if name is not None:
+                connection.scope[SUBJECT] = name
+            client = client_name(connection, name)
             check_rate(state.buckets, client, scope["method"])
-            program = "" if state.settings.needs_tokens else _program(connection)
+            program = (
+                ""
+                if state.settings.needs_tokens
+                else connection.headers.get("user-agent", "")[:_MAX_AGENT_CHARS]
+            )
             SENDER.set(Sender(client, scope.get(PEER) or Peer(), program))
-            _check_address(scope)
+            # PostgreSQL cannot store or compare NUL.
+            if b"%00" in scope["query_string"] or "\x00" in scope["path"]:
+                raise Problem("bad-request", "the address contains NUL")
         await self._app(scope, receive, send)
 
 
@@ -211,26 +222,6 @@ def _log_request(scope: Scope, route: str, status: int, secs: float) -> None:
         **({} if problem is None else {"problem": problem}),
     }
     _LOG.log(level, "request", extra=fields)
-
-
-def _client(connection: HTTPConnection, state: State) -> str:
-    """Name the client whose rate is limited: a token that was valid recently, or an address."""
-    secret, _ = secret_of(connection)
-    name = None if secret is None else state.tokens.remembered(secret)
-    if name is not None:
-        connection.scope[SUBJECT] = name
-    return client_name(connection, name)
-
-
-def _program(connection: HTTPConnection) -> str:
-    """Name the program of a user of this machine, whose programs share one address."""
-    return connection.headers.get("user-agent", "")[:_MAX_AGENT_CHARS]
-
-
-def _check_address(scope: Scope) -> None:
-    # PostgreSQL cannot store or compare NUL.
-    if b"%00" in scope["query_string"] or "\x00" in scope["path"]:
-        raise Problem("bad-request", "the address contains NUL")
 
 
 def _route_template(scope: Scope) -> str:

@@ -213,7 +213,10 @@ def _columns(new: NewRecord, at: datetime) -> Row:
     values = new._asdict()
     values["latency"], values["created"] = None, at
     if new.run_secs is not None:
-        values["run_secs"] = _durations(new.run_secs)
+        secs = list(map(float, new.run_secs))
+        if not secs or not all(map(math.isfinite, secs)) or min(secs) < 0.0:
+            raise ValueError(f"run times must be finite seconds, at least one, got {secs}")
+        values["run_secs"] = secs
         values["latency"] = latency_of(values["run_secs"], new.clock_factor)
     if new.conditions is not None:
         values["conditions"] = events.finite(dict(new.conditions))
@@ -233,13 +236,6 @@ def latency_of(samples: Sequence[float], clock_factor: float | None) -> float:
     if clock_factor is not None and not 0.0 < clock_factor < math.inf:
         raise ValueError(f"a clock factor must be finite and positive, got {clock_factor}")
     return statistics.median(samples) * (1.0 if clock_factor is None else clock_factor)
-
-
-def _durations(samples: Sequence[float]) -> list[float]:
-    secs = list(map(float, samples))
-    if not secs or not all(map(math.isfinite, secs)) or min(secs) < 0.0:
-        raise ValueError(f"run times must be finite seconds, at least one, got {secs}")
-    return secs
 
 
 def _insert(session: Session, rows: Sequence[Row]) -> list[Row]:

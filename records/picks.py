@@ -1,6 +1,6 @@
 """Picks: the stored scheduling decisions of a job, one for each round."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Row, Select, bindparam, func, select, true, update
@@ -60,7 +60,12 @@ def add_picks(session: Session, new: Sequence[NewPick]) -> list[Pick]:
     Raises:
         NoSuchRow: If a job does not exist.
     """
-    last = _last_sequences(session, {decision.job_id for decision in new})
+    job_ids = {decision.job_id for decision in new}
+    rows = session.execute(_LAST_SEQUENCES, {"job_ids": list(job_ids)})
+    last = {job_id: last or 0 for job_id, last in rows}
+    for job_id in job_ids:
+        if job_id not in last:
+            raise NoSuchRow(f"no job {job_id}")
     picks = []
     for decision in new:
         last[decision.job_id] += 1
@@ -71,15 +76,6 @@ def add_picks(session: Session, new: Sequence[NewPick]) -> list[Pick]:
     session.flush()
     events.add_events(session, [_pick_event(pick) for pick in picks])
     return picks
-
-
-def _last_sequences(session: Session, job_ids: Collection[int]) -> dict[int, int]:
-    rows = session.execute(_LAST_SEQUENCES, {"job_ids": list(job_ids)})
-    sequences = {job_id: last or 0 for job_id, last in rows}
-    for job_id in job_ids:
-        if job_id not in sequences:
-            raise NoSuchRow(f"no job {job_id}")
-    return sequences
 
 
 def _pick_event(pick: Pick) -> events.NewEvent:
@@ -119,7 +115,18 @@ def end_picks(session: Session, ends: Sequence[RoundEnd]) -> None:
         if end.failed is not None:
             fail_pick(session, end.pick_id, end.failed)
     # Picks are updated in the order of their ids, so that two writers never deadlock.
-    session.execute(_END, [_end_values(end) for end in sorted(ends, key=lambda end: end.pick_id)])
+    session.execute(
+        _END,
+        [
+            {
+                "of_pick": end.pick_id,
+                "took": end.secs,
+                "total": events.finite(end.total_secs),
+                "trials": end.job_trials,
+            }
+            for end in sorted(ends, key=lambda end: end.pick_id)
+        ],
+    )
     rows = session.execute(_ENDED, {"pick_ids": [end.pick_id for end in ends]})
     picks = {row.id: row for row in rows}
     for end in ends:
@@ -127,15 +134,6 @@ def end_picks(session: Session, ends: Sequence[RoundEnd]) -> None:
             raise NoSuchRow(f"no pick {end.pick_id}")
     events.add_events(session, [_round_event(end, picks[end.pick_id]) for end in ends])
     jobs.add_all_spent_secs(session, [(end.job_id, end.spent_secs) for end in ends])
-
-
-def _end_values(end: RoundEnd) -> dict[str, Any]:
-    return {
-        "of_pick": end.pick_id,
-        "took": end.secs,
-        "total": events.finite(end.total_secs),
-        "trials": end.job_trials,
-    }
 
 
 def _round_event(end: RoundEnd, pick: Row[*tuple[Any, ...]]) -> events.NewEvent:

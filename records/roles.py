@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Engine, text
 
 from records.database import open_database
 from records.errors import RecordsError
@@ -38,35 +38,27 @@ def set_up_roles(engine: Engine, passwords: Mapping[str, str]) -> None:
     """
     with engine.begin() as connection:
         for role, password in passwords.items():
-            _define(connection, role, password)
-            _grant(connection, role)
-
-
-def _define(connection: Connection, role: str, password: str) -> None:
-    is_privileged = connection.scalar(_IS_PRIVILEGED, {"role": role})
-    values = {
-        "verb": "CREATE" if is_privileged is None else "ALTER",
-        "role": role,
-        # Only a superuser may repeat what a role is not.
-        "attributes": "" if is_privileged is False else _UNPRIVILEGED,
-        "password": password,
-    }
-    connection.exec_driver_sql(_escaped(connection.scalar(_DEFINITION, values)))
-
-
-def _grant(connection: Connection, role: str) -> None:
-    for statement in (
-        f"REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {role}",
-        f"GRANT USAGE ON SCHEMA public TO {role}",
-        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}",
-        f"GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO {role}",
-        f"REVOKE INSERT, UPDATE, DELETE ON alembic_version FROM {role}",
-    ):
-        connection.exec_driver_sql(statement)
-    if role == WORKER:
-        # It removes old entries of the audit log, and needs no tokens at all.
-        connection.exec_driver_sql(f"REVOKE INSERT, UPDATE ON audit_event FROM {role}")
-        connection.exec_driver_sql(f"REVOKE ALL ON api_token FROM {role}")
+            is_privileged = connection.scalar(_IS_PRIVILEGED, {"role": role})
+            values = {
+                "verb": "CREATE" if is_privileged is None else "ALTER",
+                "role": role,
+                # Only a superuser may repeat what a role is not.
+                "attributes": "" if is_privileged is False else _UNPRIVILEGED,
+                "password": password,
+            }
+            connection.exec_driver_sql(_escaped(connection.scalar(_DEFINITION, values)))
+            for statement in (
+                f"REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {role}",
+                f"GRANT USAGE ON SCHEMA public TO {role}",
+                f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}",
+                f"GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO {role}",
+                f"REVOKE INSERT, UPDATE, DELETE ON alembic_version FROM {role}",
+            ):
+                connection.exec_driver_sql(statement)
+            if role == WORKER:
+                # It removes old entries of the audit log, and needs no tokens at all.
+                connection.exec_driver_sql(f"REVOKE INSERT, UPDATE ON audit_event FROM {role}")
+                connection.exec_driver_sql(f"REVOKE ALL ON api_token FROM {role}")
 
 
 def _escaped(statement: str | None) -> str:

@@ -67,7 +67,8 @@ def disks_of(folders: Mapping[str, Path]) -> list[Disk]:
     """Return the disks of folders, each once."""
     disks: dict[int, Disk] = {}
     for name, folder in folders.items():
-        path = _existing(folder)
+        candidates: Iterable[Path] = (folder, *folder.parents)
+        path = next(path for path in candidates if path.exists())
         first = disks.setdefault(path.stat().st_dev, Disk(name, path, ()))
         disks[path.stat().st_dev] = replace(first, names=(*first.names, name))
     return list(disks.values())
@@ -101,12 +102,6 @@ def _shortage(folders: Mapping[str, Path], floor: int | None, needs: Mapping[str
                 "are kept free"
             )
     return ""
-
-
-def _existing(folder: Path) -> Path:
-    """Return a folder, or the closest one above it that exists."""
-    candidates: Iterable[Path] = (folder, *folder.parents)
-    return next(path for path in candidates if path.exists())
 
 
 class DiskWatch:

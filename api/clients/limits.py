@@ -50,14 +50,12 @@ class Buckets:
             self._levels[client] = (level, at)
             return (cost - level) / self.rate
         if len(self._levels) >= _MAX_CLIENTS:
-            self._drop_full(at)
+            recent = {
+                key: entry for key, entry in self._levels.items() if at - entry[1] < _BURST_SECS
+            }
+            self._levels = recent if len(recent) < _MAX_CLIENTS else {}
         self._levels[client] = (level - cost, at)
         return 0.0
-
-    def _drop_full(self, at: float) -> None:
-        """Drop the buckets that are full again; if none is, drop all."""
-        recent = {key: entry for key, entry in self._levels.items() if at - entry[1] < _BURST_SECS}
-        self._levels = recent if len(recent) < _MAX_CLIENTS else {}
 
 
 def check_rate(buckets: Buckets, client: str, method: str) -> None:

@@ -132,16 +132,18 @@ class TableCache:
         if entry is None or entry.version != version or at - entry.read > _REREAD_INTERVAL_SECS:
             entry = _Entry(version, read_job(session, job_id), at, at)
         if kind not in entry.bodies:
-            entry.bodies[kind] = _encode(entry.view, kind)
+            plain = (
+                formats.WRITERS[kind](entry.view)
+                if kind != formats.JSON
+                else _JSON.dump_json(entry.view)
+            )
+            # Weak, because the compressed table has the same tag.
+            etag = f'W/"{hashlib.sha256(plain).hexdigest()[:16]}"'
+            entry.bodies[kind] = Body(
+                formats.MEDIA_TYPES[kind], etag, plain, gzip.compress(plain, 4, mtime=0)
+            )
         entry.checked = at
         if len(self._entries) >= _MAX_JOBS:
             self._entries.clear()
         self._entries[job_id] = entry
         return entry
-
-
-def _encode(view: JobView, kind: str) -> Body:
-    plain = formats.WRITERS[kind](view) if kind != formats.JSON else _JSON.dump_json(view)
-    # Weak, because the compressed table has the same tag.
-    etag = f'W/"{hashlib.sha256(plain).hexdigest()[:16]}"'
-    return Body(formats.MEDIA_TYPES[kind], etag, plain, gzip.compress(plain, 4, mtime=0))

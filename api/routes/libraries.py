@@ -121,7 +121,7 @@ async def download_library(
     digest = build.sha256 or ""
     headers = {
         "etag": f'"{digest}"',
-        "repr-digest": f"sha-256=:{_base64(digest)}:",
+        "repr-digest": f"sha-256=:{base64.b64encode(bytes.fromhex(digest)).decode()}:",
         "cache-control": "no-cache",
         "x-sha256": digest,
     }
@@ -222,7 +222,3 @@ def _is_servable(ranges: str, size: int) -> bool:
     except Exception:
         return False
     return True
-
-
-def _base64(digest: str) -> str:
-    return base64.b64encode(bytes.fromhex(digest)).decode()

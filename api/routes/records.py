@@ -145,19 +145,15 @@ async def import_records(
     """
     # Received completely first, because an import holds the write lock of the database.
     async with state.incoming.receiving(request, subject, is_import=True):
-        return await _receive(request, state, subject, trust=trust)
-
-
-async def _receive(request: Request, state: State, subject: Subject, *, trust: bool) -> Imported:
-    with tempfile.SpooledTemporaryFile(_MAX_MEMORY_BYTES) as spool:
-        async for chunk in request.stream():
-            await run_in_threadpool(spool.write, chunk)
-        async with _turn(state):
-            await run_in_threadpool(_check, spool)
-            # Writers wait here and not for the lock of the database, which gives up earlier.
-            async with state.writes.slots.slot():
-                report = await run_in_threadpool(_import, state, spool, subject, trust)
-    return record_queries.summarise_import(report)
+        with tempfile.SpooledTemporaryFile(_MAX_MEMORY_BYTES) as spool:
+            async for chunk in request.stream():
+                await run_in_threadpool(spool.write, chunk)
+            async with _turn(state):
+                await run_in_threadpool(_check, spool)
+                # Writers wait here and not for the lock of the database, which gives up earlier.
+                async with state.writes.slots.slot():
+                    report = await run_in_threadpool(_import, state, spool, subject, trust)
+        return record_queries.summarise_import(report)
 
 
 @asynccontextmanager

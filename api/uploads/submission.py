@@ -55,7 +55,12 @@ async def submit_form(
     """
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise Problem("invalid", "the body must be multipart/form-data")
-    _check_key(key)
+    if key is not None and not (
+        0 < len(key) <= _MAX_KEY_CHARS and key.isascii() and key.isprintable()
+    ):
+        raise Problem(
+            "invalid", f"an Idempotency-Key must have 1 to {_MAX_KEY_CHARS} printable characters"
+        )
     state = state_of(request)
     async with state.incoming.receiving(request, subject) as n_bytes:
         n_model_bytes = n_bytes - _MAX_FORM_BYTES
@@ -188,12 +193,3 @@ def _job_of_key(
 def _fingerprint(options: TuneForm, staged: list[Staged]) -> str:
     content = [options.model_dump(mode="json"), [(m.sha256, m.name) for m in staged]]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _check_key(key: str | None) -> None:
-    if key is not None and not (
-        0 < len(key) <= _MAX_KEY_CHARS and key.isascii() and key.isprintable()
-    ):
-        raise Problem(
-            "invalid", f"an Idempotency-Key must have 1 to {_MAX_KEY_CHARS} printable characters"
-        )

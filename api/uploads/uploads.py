@@ -82,31 +82,6 @@ def stage(file: BinaryIO, filename: str, data_dir: Path) -> Staged:
         Problem: If the upload is empty, or in an unsupported format.
         OSError: If it cannot be stored; nothing is left behind.
     """
-    _check_format(file, filename)
-    folder = data_dir / "uploads"
-    path = folder / f"{_UNFINISHED}{secrets.token_hex(8)}"
-    try:
-        digest = _copy(file, path)
-        n_bytes = path.stat().st_size
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    reference, final_path = upload_reference(digest), upload_path(data_dir, digest)
-    return Staged(path, final_path, digest, n_bytes, reference, _stem(filename))
-
-
-def _copy(file: BinaryIO, path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("xb") as copy:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-            copy.write(chunk)
-        copy.flush()
-        os.fsync(copy.fileno())
-    return digest.hexdigest()
-
-
-def _check_format(file: BinaryIO, filename: str) -> None:
     suffix = Path(filename).suffix.lower()
     start = file.read(4)
     file.seek(0)
@@ -117,6 +92,23 @@ def _check_format(file: BinaryIO, filename: str) -> None:
         raise _wrong_model("bad-model", f"{shown!r} is empty", "Export the model again.")
     if start == _ZIP or (start[:1] == _PICKLE and start[1:2] in b"\x02\x03\x04\x05"):
         raise _wrong_model("unsupported-model", f"{shown!r} is a pickle or an archive")
+    folder = data_dir / "uploads"
+    path = folder / f"{_UNFINISHED}{secrets.token_hex(8)}"
+    try:
+        hashed = hashlib.sha256()
+        with path.open("xb") as copy:
+            while chunk := file.read(_CHUNK):
+                hashed.update(chunk)
+                copy.write(chunk)
+            copy.flush()
+            os.fsync(copy.fileno())
+        digest = hashed.hexdigest()
+        n_bytes = path.stat().st_size
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    reference, final_path = upload_reference(digest), upload_path(data_dir, digest)
+    return Staged(path, final_path, digest, n_bytes, reference, _stem(filename))
 
 
 def _wrong_model(slug: str, message: str, advice: str = _ADVICE) -> Problem:

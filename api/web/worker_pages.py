@@ -87,7 +87,12 @@ def read_networks(
     return render(
         request,
         "networks.html",
-        rows=[_network_row(network, uses[network.id]) for network in shown],
+        rows=[
+            NetworkRow(
+                network, tuple(_input(*item) for item in network.inputs.items()), uses[network.id]
+            )
+            for network in shown
+        ],
         first_page="/networks" if cursor else None,
         next_page="/networks" + query([("cursor", shown[-1].id)]) if more else None,
     )
@@ -124,10 +129,6 @@ def _worker_row(worker: WorkerInfo) -> WorkerRow:
 def _device_row(device: DeviceInfo) -> DeviceRow:
     state = device.state if device.alive else "offline"
     return DeviceRow(device, state, str(device.fingerprint.get("name") or "unnamed device"))
-
-
-def _network_row(network: NetworkInfo, use: NetworkUse) -> NetworkRow:
-    return NetworkRow(network, tuple(_input(*item) for item in network.inputs.items()), use)
 
 
 def _input(name: str, spec: object) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from records.models import BestRecord, MeasureRecord, Target, Task, Workload
@@ -71,10 +71,12 @@ def verified(session: Session, task_id: int, top: int | None) -> Iterator[Export
 
 def count_unverified(session: Session, task_ids: list[int]) -> int:
     """Count the records of tasks that failed or were not compared with a reference."""
-    return sum(session.scalar(_unverified(task_id)) or 0 for task_id in task_ids)
-
-
-def _unverified(task_id: int) -> Select[int]:
-    return select(func.count()).where(
-        MeasureRecord.task_id == task_id, MeasureRecord.verified.is_(False)
+    return sum(
+        session.scalar(
+            select(func.count()).where(
+                MeasureRecord.task_id == task_id, MeasureRecord.verified.is_(False)
+            )
+        )
+        or 0
+        for task_id in task_ids
     )

@@ -22,7 +22,17 @@ def withdraw(session: Session, record_id: int) -> MeasureRecord | None:
         raise NoSuchRow(f"no measure record {record_id}")
     record.verified = False
     session.flush()
-    _update_totals(session, record)
+    # Recompute the best latency among the records that share totals with this one.
+    same_totals = MeasureRecord.pick_id == record.pick_id
+    if record.pick_id is None:
+        same_totals = MeasureRecord.pick_id.is_(None) & (MeasureRecord.task_id == record.task_id)
+    best = select(func.min(MeasureRecord.latency)).where(same_totals, MeasureRecord.verified)
+    secs = session.scalar(best)
+    if record.pick_id is None:
+        of_task = ImportedRound.task_id == record.task_id
+        session.execute(update(ImportedRound).where(of_task).values(best_secs=secs))
+    else:
+        session.execute(update(Pick).where(Pick.id == record.pick_id).values(best_secs=secs))
     was_best = delete(BestRecord).where(BestRecord.record_id == record_id)
     if session.scalar(was_best.returning(BestRecord.task_id)) is not None:
         _choose_best(session, record.task_id)
@@ -39,17 +49,3 @@ def _choose_best(session: Session, task_id: int) -> None:
         return
     for fastest in bests.top_records(session, task_id, 1):
         bests.offer(session, [bests.Offer(task_id, fastest.id, fastest.latency or 0.0)])
-
-
-def _update_totals(session: Session, record: MeasureRecord) -> None:
-    """Recompute the best latency among the records that share totals with this one."""
-    same_totals = MeasureRecord.pick_id == record.pick_id
-    if record.pick_id is None:
-        same_totals = MeasureRecord.pick_id.is_(None) & (MeasureRecord.task_id == record.task_id)
-    best = select(func.min(MeasureRecord.latency)).where(same_totals, MeasureRecord.verified)
-    secs = session.scalar(best)
-    if record.pick_id is None:
-        of_task = ImportedRound.task_id == record.task_id
-        session.execute(update(ImportedRound).where(of_task).values(best_secs=secs))
-    else:
-        session.execute(update(Pick).where(Pick.id == record.pick_id).values(best_secs=secs))

@@ -52,19 +52,17 @@ class Importer:
             self._add_target(**fields)
         elif kind == "workload":
             fields |= {"ir": log_lines.unpack(fields["ir"]), "flop": float(fields["flop"])}
-            self._add_workload(NewWorkload(**fields))
+            # Store a workload; if it is named like another one, it and its records are refused.
+            new = NewWorkload(**fields)
+            try:
+                self.workload_ids[new.hash, new.engine] = ensure_workload(self.session, new).id
+            except WrongName as error:
+                self.refused_workloads.add((new.hash, new.engine))
+                self.refusals.append(str(error))
         elif (fields["workload"], fields["engine"]) in self.refused_workloads:
             self.n_refused += 1
         else:
             self._add_record(fields)
-
-    def _add_workload(self, new: NewWorkload) -> None:
-        """Store a workload; if it is named like another one, it and its records are refused."""
-        try:
-            self.workload_ids[new.hash, new.engine] = ensure_workload(self.session, new).id
-        except WrongName as error:
-            self.refused_workloads.add((new.hash, new.engine))
-            self.refusals.append(str(error))
 
     def add_totals(self) -> None:
         """Add the new records to the totals of their tasks."""
@@ -97,7 +95,19 @@ class Importer:
             if self._is_measured(fields):
                 self.n_known += 1
                 return
-        task_id = self._task_id(fields)
+        workload_id = self.workload_ids.get((fields["workload"], fields["engine"]))
+        # The target of claims is stored with the first of them.
+        fingerprint = fields["target"]
+        if fingerprint not in self.target_ids and fingerprint in self.claimed:
+            target = targets.ensure_target(self.session, *self.claimed[fingerprint])
+            self.target_ids[fingerprint] = target.id
+        target_id = self.target_ids.get(fingerprint)
+        if workload_id is None or target_id is None:
+            raise ValueError("a record comes before its workload or target")
+        key = (workload_id, target_id)
+        if key not in self.task_ids:
+            self.task_ids[key] = ensure_task(self.session, *key).id
+        task_id = self.task_ids[key]
         record_id = insert_new(self.session, MeasureRecord, {"task_id": task_id, **columns})
         if record_id is None:
             self.n_known += 1
@@ -105,29 +115,15 @@ class Importer:
         else:
             self.n_added += 1
             self.totals.setdefault(task_id, RecordTotals()).add(columns)
-            self._add_features(record_id, fields["features"])
+            features = fields["features"]
+            if features is not None:
+                row = {"record_id": record_id, "features": log_lines.unpack(features)}
+                self.session.execute(insert(self.session, MeasureFeature).values(**row))
             if columns["verified"]:
                 timed = (columns["latency"], record_id, False)
                 self.fastest[task_id] = min(timed, self.fastest.get(task_id, timed))
         if flag is not None:
             self.flagged[task_id] = None if record_id is None else (flag[0], record_id, flag[1])
-
-    def _task_id(self, fields: dict[str, Any]) -> int:
-        workload_id = self.workload_ids.get((fields["workload"], fields["engine"]))
-        target_id = self._target_id(fields["target"])
-        if workload_id is None or target_id is None:
-            raise ValueError("a record comes before its workload or target")
-        key = (workload_id, target_id)
-        if key not in self.task_ids:
-            self.task_ids[key] = ensure_task(self.session, *key).id
-        return self.task_ids[key]
-
-    def _target_id(self, fingerprint: str) -> int | None:
-        """Return the target of a line; that of claims is stored with the first of them."""
-        if fingerprint not in self.target_ids and fingerprint in self.claimed:
-            target = targets.ensure_target(self.session, *self.claimed[fingerprint])
-            self.target_ids[fingerprint] = target.id
-        return self.target_ids.get(fingerprint)
 
     def _is_measured(self, fields: dict[str, Any]) -> bool:
         """Return whether the target that a claim is about has a record of the trace itself."""
@@ -142,11 +138,6 @@ class Importer:
             MeasureRecord.trace_hash == fields["trace_hash"],
         )
         return self.session.scalar(known.limit(1)) is not None
-
-    def _add_features(self, record_id: int, features: str | None) -> None:
-        if features is not None:
-            row = {"record_id": record_id, "features": log_lines.unpack(features)}
-            self.session.execute(insert(self.session, MeasureFeature).values(**row))
 
     def _confirm_known(self, task_id: int, columns: dict[str, Any]) -> int | None:
         """Return the id of a known record if the log confirms it for the first time."""

@@ -114,7 +114,14 @@ class Export:
 
     def _write(self, session: Session, stream: IO[str], row: Any) -> None:
         if row.target_id not in self._targets:
-            self._targets[row.target_id] = _write_target(session, stream, row.target_id)
+            target = session.get_one(Target, row.target_id)
+            fields = {
+                "fingerprint": target.fingerprint,
+                "spec": target.spec,
+                "device": target.device,
+            }
+            stream.write(log_lines.dump({"kind": "target", **fields}))
+            self._targets[row.target_id] = target.fingerprint
         if row.workload_id not in self._workloads:
             self._workloads[row.workload_id] = _write_workload(session, stream, row.workload_id)
         names = (self._targets[row.target_id], *self._workloads[row.workload_id])
@@ -225,13 +232,6 @@ def _record_fields(row: Any, target: str, workload: str, engine: str) -> dict[st
         "features": log_lines.pack(row.features),
         "best": None if row.best_latency is None else best,
     }
-
-
-def _write_target(session: Session, stream: IO[str], target_id: int) -> str:
-    target = session.get_one(Target, target_id)
-    fields = {"fingerprint": target.fingerprint, "spec": target.spec, "device": target.device}
-    stream.write(log_lines.dump({"kind": "target", **fields}))
-    return target.fingerprint
 
 
 def _write_workload(session: Session, stream: IO[str], workload_id: int) -> tuple[str, str]:

@@ -201,9 +201,21 @@ def stop_below_secs(request: Mapping[str, Any] | None) -> float | None:
 
 def _update(session: Session, job: Job, new: Submission) -> None:
     if new.budget_trials == 0:
-        _request_tasks(session, job)
+        # Queue the extraction of a job's tasks unless it has them; its limits stay.
+        job.hidden = False
+        session.flush()
+        if job.network_id is None and job.state in _RESTARTED and not job.quarantined:
+            jobs.set_state(session, job.id, "queued")
         return
-    is_raised = _raise_limits(job, new)
+    before = (job.budget_trials, job.budget_secs)
+    if job.budget_trials == 0 and new.budget_trials is None:
+        # The first request was for the tasks only; this one tunes within the other limit.
+        job.budget_trials = None
+    if new.budget_trials is not None:
+        job.budget_trials = max(job.budget_trials or 0, new.budget_trials)
+    if new.budget_secs is not None:
+        job.budget_secs = max(job.budget_secs or 0.0, new.budget_secs)
+    is_raised = (job.budget_trials, job.budget_secs) != before
     old, requested = stop_below_secs(job.request), stop_below_secs(new.request)
     has_new_threshold = old not in (None, requested)
     job.request = new.request
@@ -218,23 +230,3 @@ def _update(session: Session, job: Job, new: Submission) -> None:
         return
     if job.state in _RESTARTED or (job.state == "done" and (is_raised or has_new_threshold)):
         jobs.set_state(session, job.id, "queued")
-
-
-def _request_tasks(session: Session, job: Job) -> None:
-    """Queue the extraction of a job's tasks unless it has them; its limits stay."""
-    job.hidden = False
-    session.flush()
-    if job.network_id is None and job.state in _RESTARTED and not job.quarantined:
-        jobs.set_state(session, job.id, "queued")
-
-
-def _raise_limits(job: Job, new: Submission) -> bool:
-    before = (job.budget_trials, job.budget_secs)
-    if job.budget_trials == 0 and new.budget_trials is None:
-        # The first request was for the tasks only; this one tunes within the other limit.
-        job.budget_trials = None
-    if new.budget_trials is not None:
-        job.budget_trials = max(job.budget_trials or 0, new.budget_trials)
-    if new.budget_secs is not None:
-        job.budget_secs = max(job.budget_secs or 0.0, new.budget_secs)
-    return (job.budget_trials, job.budget_secs) != before

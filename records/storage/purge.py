@@ -103,7 +103,14 @@ def purge_job(session: Session, job_id: int, before: datetime) -> int:
         last = sequences[-1]
         session.execute(delete(Event).where(Event.job_id == job_id, Event.sequence <= last))
         return len(sequences)
-    _remove_libraries(session, job_id)
+    other = aliased(Build)
+    keys = select(Build.library_key).where(Build.job_id == job_id, Build.library_key.is_not(None))
+    shared = exists().where(other.library_key == Library.key, other.job_id != job_id)
+    session.execute(
+        delete(Library)
+        .where(Library.key.in_(keys), ~shared)
+        .execution_options(synchronize_session=False)
+    )
     for model in (JobStatus, IdempotencyKey, Upload, Build):
         session.execute(delete(model).where(model.job_id == job_id))
     # Not through the ORM, which would count it as an update of the job.
@@ -117,17 +124,6 @@ def purge_job(session: Session, job_id: int, before: datetime) -> int:
     )  # fmt: skip
     _forget_network(session, job.network_id)
     return 1
-
-
-def _remove_libraries(session: Session, job_id: int) -> None:
-    other = aliased(Build)
-    keys = select(Build.library_key).where(Build.job_id == job_id, Build.library_key.is_not(None))
-    shared = exists().where(other.library_key == Library.key, other.job_id != job_id)
-    session.execute(
-        delete(Library)
-        .where(Library.key.in_(keys), ~shared)
-        .execution_options(synchronize_session=False)
-    )
 
 
 def _forget_network(session: Session, network_id: int | None) -> None:

@@ -132,7 +132,10 @@ def _add(
     with held:
         for blob in header.blobs.values():
             path = entry.path.with_name(headers.blob_name(entry.digest, blob))
-            _add_file(bundle, f"{entry.kind}/{path.name}", path)
+            with path.open("rb") as stream:
+                _add_content(
+                    bundle, f"{entry.kind}/{path.name}", stream, os.fstat(stream.fileno()).st_size
+                )
         data = entry.path.read_bytes()
         signature = signatures.sign("entry", data)
         if signature is not None:
@@ -141,11 +144,6 @@ def _add(
         # Last: a reader that meets it has read its blobs.
         _add_content(bundle, f"{entry.kind}/{entry.digest}", io.BytesIO(data), len(data))
     return True
-
-
-def _add_file(bundle: tarfile.TarFile, name: str, path: Path) -> None:
-    with path.open("rb") as stream:
-        _add_content(bundle, name, stream, os.fstat(stream.fileno()).st_size)
 
 
 def _add_content(bundle: tarfile.TarFile, name: str, stream: IO[bytes], n_bytes: int) -> None:
@@ -190,7 +188,17 @@ def _import_entry(
     try:
         signature = path.read_bytes() if path.is_file() else None
         source.signatures.check("entry", data, signature)
-        packed = _packed(digest, data, source.folder)
+        header, _ = headers.read_header(data)
+        if header.key.digest != digest:
+            raise DamagedEntryError("it was made for another key")
+        packing.unpack(data, header.key)
+        blobs = {}
+        for name, file in header.blobs.items():
+            blobs[name] = source.folder / headers.blob_name(digest, file)
+            if not blobs[name].is_file():
+                raise DamagedEntryError(f"{name} is missing")
+            verify_blob_file(blobs[name], name, file)
+        packed = Packed(header, data, blobs)
     except (DamagedEntryError, NewerFormatError, Unsigned) as error:
         imported.refused.append(f"entry {digest[:12]} is refused: {error}")
         return
@@ -203,20 +211,6 @@ def _import_entry(
     imported.added += 1
     for path in packed.blobs.values():
         path.unlink()
-
-
-def _packed(digest: str, data: bytes, folder: Path) -> Packed:
-    header, _ = headers.read_header(data)
-    if header.key.digest != digest:
-        raise DamagedEntryError("it was made for another key")
-    packing.unpack(data, header.key)
-    blobs = {}
-    for name, file in header.blobs.items():
-        blobs[name] = folder / headers.blob_name(digest, file)
-        if not blobs[name].is_file():
-            raise DamagedEntryError(f"{name} is missing")
-        verify_blob_file(blobs[name], name, file)
-    return Packed(header, data, blobs)
 
 
 @contextmanager

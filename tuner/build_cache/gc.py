@@ -86,7 +86,19 @@ def collect(
             if progress is not None:
                 progress(collected.n_entries)
     orphans = [item for item in items if isinstance(item, OrphanBlobs)]
-    collected.n_strays = _sweep(local, orphans, dry_run=dry_run)
+    # Remove what killed processes left; return the number of files.
+    n_swept = sum(
+        len(orphan.blobs) if dry_run else _sweep_blobs(local, orphan) for orphan in orphans
+    )
+    for path in _temporary_files(local):
+        n_swept += 1
+        if not dry_run:
+            with contextlib.suppress(OSError):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+    collected.n_strays = n_swept + _sweep_locks(local, dry_run=dry_run)
     return collected
 
 
@@ -136,26 +148,6 @@ def _unlink(local: LocalTier, entry: IndexedEntry, status: os.stat_result) -> bo
         return False
     entry.path.unlink()
     return True
-
-
-def _sweep(local: LocalTier, orphans: list[OrphanBlobs], *, dry_run: bool) -> int:
-    """Remove what killed processes left; return the number of files."""
-    n_swept = sum(
-        len(orphan.blobs) if dry_run else _sweep_blobs(local, orphan) for orphan in orphans
-    )
-    for path in _temporary_files(local):
-        n_swept += 1
-        if not dry_run:
-            _discard(path)
-    return n_swept + _sweep_locks(local, dry_run=dry_run)
-
-
-def _discard(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
 
 
 def _sweep_blobs(local: LocalTier, orphan: OrphanBlobs) -> int:

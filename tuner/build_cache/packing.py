@@ -71,7 +71,10 @@ def pack(key: Key, folder: Path, info: Mapping[str, Any]) -> Packed:
             blobs[path.name] = path
             continue
         content = path.read_bytes()
-        form, packed = _compress(content)
+        packed = _packer().compress(content)
+        form, packed = (
+            ("zstd", packed) if len(packed) < _MAX_RATIO * len(content) else ("raw", content)
+        )
         files[path.name] = FileInfo(hashlib.sha256(content).hexdigest(), len(content))
         stored[path.name] = StoredFile(form, len(body), len(packed))
         body += packed
@@ -140,11 +143,6 @@ def _compresses(path: Path, n_bytes: int) -> bool:
             stream.seek(offset)
             n_packed += len(_packer().compress(stream.read(_SAMPLE_BYTES)))
     return n_packed < _MAX_RATIO * 3 * _SAMPLE_BYTES
-
-
-def _compress(content: bytes) -> tuple[str, bytes]:
-    packed = _packer().compress(content)
-    return ("zstd", packed) if len(packed) < _MAX_RATIO * len(content) else ("raw", content)
 
 
 def _packer() -> zstandard.ZstdCompressor:

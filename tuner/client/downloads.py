@@ -54,7 +54,11 @@ def fetch(
         if n_failures >= _MAX_FAILURES:
             raise error
         time.sleep(delay_secs(n_failures, error.retry_secs))
-    digest = _digest(stream)
+    hashed = hashlib.sha256()
+    stream.seek(0)
+    while chunk := stream.read(_CHUNK_BYTES):
+        hashed.update(chunk)
+    digest = hashed.hexdigest()
     expected = etag.removeprefix("W/").strip('"')
     if expected and digest != expected:
         raise ServerError(f"the library arrived damaged: its sha256 is {digest}, not {expected}")
@@ -104,14 +108,6 @@ def _root_of(members: list[tarfile.TarInfo]) -> PurePosixPath:
         if path.name == manifests.MANIFEST:
             return path.parent
     raise WorkError(f"the download is not a library: it has no {manifests.MANIFEST}")
-
-
-def _digest(stream: IO[bytes]) -> str:
-    digest = hashlib.sha256()
-    stream.seek(0)
-    while chunk := stream.read(_CHUNK_BYTES):
-        digest.update(chunk)
-    return digest.hexdigest()
 
 
 class _BrokenDownload(Exception):  # noqa: N818  never leaves this module

@@ -72,7 +72,9 @@ def read_answer(kind: type[Shape], content: bytes | str) -> Shape:
         shape: Shape = _adapter(cast("Any", kind)).validate_json(content, strict=True)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False)[0]
-        field = ".".join(str(part) for part in (_name(kind), *problem["loc"]))
+        field = ".".join(
+            str(part) for part in (str(getattr(kind, "__name__", kind)), *problem["loc"])
+        )
         raise ServerError(
             f"cannot read the answer of the service: {field}: {problem['msg']}; "
             "check that the URL is that of a tuner service"
@@ -83,7 +85,3 @@ def read_answer(kind: type[Shape], content: bytes | str) -> Shape:
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
-
-
-def _name(kind: Any) -> str:
-    return str(getattr(kind, "__name__", kind))

@@ -94,7 +94,18 @@ def compare_output(
         return OutputCheck(name, actual.size, problem=problem)
     if is_float(actual):
         least = smallest_tolerance(actual, is_sigmoid=is_sigmoid)
-        return _compare_floats(name, actual, expected, precision, least)
+        shares = error_shares(actual, expected, precision, least)
+        actual, expected = actual.astype(np.float64), expected.astype(np.float64)
+        finite, same = _agreement(actual, expected)
+        return OutputCheck(
+            name,
+            actual.size,
+            n_differing=int(np.count_nonzero(shares > 1.0)),
+            n_not_finite=int(np.count_nonzero(~finite & ~same)),
+            absolute_error=float(np.abs(actual[finite] - expected[finite]).max(initial=0.0)),
+            worst=float(shares.max(initial=0.0)),
+            is_constant=_is_constant(expected, least),
+        )
     # Python's integers do not overflow.
     error = np.abs(actual.astype(object) - expected.astype(object)).astype(np.float64)
     return OutputCheck(
@@ -149,23 +160,6 @@ def _agreement(actual: Array, expected: Array) -> tuple[Array, Array]:
     """Return which elements are finite on both sides, and which are equal or NaN on both."""
     finite = np.isfinite(actual) & np.isfinite(expected)
     return finite, (actual == expected) | (np.isnan(actual) & np.isnan(expected))
-
-
-def _compare_floats(
-    name: str, actual: Array, expected: Array, precision: str, least: float
-) -> OutputCheck:
-    shares = error_shares(actual, expected, precision, least)
-    actual, expected = actual.astype(np.float64), expected.astype(np.float64)
-    finite, same = _agreement(actual, expected)
-    return OutputCheck(
-        name,
-        actual.size,
-        n_differing=int(np.count_nonzero(shares > 1.0)),
-        n_not_finite=int(np.count_nonzero(~finite & ~same)),
-        absolute_error=float(np.abs(actual[finite] - expected[finite]).max(initial=0.0)),
-        worst=float(shares.max(initial=0.0)),
-        is_constant=_is_constant(expected, least),
-    )
 
 
 def _smallest_normal(dtype: np.dtype[Any]) -> float:

@@ -102,7 +102,9 @@ def choose_program(
     for program in described.programs:
         if all(program.inputs[name][0] == shape for name, shape in given.items()):
             for name, array in (arrays or {}).items():
-                _check_dtype(name, array, program.inputs[name][1])
+                dtype = program.inputs[name][1]
+                if array.dtype != _dtype(dtype):
+                    raise RequestError(f"input {name!r} must have dtype {dtype}, got {array.dtype}")
             return program
     accepted = " or ".join(
         ", ".join(f"{name} {list(shape)}" for name, (shape, _) in program.inputs.items())
@@ -147,11 +149,6 @@ def padded(described: Manifest, arrays: Mapping[str, Array]) -> dict[str, Array]
         return dict(arrays)
     sizes = described.buckets.sizes_of({name: array.shape for name, array in arrays.items()})
     return described.buckets.pad(arrays, described.buckets.fit(sizes))
-
-
-def _check_dtype(name: str, array: Array, dtype: str) -> None:
-    if array.dtype != _dtype(dtype):
-        raise RequestError(f"input {name!r} must have dtype {dtype}, got {array.dtype}")
 
 
 def _dtype(name: str) -> np.dtype[Any]:

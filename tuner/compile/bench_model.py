@@ -12,7 +12,7 @@ from tuner.library.manifest import Manifest, Program, Source
 from tuner.networks.base import LoadedModel, ModelFacts, ValueRange
 from tuner.networks.originals import Original
 from tuner.settings import Settings
-from tuner.workers.confinement.sandbox_paths import Access, model_access, models_folder
+from tuner.workers.confinement.sandbox_paths import model_access, models_folder
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
 
@@ -66,7 +66,9 @@ def load_bench_model(
     values = program.values.items()
     shapes |= {name: value if isinstance(value, tuple) else (value,) for name, value in values}
     query = ModelQuery(reference, {} if zoo else shapes, seed)
-    with fresh_worker(settings, access=_access(reference, folder)) as worker:
+    with fresh_worker(
+        settings, access=replace(model_access(reference), writes=(folder,))
+    ) as worker:
         loaded = _load(settings, worker, query, described)
         _check_same(described, program, loaded)
         original = worker.call(
@@ -88,10 +90,6 @@ def load_bench_model(
             returns=ModelFacts,
         )
     return BenchModel(original, facts)
-
-
-def _access(reference: str, folder: Path) -> Access:
-    return replace(model_access(reference), writes=(folder,))
 
 
 def _reference(described: Manifest) -> str:

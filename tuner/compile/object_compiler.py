@@ -1,11 +1,11 @@
 """Objects of a network's subgraphs, read from the build cache or compiled side by side."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from records import tasks
 from tuner.build_cache.cache import BuildLock, Cache
@@ -164,7 +164,11 @@ class ObjectCompiler:
             running: dict[FutureCall, _Running] = {}
             while waiting or running:
                 for pool in pools:
-                    while waiting and _n_calls(running, pool) < pool.n_workers:
+                    while (
+                        waiting
+                        and sum(1 for each in running.values() if each.pool is pool)
+                        < pool.n_workers
+                    ):
                         item = waiting.popleft()
                         opened = stack.enter_context(ExitStack())
                         out = opened.enter_context(pool.exchange.new_output())
@@ -172,7 +176,18 @@ class ObjectCompiler:
                         running[call] = _Running(pool, item, out, opened)
                 call = first_of(running)
                 _, (request, lock), out, opened = running.pop(call)
-                info = _entry_info(request, call)
+                # Wait for a compilation, and return the facts that its entry stores.
+                try:
+                    result: ObjectResult = call.result()
+                except CallTimeout as error:
+                    raise WorkError(
+                        f"compiling {request.name} took longer than {_TIMEOUT_SECS:.0f} s"
+                    ) from error
+                except WorkError as error:
+                    raise WorkError(
+                        f"cannot compile {request.name} ({request.workload}): {error}"
+                    ) from error
+                info = {"secs": result.secs, "linking": dict(result.info)}
                 with opened, self.cache.new_folder() as kept:
                     out.take(kept)
                     yield request, lock.keep(kept, info)
@@ -196,20 +211,3 @@ class ObjectCompiler:
         step = BuildStep(request.workload, request.name, hit, secs, nearest, variant)
         ready[request.workload] = _Ready(entry, step)
         self.on_step(step)
-
-
-def _entry_info(request: SubgraphRequest, call: FutureCall) -> dict[str, Any]:
-    """Wait for a compilation, and return the facts that its entry stores."""
-    try:
-        result: ObjectResult = call.result()
-    except CallTimeout as error:
-        raise WorkError(
-            f"compiling {request.name} took longer than {_TIMEOUT_SECS:.0f} s"
-        ) from error
-    except WorkError as error:
-        raise WorkError(f"cannot compile {request.name} ({request.workload}): {error}") from error
-    return {"secs": result.secs, "linking": dict(result.info)}
-
-
-def _n_calls(running: Mapping[FutureCall, _Running], pool: Pool) -> int:
-    return sum(1 for each in running.values() if each.pool is pool)

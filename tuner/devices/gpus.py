@@ -250,7 +250,10 @@ def _first_device() -> tuple[str, GpuLimits] | None:
         _checked(driver.cuInit(0))
         device = _checked(driver.cuDeviceGet(0))
         uuid = bytes(_checked(driver.cuDeviceGetUuid(device)).bytes).hex()
-        attributes = {name: _attribute(driver, label) for name, label in _LIMITS.items()}
+        attributes = {
+            name: getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{label}")
+            for name, label in _LIMITS.items()
+        }
         limits = {
             name: int(_checked(driver.cuDeviceGetAttribute(attribute, device)))
             for name, attribute in attributes.items()
@@ -259,10 +262,6 @@ def _first_device() -> tuple[str, GpuLimits] | None:
         return None
     dashed = "-".join((uuid[:8], uuid[8:12], uuid[12:16], uuid[16:20], uuid[20:]))
     return f"GPU-{dashed}", GpuLimits(**limits)
-
-
-def _attribute(driver: Any, label: str) -> Any:
-    return getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{label}")
 
 
 def _checked(answer: tuple[Any, ...]) -> Any:

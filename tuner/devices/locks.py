@@ -84,7 +84,13 @@ def gpu_lock(uuid: str) -> Iterator[None]:
         try:
             folder = _open_folder(GPU_LOCKS)
             stack.callback(os.close, folder)
-            descriptor = _open_shared(GPU_LOCKS / uuid)
+            # Linux refuses O_CREAT for an existing file to all but its owner.
+            path = GPU_LOCKS / uuid
+            try:
+                descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL)
+            except FileExistsError:
+                descriptor = os.open(path, _FLAGS)
+            descriptor = _shared(descriptor, 0o666)
         except OSError as error:
             raise DeviceBusy(f"the lock of {uuid} cannot be used: {error}") from error
         # A sweep of old files skips a folder that is locked (tmpfiles.d(5)).
@@ -157,18 +163,6 @@ def _open_folder(folder: Path) -> int:
         folder.mkdir()
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     return _shared(descriptor, 0o1777)
-
-
-def _open_shared(path: Path) -> int:
-    """Open a file that every user may write.
-
-    An existing file is opened without O_CREAT, which Linux refuses to all but its owner.
-    """
-    try:
-        descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL)
-    except FileExistsError:
-        descriptor = os.open(path, _FLAGS)
-    return _shared(descriptor, 0o666)
 
 
 def _shared(descriptor: int, mode: int) -> int:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tuner.devices.inventory import CPU, usable_devices
-from tuner.devices.runners.base import Runner
 from tuner.devices.runners.local import LocalRunner
 from tuner.devices.target_cache import DescribeTarget
 from tuner.engines.base import TargetInfo
@@ -35,7 +34,21 @@ def open_executor(settings: Settings, meter: UtilisationMeter | None = None) -> 
 
         return LocalExecutor(settings, meter, fleet=RpcFleet(settings))
     meter = meter or UtilisationMeter()
-    return LocalExecutor(settings, meter, _local_runners(settings, meter))
+    # Their processes start with their first call.
+    return LocalExecutor(
+        settings,
+        meter,
+        [
+            LocalRunner(
+                settings,
+                "local" if device.name == CPU else device.name,
+                shares_cores=device.name == CPU,
+                device=device,
+                meter=meter if device.name == CPU else None,
+            )
+            for device in usable_devices()
+        ],
+    )
 
 
 def has_remote_devices(settings: Settings) -> bool:
@@ -75,17 +88,3 @@ def describer_of(executor: Executor) -> DescribeTarget:
         raise TargetError(f"no device runs target {spec}: {reasons}")
 
     return describe
-
-
-def _local_runners(settings: Settings, meter: UtilisationMeter) -> list[Runner]:
-    """Make the runners of this machine; their processes start with their first call."""
-    return [
-        LocalRunner(
-            settings,
-            "local" if device.name == CPU else device.name,
-            shares_cores=device.name == CPU,
-            device=device,
-            meter=meter if device.name == CPU else None,
-        )
-        for device in usable_devices()
-    ]

@@ -116,7 +116,19 @@ class BackgroundTuner:
             if pending.job is None:
                 if time.monotonic() < pending.since + self._settle_secs:
                     return False
-                pending.job = self._submit_job(client, request)
+                # Before the model is written, which may take seconds on every core.
+                client.health()
+                with tempfile.TemporaryDirectory(prefix="jit-", dir=shared_folder()) as folder:
+                    model = request.write_model(Path(folder))
+                    submitted = client.tune(
+                        model,
+                        trials=self._trials,
+                        target=request.manifest.target,
+                        inputs={name: list(shape) for name, shape in request.inputs.items()},
+                        name=request.name,
+                    )
+                _LOG.info("job %d of %s tunes %s", submitted.job.id, self._url, request.name)
+                pending.job = submitted.job.id
             return self._collect(client, request, pending.job)
         except RequestRejected as error:
             self._warn(f"{self._url} does not tune {request.name}: {error}")
@@ -129,21 +141,6 @@ class BackgroundTuner:
         except Exception as error:
             self._warn(f"{request.name} cannot be tuned in the background: {error!r}")
         return True
-
-    def _submit_job(self, client: TunerClient, request: TuningRequest) -> int:
-        # Before the model is written, which may take seconds on every core.
-        client.health()
-        with tempfile.TemporaryDirectory(prefix="jit-", dir=shared_folder()) as folder:
-            model = request.write_model(Path(folder))
-            submitted = client.tune(
-                model,
-                trials=self._trials,
-                target=request.manifest.target,
-                inputs={name: list(shape) for name, shape in request.inputs.items()},
-                name=request.name,
-            )
-        _LOG.info("job %d of %s tunes %s", submitted.job.id, self._url, request.name)
-        return submitted.job.id
 
     def _collect(self, client: TunerClient, request: TuningRequest, job: int) -> bool:
         now = client.job(job).job

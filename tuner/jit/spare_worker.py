@@ -35,10 +35,6 @@ def borrow_worker(settings: Settings, access: Access) -> Iterator[Pool]:
     except BaseException:
         pool.close()
         raise
-    _keep(kind, pool)
-
-
-def _keep(kind: _Kind, pool: Pool) -> None:
     with _lock:
         is_kept = kind not in _spares
         if is_kept:

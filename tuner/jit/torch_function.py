@@ -112,7 +112,14 @@ class TorchFunction:
         return detector is None or detector.has_changed()
 
     def _call_slowly(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if is_tracing() or _is_traced(args, named):
+        # A trace of a function that calls this one has tensors of its own kind.
+        if is_tracing() or (
+            torch.compiler.is_compiling()
+            and any(
+                isinstance(leaf, Tensor) and type(leaf) not in (Tensor, torch.nn.Parameter)
+                for leaf in torch.utils._pytree.tree_leaves((args, named))
+            )
+        ):
             # Part of another function, which is compiled as a whole.
             return self._function(*args, **named)
         signature, tensors = split_arguments(args, named)
@@ -287,14 +294,6 @@ def compare(actual: Sequence[Any], expected: Sequence[Any]) -> str:
         [_array(tensor) for tensor in actual],
         [_array(tensor) for tensor in expected],
         _HALF_TOLERANCE if has_halves else TOLERANCE,
-    )
-
-
-def _is_traced(args: tuple[Any, ...], named: dict[str, Any]) -> bool:
-    """Return whether torch traces a function that calls this one, with tensors of its own kind."""
-    return torch.compiler.is_compiling() and any(
-        isinstance(leaf, Tensor) and type(leaf) not in (Tensor, torch.nn.Parameter)
-        for leaf in torch.utils._pytree.tree_leaves((args, named))
     )
 
 

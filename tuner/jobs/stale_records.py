@@ -136,7 +136,19 @@ def find(
             replays = _to_measure(session, best, other, tasks.get(workload_id), own_secs, per_task)
             if replays:
                 weight = weights.get(workload_id, 1)
-                stale.append(_stale(best, replays, weight, own.target, other))
+                stale.append(
+                    StaleBest(
+                        workload=best.workload,
+                        workload_id=best.workload_id,
+                        name=best.name,
+                        weight=weight,
+                        target_id=best.target_id,
+                        device=str(other.device.get("name") or "an unnamed device"),
+                        foreign=is_foreign(own.target, other),
+                        differs=differences(own.target, other),
+                        replays=replays,
+                    )
+                )
                 break
     return tuple(sorted(stale, key=_order))
 
@@ -266,23 +278,3 @@ def _choose(
         for workload_id, first in firsts.items():
             chosen[workload_id].append(first)
     return {workload_id: sorted(bests, key=order) for workload_id, bests in chosen.items()}
-
-
-def _stale(
-    best: BestOnTarget,
-    replays: tuple[RecordedTrace, ...],
-    weight: int,
-    target: TargetInfo,
-    other: Target,
-) -> StaleBest:
-    return StaleBest(
-        workload=best.workload,
-        workload_id=best.workload_id,
-        name=best.name,
-        weight=weight,
-        target_id=best.target_id,
-        device=str(other.device.get("name") or "an unnamed device"),
-        foreign=is_foreign(target, other),
-        differs=differences(target, other),
-        replays=replays,
-    )

@@ -27,19 +27,15 @@ def replace_folder(folder: Path, write: Callable[[Path], None]) -> Path:
         raise WorkError(f"cannot write {folder}: {error.strerror or error}") from error
     try:
         write(made)
-        _sync(made)
+        for path in made.iterdir():
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())
         _swap_or_retry(made, folder)
     except OSError as error:
         raise WorkError(f"cannot write {folder}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(made, ignore_errors=True)
     return folder
-
-
-def _sync(folder: Path) -> None:
-    for path in folder.iterdir():
-        with path.open("rb") as stream:
-            os.fsync(stream.fileno())
 
 
 def _swap_or_retry(made: Path, folder: Path) -> None:

@@ -5,7 +5,7 @@ signature covers them all.
 """
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -110,15 +110,13 @@ def check_library(folder: Path, policy: SignaturePolicy) -> None:
     content, path = (folder / manifests.MANIFEST).read_bytes(), folder / SIGNATURE
     try:
         policy.check("library", content, path.read_bytes() if path.is_file() else None)
-        _check_names([entry.name for entry in folder.iterdir()], manifests.parse(content, "it"))
+        names = [entry.name for entry in folder.iterdir()]
+        manifest = manifests.parse(content, "it")
+        unknown = sorted(set(names) - {manifests.MANIFEST, SIGNATURE, *manifest.files})
+        if unknown:
+            raise Unsigned(f"its manifest does not name {unknown[0]}")
     except Unsigned as error:
         raise RequestError(f"the library is refused: {error}") from error
-
-
-def _check_names(names: Collection[str], manifest: manifests.Manifest) -> None:
-    unknown = sorted(set(names) - {manifests.MANIFEST, SIGNATURE, *manifest.files})
-    if unknown:
-        raise Unsigned(f"its manifest does not name {unknown[0]}")
 
 
 def _message(kind: Kind, content: bytes) -> bytes:

@@ -40,7 +40,19 @@ class CalibrationKernel:
         async with self._building:
             if self._artifact is None:
                 try:
-                    self._artifact = await self._build()
+                    async with self._context.cpu_gate.shared():
+                        ir = await self._context.executor.submit(
+                            "calibration_kernel",
+                            self._setup.target,
+                            timeout_secs=_BUILD_TIMEOUT_SECS,
+                        )
+                    if not isinstance(ir, bytes):
+                        raise WorkError(f"the worker returned {ir!r:.200}")
+                    self.name = hashlib.sha256(ir).hexdigest()[:16]
+                    (built,) = await self._builder.build_all(TaskUnderTest(0, self.name, ir), [""])
+                    if isinstance(built, RunResult):
+                        raise WorkError(built.error_text)
+                    self._artifact = built
                 except (TunerError, CallTimeout) as error:
                     spec = self._setup.target
                     _LOG.warning("cannot build the calibration kernel for %s: %s", spec, error)
@@ -70,16 +82,3 @@ class CalibrationKernel:
             self._builder.discard([self._artifact])
             self._artifact = None
         return math.inf
-
-    async def _build(self) -> str:
-        async with self._context.cpu_gate.shared():
-            ir = await self._context.executor.submit(
-                "calibration_kernel", self._setup.target, timeout_secs=_BUILD_TIMEOUT_SECS
-            )
-        if not isinstance(ir, bytes):
-            raise WorkError(f"the worker returned {ir!r:.200}")
-        self.name = hashlib.sha256(ir).hexdigest()[:16]
-        (built,) = await self._builder.build_all(TaskUnderTest(0, self.name, ir), [""])
-        if isinstance(built, RunResult):
-            raise WorkError(built.error_text)
-        return built

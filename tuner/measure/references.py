@@ -53,7 +53,9 @@ async def _ensure(setup: MeasureSetup, task: TaskUnderTest, kind: InputKind, see
         path = _own_folder(setup) / f"{task.workload}-{uuid.uuid4().hex}.npz"
         await _make(setup, task, request, path)
         return str(path)
-    path = _kept_path(setup, task, kind)
+    target = hashlib.sha256(setup.target.encode()).hexdigest()[:16]
+    folder = references_folder(setup.context.data_dir) / target
+    path = folder / f"{task.workload}-{kind}-{_VERSION}.npz"
     lock = setup.context.reference_locks.setdefault(str(path), asyncio.Lock())
     async with lock:
         try:
@@ -66,12 +68,6 @@ async def _ensure(setup: MeasureSetup, task: TaskUnderTest, kind: InputKind, see
 def _own_folder(setup: MeasureSetup) -> Path:
     """Return the folder of files that one round uses; a later start removes what is left."""
     return scratch_folder(setup.context.data_dir) / "references"
-
-
-def _kept_path(setup: MeasureSetup, task: TaskUnderTest, kind: InputKind) -> Path:
-    target = hashlib.sha256(setup.target.encode()).hexdigest()[:16]
-    folder = references_folder(setup.context.data_dir) / target
-    return folder / f"{task.workload}-{kind}-{_VERSION}.npz"
 
 
 async def _make(
@@ -102,26 +98,18 @@ async def _make(
     with raising_disk_full():
         path.parent.mkdir(parents=True, exist_ok=True)
         if request.seed:
-            _write_own(path, content)
+            # Write a file whose name no other round has before it is complete.
+            try:
+                path.write_bytes(content)
+            except BaseException:
+                path.unlink(missing_ok=True)
+                raise
         else:
-            _write_shared(path, content)
-
-
-def _write_own(path: Path, content: bytes) -> None:
-    """Write a file whose name no other round has before it is complete."""
-    try:
-        path.write_bytes(content)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-
-
-def _write_shared(path: Path, content: bytes) -> None:
-    """Write a file that another process may make at the same time."""
-    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
-    try:
-        partial.write_bytes(content)
-        partial.rename(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+            # Write a file that another process may make at the same time.
+            partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
+            try:
+                partial.write_bytes(content)
+                partial.rename(path)
+            except BaseException:
+                partial.unlink(missing_ok=True)
+                raise

@@ -177,7 +177,17 @@ class RoundMeasurement:
                 return
             async with self._device.exclusive(self._setup.context.cpu_gate, self._setup.target):
                 self._callbacks.on_device_acquired()
-                await self._time_builds(builds)
+                # Request a run while the one before goes on, so that the device never waits.
+                lanes = [
+                    asyncio.ensure_future(self._time_next(builds)) for _ in range(1 + _N_RUNS_AHEAD)
+                ]
+                try:
+                    await asyncio.gather(*lanes)
+                    if self._is_stopped:
+                        raise RoundStopped(_STOPPED)
+                finally:
+                    for lane in lanes:
+                        lane.cancel()
         finally:
             builds.close()
 
@@ -197,17 +207,6 @@ class RoundMeasurement:
                 self._callbacks.on_result(candidate, result_validation.failed("run_error", error))
             return False
         return True
-
-    async def _time_builds(self, builds: RoundBuilds) -> None:
-        """Request a run while the one before goes on, so that the device never waits."""
-        lanes = [asyncio.ensure_future(self._time_next(builds)) for _ in range(1 + _N_RUNS_AHEAD)]
-        try:
-            await asyncio.gather(*lanes)
-            if self._is_stopped:
-                raise RoundStopped(_STOPPED)
-        finally:
-            for lane in lanes:
-                lane.cancel()
 
     async def _time_next(self, builds: RoundBuilds) -> None:
         """Time builds that no other lane has taken, one after the other."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tuner.engines.base import ModelFile
-from tuner.networks.base import LoadedModel, ModelFacts, TensorSpec
+from tuner.networks.base import LoadedModel, ModelFacts
 from tuner.networks.load import find_dynamic_dimensions, load_network
 from tuner.networks.originals import source_of
 from tuner.networks.shapes import DynamicDimension
@@ -32,7 +32,11 @@ def load_model(
     return LoadedModel(
         name=network.name,
         sha256=network.sha256,
-        file=ModelFile(str(path), network.format, _plain(network.inputs)),
+        file=ModelFile(
+            str(path),
+            network.format,
+            {name: (spec.shape, spec.dtype) for name, spec in network.inputs.items()},
+        ),
         outputs=tuple(network.outputs),
         notes=network.notes,
         source=source_of(reference, random_weights),
@@ -68,7 +72,3 @@ def write_tail(file: ModelFile, path: str) -> None:
     from tuner.networks.onnx.tail import tail_of
 
     Path(path).write_bytes(tail_of(onnx.load(file.path)))
-
-
-def _plain(specs: Mapping[str, TensorSpec]) -> dict[str, tuple[tuple[int, ...], str]]:
-    return {name: (spec.shape, spec.dtype) for name, spec in specs.items()}

@@ -51,7 +51,19 @@ def run_model(model: PeerModel, request: NetworkRun) -> tuple[float, ...]:
     session = _session(model)
     feeds = read_inputs(model, request)
     if _is_on_gpu(session):
-        return _run_on_gpu(session, feeds, request)
+        # Time with inputs and outputs that stay on the GPU, as a library's do.
+        binding = session.io_binding()
+        for name, array in feeds.items():
+            value = onnxruntime.OrtValue.ortvalue_from_numpy(array, "cuda", 0)
+            binding.bind_ortvalue_input(name, value)
+        for output in session.get_outputs():
+            binding.bind_output(output.name, "cuda")
+
+        def run() -> None:
+            session.run_with_iobinding(binding)
+            binding.synchronize_outputs()
+
+        return time_runs(run, lambda _: binding.copy_outputs_to_cpu(), request)
     exact = _exact_session(model) if request.outputs else None
 
     def fetch(outputs: list[Any]) -> list[Array]:
@@ -179,19 +191,3 @@ def _open(model: PeerModel, options: Any) -> Any:
 def _is_on_gpu(session: Any) -> bool:
     """Return whether a session got the CUDA provider, which it replaces silently if it fails."""
     return bool(session.get_providers()[0] == _CUDA)
-
-
-def _run_on_gpu(session: Any, feeds: dict[str, Array], request: NetworkRun) -> tuple[float, ...]:
-    """Time with inputs and outputs that stay on the GPU, as a library's do."""
-    binding = session.io_binding()
-    for name, array in feeds.items():
-        value = onnxruntime.OrtValue.ortvalue_from_numpy(array, "cuda", 0)
-        binding.bind_ortvalue_input(name, value)
-    for output in session.get_outputs():
-        binding.bind_output(output.name, "cuda")
-
-    def run() -> None:
-        session.run_with_iobinding(binding)
-        binding.synchronize_outputs()
-
-    return time_runs(run, lambda _: binding.copy_outputs_to_cpu(), request)

@@ -55,7 +55,19 @@ def browse_records(session: Session, chosen: RecordFilter, limit: int = 50) -> R
     Both are orders that an index has. Failures of a task are sorted by age as well.
     """
     if chosen.task is not None and not chosen.failed:
-        return _fastest(session, chosen.task, chosen.cursor, limit)
+        stmt = _records().where(
+            MeasureRecord.task_id == chosen.task, MeasureRecord.latency.is_not(None)
+        )
+        number = _number(chosen.cursor)
+        last = None if number is None else session.get(MeasureRecord, number)
+        if last is not None and last.latency is not None:
+            stmt = stmt.where(
+                or_(
+                    MeasureRecord.latency > last.latency,
+                    and_(MeasureRecord.latency == last.latency, MeasureRecord.id > last.id),
+                )
+            )
+        return _page(session, stmt.order_by(MeasureRecord.latency, MeasureRecord.id), limit)
     return _newest(session, chosen, limit)
 
 
@@ -122,20 +134,6 @@ def _tasks() -> Select[Any]:
         .join(Target, Target.id == Task.target_id)
         .outerjoin(BestRecord, BestRecord.task_id == Task.id)
     )
-
-
-def _fastest(session: Session, task: int, cursor: str, limit: int) -> RecordPage:
-    stmt = _records().where(MeasureRecord.task_id == task, MeasureRecord.latency.is_not(None))
-    number = _number(cursor)
-    last = None if number is None else session.get(MeasureRecord, number)
-    if last is not None and last.latency is not None:
-        stmt = stmt.where(
-            or_(
-                MeasureRecord.latency > last.latency,
-                and_(MeasureRecord.latency == last.latency, MeasureRecord.id > last.id),
-            )
-        )
-    return _page(session, stmt.order_by(MeasureRecord.latency, MeasureRecord.id), limit)
 
 
 def _newest(session: Session, chosen: RecordFilter, limit: int) -> RecordPage:

@@ -106,7 +106,14 @@ def _read_rows(
     weights = np.array([task.weight for task in weighted], dtype=np.int64)
     shares = estimate.shares(weights, np.array(latencies, dtype=float)).tolist()
     roofs = task_profiles(weighted).credible_roofs(latencies).tolist()
-    exhausted = _exhausted(session, [count.newest for count in counts.values()])
+    # Exhausted tasks: their newest pick shows that nothing is left to try.
+    newest = [count.newest for count in counts.values()]
+    ids = [pick_id for pick_id in newest if pick_id is not None]
+    rows = session.execute(
+        select(Pick.id, Pick.task_id, Pick.n_measured).where(Pick.id.in_(ids), Pick.n_measured == 0)
+    ).all()
+    failed = picks.failed_picks(session, [row.id for row in rows]) if rows else set()
+    exhausted = {row.task_id for row in rows if is_exhausted(row.id, row.n_measured, failed)}
     heads = bests.heads(session, [task.task_id for task in weighted])
     return [
         TaskRow(
@@ -125,13 +132,3 @@ def _read_rows(
         )
         for task, latency, share, roof in zip(weighted, latencies, shares, roofs, strict=True)
     ]
-
-
-def _exhausted(session: Session, newest: Sequence[int | None]) -> set[int]:
-    """Return the tasks whose newest pick, one of these, shows that nothing is left to try."""
-    ids = [pick_id for pick_id in newest if pick_id is not None]
-    rows = session.execute(
-        select(Pick.id, Pick.task_id, Pick.n_measured).where(Pick.id.in_(ids), Pick.n_measured == 0)
-    ).all()
-    failed = picks.failed_picks(session, [row.id for row in rows]) if rows else set()
-    return {row.task_id for row in rows if is_exhausted(row.id, row.n_measured, failed)}

@@ -8,7 +8,6 @@ import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from tuner.atomic_files import atomic_file
 from tuner.errors import RequestError, WorkError
@@ -70,19 +69,15 @@ def _is_good(path: Path, signatures: SignaturePolicy) -> bool:
                 if member.name in (MANIFEST, SIGNATURE):
                     small[member.name] = content.read()
                 else:
-                    digests[member.name] = _digest(content)
+                    digest = hashlib.sha256()
+                    while chunk := content.read(_CHUNK_BYTES):
+                        digest.update(chunk)
+                    digests[member.name] = digest.hexdigest()
         described = parse(small[MANIFEST], path.name)
     except (OSError, EOFError, KeyError, zlib.error, tarfile.TarError, RequestError):
         return False
     signature = signatures.sign("library", small[MANIFEST])
     return digests == described.files and small.get(SIGNATURE) == signature
-
-
-def _digest(stream: IO[bytes]) -> str:
-    digest = hashlib.sha256()
-    while chunk := stream.read(_CHUNK_BYTES):
-        digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _write(library: Path, path: Path) -> None:

@@ -106,7 +106,11 @@ class BuildQueue:
             with logs.bound(job=build.job_id, build=build.id):
                 _LOG.info("building the library")
                 self._on_activity(build.job_id, "building the library")
-                await self._serve(build)
+                try:
+                    await self._run(build)
+                except FATAL_DB_ERRORS:
+                    self._tuning_context.unsettled.add_build(build.id)
+                    raise
         finally:
             self.is_building = False
             if may_be_suspect:
@@ -132,20 +136,15 @@ class BuildQueue:
                 attempts.quarantine_build(session, build.id)
         return None
 
-    async def _serve(self, build: Build) -> None:
-        try:
-            await self._run(build)
-        except FATAL_DB_ERRORS:
-            self._tuning_context.unsettled.add_build(build.id)
-            raise
-
     async def _run(self, build: Build) -> None:
         self._set(build.id, "running", message=None, attempts=build.attempts + 1)
         name = f"build-{build.id}"
         try:
             library = await run_beside_measurements(
                 self._gate,
-                lambda: self._compile_again(build),
+                lambda: again_if_killed(
+                    lambda: self._compile(build), lambda: self._begin_again(build.id)
+                ),
                 name,
                 lambda: self._is_wanted(build.id),
             )
@@ -156,7 +155,11 @@ class BuildQueue:
             _LOG.warning("the build failed: %s", error)
             # The path of the data directory is not shown to clients.
             message = str(error).replace(f"{self._context.settings.data_dir}/", "")
-            self._fail(build.id, message)
+            try:
+                self._set(build.id, "failed", message=message)
+            except UNSTORABLE:
+                _LOG.exception("the message cannot be stored")
+                self._set(build.id, "failed", message=NO_MESSAGE)
         except Exception as error:
             _LOG.exception("the build failed")
             self._set(build.id, "failed", message=f"internal error: {type(error).__name__}")
@@ -167,11 +170,14 @@ class BuildQueue:
                 self._tuning_context.unsettled.add_build(build.id)
             raise
         else:
-            self._finish(build.id, library.entry.digest, archive)
-
-    def _compile_again(self, build: Build) -> CachedLibrary:
-        """Compile a library, and once more if a worker is killed over it."""
-        return again_if_killed(lambda: self._compile(build), lambda: self._begin_again(build.id))
+            facts: dict[str, Any] = {"sha256": archive.sha256, "n_bytes": archive.n_bytes}
+            with self._context.sessions.begin() as session:
+                # The archive may have replaced a damaged one that other builds name.
+                builds.update_archive(session, archive.name, **facts)
+                builds.set_build(
+                    session, build.id, "done",
+                    attempts=0, library_key=library.entry.digest, archive=archive.name, **facts,
+                )  # fmt: skip
 
     def _begin_again(self, build_id: int) -> bool:
         with self._context.sessions.begin() as session:
@@ -244,23 +250,6 @@ class BuildQueue:
                 "build it with tuner build"
             )
         return job
-
-    def _finish(self, build_id: int, key: str, archive: Archive) -> None:
-        facts: dict[str, Any] = {"sha256": archive.sha256, "n_bytes": archive.n_bytes}
-        with self._context.sessions.begin() as session:
-            # The archive may have replaced a damaged one that other builds name.
-            builds.update_archive(session, archive.name, **facts)
-            builds.set_build(
-                session, build_id, "done",
-                attempts=0, library_key=key, archive=archive.name, **facts,
-            )  # fmt: skip
-
-    def _fail(self, build_id: int, message: str) -> None:
-        try:
-            self._set(build_id, "failed", message=message)
-        except UNSTORABLE:
-            _LOG.exception("the message cannot be stored")
-            self._set(build_id, "failed", message=NO_MESSAGE)
 
     def _set(self, build_id: int, state: str, *, attempts: int = 0, **values: object) -> None:
         with self._context.sessions.begin() as session:

@@ -105,11 +105,7 @@ def _prepare_child(parent: int, program: Program) -> Callable[[], None]:
             os._exit(1)
         os.nice(program.nice)
         if program.oom_score_adj:
-            _raise_oom_score(program.oom_score_adj)
+            with suppress(OSError):
+                Path("/proc/self/oom_score_adj").write_text(str(program.oom_score_adj))
 
     return prepare
-
-
-def _raise_oom_score(adj: int) -> None:
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(str(adj))

@@ -164,7 +164,14 @@ class CoordinatorLease:
         if held is None:
             return
         if time.monotonic() > self._progress_due:
-            self._give_up()
+            # Let the lease expire because the main loop hangs, and say where it does.
+            frame = sys._current_frames().get(self._main_thread)
+            _LOG.error(
+                "the main loop made no progress for %.0f s: the lease is given up",
+                time.monotonic() - self._progressed,
+                extra={"stack": traceback.format_stack(frame) if frame is not None else []},
+            )
+            self._on_stall()
             return
         try:
             with self._sessions.begin() as session:
@@ -175,16 +182,6 @@ class CoordinatorLease:
             return
         if not renewed and held == self._held:
             self._is_lost = True
-
-    def _give_up(self) -> None:
-        """Let the lease expire because the main loop hangs, and say where it does."""
-        frame = sys._current_frames().get(self._main_thread)
-        _LOG.error(
-            "the main loop made no progress for %.0f s: the lease is given up",
-            time.monotonic() - self._progressed,
-            extra={"stack": traceback.format_stack(frame) if frame is not None else []},
-        )
-        self._on_stall()
 
     def _progress_age_secs(self) -> float:
         """Return the seconds since the progress; an announced step counts as it until it is due."""

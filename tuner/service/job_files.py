@@ -55,7 +55,10 @@ def remove_files(context: Context) -> None:
     _remove_unnamed(archives_of(data_dir), "*", kept.archives, limit)
     # Entries name what the database does not know: the cleaned file of a model.
     models = _remove_models(local, data_dir / "models", dropped.uploads, limit)
-    _remove_old(_orphans(data_dir / "models", models), at - retention.keep_temporary)
+    _remove_old(
+        (path for path in (data_dir / "models").glob("*") if path not in models),
+        at - retention.keep_temporary,
+    )
     _remove_old(_references(data_dir / "references", dropped.workloads), limit)
     for kind, digests in (("library", dropped.libraries), ("subgraph", objects)):
         for entry in _entries(local, kind, digests):
@@ -137,10 +140,6 @@ def _remove_models(
             _unlink(path)
         gc.remove(local, entry)
     return named
-
-
-def _orphans(folder: Path, named: Container[Path]) -> Iterator[Path]:
-    return (path for path in folder.glob("*") if path not in named)
 
 
 def _references(folder: Path, dropped: Container[str]) -> Iterator[Path]:

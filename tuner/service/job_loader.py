@@ -3,10 +3,9 @@
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy.exc import DataError
-from sqlalchemy.orm import Session
 
 from records import jobs, targets
 from records.models import Job, JobState
@@ -121,7 +120,11 @@ class JobLoader:
                 # The job may have been stopped since it was read.
                 if jobs.set_state(session, job.id, "running", only_from=("queued", "running")):
                     self._turns.serve(owner)
-                    _set_loading_phase(session, job.id)
+                    status = events.status_of(session, job.id)
+                    spent = 0 if status is None else status.spent_trials
+                    events.set_status(
+                        session, job.id, phase="loading the model", task_id=None, spent_trials=spent
+                    )
                     attempts.begin_job(session, job.id)
                     return session.get_one(Job, job.id, populate_existing=True)
             self._claimed.discard(job.id)
@@ -193,7 +196,12 @@ class JobLoader:
                     _LOG.info("stopped: %s", error)
                 else:
                     _LOG.warning("failed: %s", error)
-                self._fail(job_id, str(error))
+                message = str(error)
+                try:
+                    self._end(job_id, "failed", message)
+                except UNSTORABLE:
+                    _LOG.exception("the message cannot be stored")
+                    self._end(job_id, "failed", NO_MESSAGE)
             except Exception as error:
                 _LOG.exception("failed")
                 self._end(job_id, "failed", f"internal error: {type(error).__name__}")
@@ -258,26 +266,14 @@ class JobLoader:
         except Incomparable as error:
             if error.timed_with == compared_settings({}):
                 raise
-            self._set_apart(job.id, prepared.target_id, error.timed_with)
+            # Set the records of a target apart that do not compare; the job is loaded again.
+            _LOG.warning(
+                "the records of target %d are set apart: %s", prepared.target_id, error.timed_with
+            )
+            with self._context.sessions.begin() as session:
+                targets.set_apart(session, prepared.target_id, error.timed_with)
+            self._end(job.id, "queued")
             return None
-
-    def _set_apart(self, job_id: int, target_id: int, timed_with: dict[str, Any]) -> None:
-        """Set the records of a target apart that do not compare; the job is loaded again.
-
-        A command line timed them. The job has the default settings, with
-        which every target can be tuned.
-        """
-        _LOG.warning("the records of target %d are set apart: %s", target_id, timed_with)
-        with self._context.sessions.begin() as session:
-            targets.set_apart(session, target_id, timed_with)
-        self._end(job_id, "queued")
-
-    def _fail(self, job_id: int, message: str) -> None:
-        try:
-            self._end(job_id, "failed", message)
-        except UNSTORABLE:
-            _LOG.exception("the message cannot be stored")
-            self._end(job_id, "failed", NO_MESSAGE)
 
     def _end(self, job_id: int, state: JobState, message: str | None = None) -> None:
         with self._context.sessions.begin() as session:
@@ -285,9 +281,3 @@ class JobLoader:
                 return  # it was given up, and its attempt taken back
             attempts.end_job(session, job_id, clear=state == "failed")
             jobs.set_state(session, job_id, state, message, only_from=("running",))
-
-
-def _set_loading_phase(session: Session, job_id: int) -> None:
-    status = events.status_of(session, job_id)
-    spent = 0 if status is None else status.spent_trials
-    events.set_status(session, job_id, phase="loading the model", task_id=None, spent_trials=spent)

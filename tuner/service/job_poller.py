@@ -58,7 +58,15 @@ class JobPoller:
                 may_load = len(self._loads) < MAX_CONCURRENT_LOADS and not self._context.lacks_disk
                 if may_load and await self._start_load():
                     continue
-                await self._wait()
+                # Wait for the poll interval, or until a load ends.
+                if self._loads:
+                    await asyncio.wait(
+                        self._loads,
+                        timeout=_POLL_INTERVAL_SECS,
+                        return_when=asyncio.FIRST_COMPLETED,
+                    )
+                else:
+                    await asyncio.sleep(_POLL_INTERVAL_SECS)
         finally:
             for load in self._loads:
                 load.cancel()
@@ -111,12 +119,3 @@ class JobPoller:
         for load in [load for load in self._loads if load.done()]:
             del self._loads[load]
             load.result()
-
-    async def _wait(self) -> None:
-        """Wait for the poll interval, or until a load ends."""
-        if self._loads:
-            await asyncio.wait(
-                self._loads, timeout=_POLL_INTERVAL_SECS, return_when=asyncio.FIRST_COMPLETED
-            )
-        else:
-            await asyncio.sleep(_POLL_INTERVAL_SECS)

@@ -30,16 +30,6 @@ def check_worker(settings: Settings) -> Settings:
     """
     if settings.worker_sandbox == "auto":
         settings = replace(settings, worker_sandbox="required")
-    _check_sandbox(settings)
-    _check_engine(settings)
-    policy_of(settings)
-    if settings.rpc is not None:
-        parse_addresses(settings.rpc)
-    check_runtime_dir()
-    return settings
-
-
-def _check_sandbox(settings: Settings) -> None:
     problem = sandbox.shortcoming()
     if settings.worker_sandbox == "required" and problem:
         raise RequestError(
@@ -49,12 +39,14 @@ def _check_sandbox(settings: Settings) -> None:
     state = sandbox.state(settings.worker_sandbox)
     if state != sandbox.CONFINED:
         _LOG.warning("worker processes are not confined as they should be: %s", state)
-
-
-def _check_engine(settings: Settings) -> None:
     settings.check_engine()
     # A cluster or a tracker has engines of its own, but builds are made here with a tracker.
     is_elsewhere = has_remote_devices(settings) and settings.ray_address is not None
     needs_tvm = settings.engine == environments.ENGINES[environments.RELAX]
     if needs_tvm and not is_elsewhere and importlib.util.find_spec("tvm") is None:
         raise RequestError("the engine relax needs TVM, which is not installed; see tuner doctor")
+    policy_of(settings)
+    if settings.rpc is not None:
+        parse_addresses(settings.rpc)
+    check_runtime_dir()
+    return settings

@@ -55,7 +55,9 @@ class RetentionTask:
             due = loop.time() + _RETENTION_INTERVAL_SECS
             for work in (remove_files, collect_cache, forget_silent):
                 await self._try(work)
-            await self._purge()
+            for step in await self._try(list_purges) or ():
+                while await self._try(partial(do, step)):
+                    pass
             while loop.time() < due:
                 await self._try(rotate_logs)
                 await asyncio.sleep(min(_LOG_INTERVAL_SECS, max(due - loop.time(), 0.0)))
@@ -71,11 +73,6 @@ class RetentionTask:
         except Exception:
             _LOG.exception("unused files and rows cannot be removed")
         return None
-
-    async def _purge(self) -> None:
-        for step in await self._try(list_purges) or ():
-            while await self._try(partial(do, step)):
-                pass
 
 
 def list_purges(context: Context) -> list[Step]:

@@ -58,7 +58,20 @@ def run_worker(context: Context, limits: ProcessLimits) -> None:
             try:
                 with coordinating(context, lease, unsettled) as held:
                     began = time.monotonic()
-                    _coordinate(context, lease, held, limits, unsettled)
+                    # Run the jobs of the service while the lease is held.
+                    _LOG.info("coordinating", extra={"epoch": held.epoch})
+                    lease.set_role("active", "starting workers")
+                    lease.report_progress(_MAX_START_SECS)
+                    with open_executor(context.settings, lease.meter) as executor:
+                        executor.warm_up()
+                        confinement = {"sandbox": sandbox.state(context.settings.worker_sandbox)}
+                        lease.set_role(
+                            "active", "waiting for jobs", _cpu_fingerprint(executor) | confinement
+                        )
+                        try:
+                            ActiveWorker(context, executor, lease, held, limits, unsettled).run()
+                        finally:
+                            lease.report_progress(_MAX_START_SECS)
             except (SchemaTooNew, SchemaTooOld):
                 raise
             except Exception as error:
@@ -123,27 +136,6 @@ def _device_locks(settings: Settings) -> Iterator[None]:
         if not has_remote_devices(settings):
             stack.enter_context(cores_lock())
         yield
-
-
-def _coordinate(
-    context: Context,
-    lease: CoordinatorLease,
-    held: HeldLease,
-    limits: ProcessLimits,
-    unsettled: UnsettledAttempts,
-) -> None:
-    """Run the jobs of the service while the lease is held."""
-    _LOG.info("coordinating", extra={"epoch": held.epoch})
-    lease.set_role("active", "starting workers")
-    lease.report_progress(_MAX_START_SECS)
-    with open_executor(context.settings, lease.meter) as executor:
-        executor.warm_up()
-        confinement = {"sandbox": sandbox.state(context.settings.worker_sandbox)}
-        lease.set_role("active", "waiting for jobs", _cpu_fingerprint(executor) | confinement)
-        try:
-            ActiveWorker(context, executor, lease, held, limits, unsettled).run()
-        finally:
-            lease.report_progress(_MAX_START_SECS)
 
 
 def _cpu_fingerprint(executor: Executor) -> dict[str, object]:

@@ -128,7 +128,11 @@ def _run(
         try:
             run_with_reconnect(context.engine, run.resume)
         finally:
-            busy = _busy_shares(executor, busy_before, time.monotonic() - began)
+            secs = time.monotonic() - began
+            busy = {
+                name: min((busy_secs - busy_before.get(name, 0.0)) / secs, 1.0)
+                for name, busy_secs in _busy_secs(executor).items()
+            }
             callbacks.on_busy(busy)
     return [
         replace(_result(*job, started=started), error=run.failures.get(job[0].job_id), busy=busy)
@@ -218,14 +222,6 @@ class _ResumableRun:
 
 def _busy_secs(executor: Executor) -> dict[str, float]:
     return {runner.name: runner.meter.busy_secs for runner in executor.runners}
-
-
-def _busy_shares(executor: Executor, before: Mapping[str, float], secs: float) -> dict[str, float]:
-    """Return the share of the last ``secs`` seconds in which each device worked, by its name."""
-    return {
-        name: min((busy_secs - before.get(name, 0.0)) / secs, 1.0)
-        for name, busy_secs in _busy_secs(executor).items()
-    }
 
 
 def _result(

@@ -36,7 +36,14 @@ def parse(text: str) -> Entry:
     Raises:
         BadLine: If it is not a measurement of a known version.
     """
-    task, state, result = _parts(checks.load(text))
+    value = checks.load(text)
+    if not is_line(value):
+        raise BadLine("it is not a measurement with an input and a result")
+    if value.get("v") != VERSION:
+        raise BadLine(f"log version {value.get('v')!r} is unknown; only {VERSION!r} is supported")
+    if not (isinstance(value["i"], list) and len(value["i"]) == 2):
+        raise BadLine("its input is not a task and a schedule")
+    task, state, result = value["i"][0], value["i"][1], value["r"]
     key, target, hardware = _task(task)
     secs, number, created = _result(result)
     entry = Entry(
@@ -63,16 +70,6 @@ def dump(task: str, trace: str, run_secs: Sequence[float], created: datetime) ->
 def is_line(value: Any) -> bool:
     """Return whether a parsed line is from such a log, of any version."""
     return isinstance(value, dict) and value.keys() >= {"i", "r"}
-
-
-def _parts(value: Any) -> tuple[Any, Any, Any]:
-    if not is_line(value):
-        raise BadLine("it is not a measurement with an input and a result")
-    if value.get("v") != VERSION:
-        raise BadLine(f"log version {value.get('v')!r} is unknown; only {VERSION!r} is supported")
-    if not (isinstance(value["i"], list) and len(value["i"]) == 2):
-        raise BadLine("its input is not a task and a schedule")
-    return value["i"][0], value["i"][1], value["r"]
 
 
 def _task(task: Any) -> tuple[str, str, list[Any]]:

@@ -115,7 +115,9 @@ class Exporter:
                 n_verified, top or n_verified
             )
             return
-        self._count_targets(task.workload_id)
+        self._n_targets[task.workload_id] += 1
+        if self._n_targets[task.workload_id] == 2:
+            self.notes[_SEVERAL] += 1
         for form in forms:
             if form.note:
                 self.notes[form.note] += 1
@@ -123,11 +125,6 @@ class Exporter:
             records = exports.verified(self.session, task.task_id, top)
             while batch := list(islice(records, _BATCH)):
                 self._write(form, task.spec, batch)
-
-    def _count_targets(self, workload_id: int) -> None:
-        self._n_targets[workload_id] += 1
-        if self._n_targets[workload_id] == 2:
-            self.notes[_SEVERAL] += 1
 
     def _write(self, form: WorkloadText, spec: str, records: list[ExportedRecord]) -> None:
         batch = TraceBatch(form.ir, spec, tuple(record.trace for record in records))

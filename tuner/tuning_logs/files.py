@@ -101,7 +101,8 @@ def read_lines(stream: IO[bytes], max_bytes: int = MAX_LINE_BYTES) -> Iterator[L
             return
         whole = content.endswith(b"\n")
         if not whole and len(content) == max_bytes:
-            _skip_rest(stream, max_bytes)
+            while (part := stream.readline(max_bytes)) and not part.endswith(b"\n"):
+                pass
             yield Line(number, "", f"it is longer than {max_bytes / 2**20:g} MiB")
         elif content.strip() and not content.startswith(b"#"):
             yield _line(number, content, whole=whole)
@@ -123,8 +124,3 @@ def _is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _skip_rest(stream: IO[bytes], n_bytes: int) -> None:
-    while (part := stream.readline(n_bytes)) and not part.endswith(b"\n"):
-        pass

@@ -12,7 +12,7 @@ from records.logs import imported
 from records.models import Workload
 from tuner.context import Context
 from tuner.engines.base import TargetInfo
-from tuner.engines.log_base import TraceBatch, TraceText
+from tuner.engines.log_base import TraceBatch
 from tuner.errors import RequestError
 from tuner.tuning.writing.storage_retry import sessions_with_retry
 from tuner.tuning_logs import ansor, metaschedule
@@ -169,7 +169,15 @@ class Importer:
         ]
         with self.sessions.begin() as session:
             for (workload_id, spec), records in new:
-                self._add(session, workload_id, spec, records)
+                is_here = self.targets.is_here(spec)
+                local = (
+                    imported.find_target(session, spec, dict(self.here.device)) if is_here else None
+                )
+                target = imported.target_of(session, spec, self.form.tool)
+                n_added = imported.add(session, workload_id, target.id, local, records)
+                self.n_added += n_added
+                self.n_known += len(records) - n_added
+                self.n_foreign += 0 if is_here else len(records)
 
     def _submit(self, batches: Sequence[tuple[Task, list[Numbered]]]) -> list[Replays]:
         with self.sessions() as session:
@@ -194,29 +202,14 @@ class Importer:
             if trace.problem:
                 self.skips.add(number, trace.problem)
             else:
-                yield _logged(entry, trace)
-
-    def _add(
-        self, session: Session, workload_id: int, spec: str, records: list[imported.LoggedTrial]
-    ) -> None:
-        is_here = self.targets.is_here(spec)
-        local = imported.find_target(session, spec, dict(self.here.device)) if is_here else None
-        target = imported.target_of(session, spec, self.form.tool)
-        n_added = imported.add(session, workload_id, target.id, local, records)
-        self.n_added += n_added
-        self.n_known += len(records) - n_added
-        self.n_foreign += 0 if is_here else len(records)
-
-
-def _logged(entry: Entry, trace: TraceText) -> imported.LoggedTrial:
-    return imported.LoggedTrial(
-        trace=trace.text,
-        module_hash=trace.module_hash,
-        run_secs=entry.run_secs,
-        error_kind=entry.error_kind,
-        error_text=entry.error_text,
-        created=entry.created,
-    )
+                yield imported.LoggedTrial(
+                    trace=trace.text,
+                    module_hash=trace.module_hash,
+                    run_secs=entry.run_secs,
+                    error_kind=entry.error_kind,
+                    error_text=entry.error_text,
+                    created=entry.created,
+                )
 
 
 def _groups(lines: Iterator[Line]) -> Iterator[list[Line]]:

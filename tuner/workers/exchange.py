@@ -78,23 +78,23 @@ class OutputFolder:
         for name in sorted(made if names is None else set(names)):
             _check_file(os.stat(name, dir_fd=self.descriptor, follow_symlinks=False), name)
             taken = into / name
-            self._move(name, taken)
+            try:
+                os.rename(name, taken, src_dir_fd=self.descriptor)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                with self.open(name) as source, taken.open("xb") as target:
+                    shutil.copyfileobj(source, target)
+                os.unlink(name, dir_fd=self.descriptor)
             # The worker may have replaced it since.
             try:
                 _check_file(taken.lstat(), name)
             except MalformedAnswer:
-                _discard(taken)
+                if stat.S_ISDIR(taken.lstat().st_mode):
+                    shutil.rmtree(taken)
+                else:
+                    taken.unlink()
                 raise
-
-    def _move(self, name: str, taken: Path) -> None:
-        try:
-            os.rename(name, taken, src_dir_fd=self.descriptor)
-        except OSError as error:
-            if error.errno != errno.EXDEV:
-                raise
-            with self.open(name) as source, taken.open("xb") as target:
-                shutil.copyfileobj(source, target)
-            os.unlink(name, dir_fd=self.descriptor)
 
 
 @dataclass(frozen=True)
@@ -150,13 +150,6 @@ class Exchange:
 def _check_file(status: os.stat_result, name: str) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise MalformedAnswer(f"a worker made {name}, which is not a file")
-
-
-def _discard(path: Path) -> None:
-    if stat.S_ISDIR(path.lstat().st_mode):
-        shutil.rmtree(path)
-    else:
-        path.unlink()
 
 
 @contextmanager

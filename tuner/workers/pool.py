@@ -301,14 +301,11 @@ class Pool:
         else:
             worker.call = None
             if not worker.is_ready:
-                self._set_ready(worker)
+                with self._lock:
+                    worker.is_ready = True
+                    if self._is_paused:
+                        self._paused += process_trees.stop(worker.process.pid)
             call.future.set_result(value)
-
-    def _set_ready(self, worker: WorkerHandle) -> None:
-        with self._lock:
-            worker.is_ready = True
-            if self._is_paused:
-                self._paused += process_trees.stop(worker.process.pid)
 
     def _check(self) -> None:
         """Remove workers whose calls took too long, and workers that ended unnoticed."""

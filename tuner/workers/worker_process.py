@@ -39,8 +39,14 @@ def set_up(max_bytes: int | None = None) -> None:
         max_bytes: Limit of its memory for data; None for no limit.
     """
     if max_bytes is not None:
-        _limit_data(max_bytes)
-    _die_first()
+        # Limit private writable memory; files that are only mapped do not count.
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        if hard != resource.RLIM_INFINITY:
+            max_bytes = min(max_bytes, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (max_bytes, max_bytes))
+    # Linux chooses this process and its children when memory runs out.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(f"{_OOM_SCORE_ADJ}\n")
     ignore_signals()
 
 
@@ -54,20 +60,6 @@ def name_process(name: str) -> None:
     """Set what this process is called in lists of processes, at most 15 characters."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
-
-
-def _limit_data(n_bytes: int) -> None:
-    """Limit private writable memory; files that are only mapped do not count."""
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard != resource.RLIM_INFINITY:
-        n_bytes = min(n_bytes, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (n_bytes, n_bytes))
-
-
-def _die_first() -> None:
-    """Have Linux choose this process and its children when memory runs out."""
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(f"{_OOM_SCORE_ADJ}\n")
 
 
 def die_with_parent(parent: int) -> None:

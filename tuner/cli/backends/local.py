@@ -112,7 +112,12 @@ class LocalBackend:
     def export(self, stream: IO[str], target: int | None) -> int:
         """Write a log of records."""
         with self._context.readers() as session:
-            _check_target(session, target)
+            rows = list(session.scalars(select(Target).order_by(Target.id)))
+            if target is not None and target not in [row.id for row in rows]:
+                names = "; ".join(
+                    f"{row.id} ({row.device.get('name', 'unnamed device')})" for row in rows
+                )
+                raise RequestError(f"no target {target}; known targets: {names or 'none yet'}")
             return measure_log.export(session, stream, target)
 
     def import_(self, stream: IO[str], name: str, *, trust: bool) -> Imported:
@@ -184,10 +189,3 @@ def _check_workload(session: Session, workload: str | None) -> None:
     )
     if not exists:
         raise RequestError(f"no workload {workload!r}; `tuner tasks MODEL` lists the hashes")
-
-
-def _check_target(session: Session, target: int | None) -> None:
-    rows = list(session.scalars(select(Target).order_by(Target.id)))
-    if target is not None and target not in [row.id for row in rows]:
-        names = "; ".join(f"{row.id} ({row.device.get('name', 'unnamed device')})" for row in rows)
-        raise RequestError(f"no target {target}; known targets: {names or 'none yet'}")

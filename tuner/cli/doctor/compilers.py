@@ -62,7 +62,16 @@ def check_cuda() -> Check:
     """Look for an NVIDIA driver: the library that programs load, and its command-line tool."""
     library, smi = find_library("cuda"), shutil.which("nvidia-smi")
     if library is None:
-        return _check_without_driver(has_smi=smi is not None)
+        has_toolkit = shutil.which("nvcc") or find_library("cudart")
+        installed = "nvidia-smi" if smi is not None else "a CUDA toolkit" if has_toolkit else ""
+        prefix = f"{installed} is installed, but " if installed else ""
+        return Check(
+            "CUDA",
+            "missing",
+            f"{prefix}libcuda.so.1, the library of the NVIDIA driver, is not; optional",
+            "install the NVIDIA driver; in a container, start it with --gpus all",
+            essential=False,
+        )
     if smi is None:
         return _cuda_warning(
             f"{library} is installed, but nvidia-smi is not: GPUs cannot be listed",
@@ -81,19 +90,6 @@ def check_cuda() -> Check:
         fix = f"upgrade the NVIDIA driver to {_MIN_DRIVER} or later: kernels need CUDA 13"
         return Check("CUDA", "warning", result, fix, essential=False, details=details)
     return Check("CUDA", "ok", result, essential=False, details=details)
-
-
-def _check_without_driver(*, has_smi: bool) -> Check:
-    has_toolkit = shutil.which("nvcc") or find_library("cudart")
-    installed = "nvidia-smi" if has_smi else "a CUDA toolkit" if has_toolkit else ""
-    prefix = f"{installed} is installed, but " if installed else ""
-    return Check(
-        "CUDA",
-        "missing",
-        f"{prefix}libcuda.so.1, the library of the NVIDIA driver, is not; optional",
-        "install the NVIDIA driver; in a container, start it with --gpus all",
-        essential=False,
-    )
 
 
 def _cuda_warning(result: str, fix: str) -> Check:

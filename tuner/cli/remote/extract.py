@@ -5,7 +5,6 @@ from tuner.client import TunerClient
 from tuner.interrupts import interruptible
 from tuner.jobs.requests import ModelRequest
 from tuner.reports import ExtractedTask, ExtractReport
-from tuner.schemas import JobView
 
 
 def run(client: TunerClient, model: ModelRequest) -> ExtractReport:
@@ -16,18 +15,16 @@ def run(client: TunerClient, model: ModelRequest) -> ExtractReport:
         WorkError: If the network cannot be split.
     """
     with interruptible():
-        return _report(submit.split(client, model))
-
-
-def _report(view: JobView) -> ExtractReport:
-    job, split = view.job, view.split
-    return ExtractReport(
-        network=job.network or job.name,
-        sha256="" if split is None else split.sha256,
-        target=job.target or "",
-        kernel_calls=None if split is None else split.kernel_calls,
-        notes=() if split is None else split.notes,
-        tasks=[
-            ExtractedTask(task.workload, task.name, task.weight, task.flop) for task in view.tasks
-        ],
-    )
+        view = submit.split(client, model)
+        job, split = view.job, view.split
+        return ExtractReport(
+            network=job.network or job.name,
+            sha256="" if split is None else split.sha256,
+            target=job.target or "",
+            kernel_calls=None if split is None else split.kernel_calls,
+            notes=() if split is None else split.notes,
+            tasks=[
+                ExtractedTask(task.workload, task.name, task.weight, task.flop)
+                for task in view.tasks
+            ],
+        )

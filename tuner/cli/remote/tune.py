@@ -68,16 +68,14 @@ def _watch(client: TunerClient, submitted: Sequence[Submitted], started: float) 
     for job in jobs:
         line = f"job {job.id} at {client.url}/jobs/{job.id}"
         console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
-    if any(job.state == "queued" for job in jobs) and not _has_active_worker(client):
+    if any(job.state == "queued" for job in jobs) and not any(
+        worker.alive is not False and worker.stopped is None for worker in client.workers()
+    ):
         console.print("note: no worker of the server is active; jobs wait for one", style="yellow")
     with make_progress(console) as progress:
         watch = Watch(client, lambda view: progress.show(progress_of_job(view)))
         watch.follow(jobs)
     return [_report(watch, submission, started) for submission in submitted]
-
-
-def _has_active_worker(client: TunerClient) -> bool:
-    return any(worker.alive is not False and worker.stopped is None for worker in client.workers())
 
 
 def _report(watch: Watch, submitted: Submitted, started: float) -> TuneReport:

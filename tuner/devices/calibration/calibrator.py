@@ -162,24 +162,20 @@ class Calibrator:
         else:
             disagreements = find_disagreements(group.secs, self._settings.tolerance)
             for device in devices:
-                self._update_device(group, device, disagreements.get(device.name), now)
+                # Admit a device, or have it calibrated first.
+                disagreement = disagreements.get(device.name)
+                state = group.state(device)
+                is_apart = bool(state.disagreement)
+                is_new = state.secs is None
+                is_doubtful = disagreement is not None and not is_apart and not state.is_thorough
+                period = self._settings.period_secs / (_APART_SPEEDUP if is_apart else 1.0)
+                is_old = now - state.calibrated >= period
+                if (is_new or is_doubtful or is_old) and not state.is_calibrating:
+                    state.is_calibrating = True
+                    self._start(device, self._calibrate(group, device))
+                state.is_admitted = not (is_new or is_doubtful or is_apart)
             group.admit_newcomers(devices, now)
         return unqueried | {device.name for device in devices if group.state(device).is_admitted}
-
-    def _update_device(
-        self, group: DeviceGroup, device: Device, disagreement: Disagreement | None, now: float
-    ) -> None:
-        """Admit a device, or have it calibrated first."""
-        state = group.state(device)
-        is_apart = bool(state.disagreement)
-        is_new = state.secs is None
-        is_doubtful = disagreement is not None and not is_apart and not state.is_thorough
-        period = self._settings.period_secs / (_APART_SPEEDUP if is_apart else 1.0)
-        is_old = now - state.calibrated >= period
-        if (is_new or is_doubtful or is_old) and not state.is_calibrating:
-            state.is_calibrating = True
-            self._start(device, self._calibrate(group, device))
-        state.is_admitted = not (is_new or is_doubtful or is_apart)
 
     async def _calibrate(self, group: DeviceGroup, device: Device) -> None:
         """Time the kernel between two rounds, several times if it disagrees."""

@@ -71,12 +71,11 @@ def _options(parts: SplitResult, text: str) -> dict[str, int]:
             raise RequestError(
                 f"rpc address {text!r} sets {name!r}; it may set {', '.join(minima)}"
             )
-        options[name] = _number(name, value, minima[name])
+        minimum = minima[name]
+        if not re.fullmatch(r"-?\d{1,6}", value) or (minimum is not None and int(value) < minimum):
+            bound = "" if minimum is None else f" from {minimum} up"
+            raise RequestError(
+                f"{name} of an rpc address must be a whole number{bound}, got {value!r}"
+            )
+        options[name] = int(value)
     return options
-
-
-def _number(name: str, value: str, minimum: int | None) -> int:
-    if not re.fullmatch(r"-?\d{1,6}", value) or (minimum is not None and int(value) < minimum):
-        bound = "" if minimum is None else f" from {minimum} up"
-        raise RequestError(f"{name} of an rpc address must be a whole number{bound}, got {value!r}")
-    return int(value)

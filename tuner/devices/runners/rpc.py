@@ -17,7 +17,7 @@ from typing import Any
 
 from tuner.devices.runners.addresses import RpcAddress
 from tuner.devices.runners.rpc_leases import RpcLeases
-from tuner.devices.runners.tracker import Lease, Server, Tracker
+from tuner.devices.runners.tracker import Server, Tracker
 from tuner.engines.base import RemoteAnswer, RemoteServer, TargetInfo
 from tuner.engines.result_types import result_type
 from tuner.errors import DeviceLost, WorkerLost
@@ -121,18 +121,24 @@ class RpcRunner:
             self._pool.call(
                 __name__, "prepare", self._engine, timeout_secs=_IMPORT_TIMEOUT_SECS, returns=None
             )
-            lease = self._lease()
+            if not self.is_online:
+                raise DeviceLost(f"{self.name} is offline")
+            lease = self._leases.acquire(self._server)
             server = RemoteServer(lease.host, lease.port, lease.match_key, session_secs)
             answer = self._call_server(server, function, args)
             if answer.problem != "refused" or delay is None:
                 break
             time.sleep(delay)
-        return self._value_of(answer, function, session_secs)
-
-    def _lease(self) -> Lease:
-        if not self.is_online:
-            raise DeviceLost(f"{self.name} is offline")
-        return self._leases.acquire(self._server)
+        if answer.problem == "expired":
+            raise CallTimeout(f"{self.name} ended the session after {session_secs} s")
+        if answer.problem == "refused":
+            raise DeviceLost(f"{self.name} refuses sessions: {answer.text}")
+        if answer.problem == "broken":
+            time.sleep(_NOTICE_SECS)
+            if not self._is_registered():
+                raise DeviceLost(f"{self.name} is offline: {answer.text}")
+            raise WorkerLost(f"the session on {self.name} crashed: {answer.text}", crashed=True)
+        return messages.convert(answer.value, result_type(function))
 
     def _call_server(
         self, server: RemoteServer, function: str, args: tuple[Any, ...]
@@ -146,18 +152,6 @@ class RpcRunner:
         except CallTimeout as error:
             raise DeviceLost(f"{self.name} did not answer for {limit:g} s") from error
         return answer
-
-    def _value_of(self, answer: RemoteAnswer, function: str, session_secs: int) -> Any:
-        if answer.problem == "expired":
-            raise CallTimeout(f"{self.name} ended the session after {session_secs} s")
-        if answer.problem == "refused":
-            raise DeviceLost(f"{self.name} refuses sessions: {answer.text}")
-        if answer.problem == "broken":
-            time.sleep(_NOTICE_SECS)
-            if not self._is_registered():
-                raise DeviceLost(f"{self.name} is offline: {answer.text}")
-            raise WorkerLost(f"the session on {self.name} crashed: {answer.text}", crashed=True)
-        return messages.convert(answer.value, result_type(function))
 
     def _is_registered(self) -> bool:
         with closing(Tracker(self._address)) as tracker:

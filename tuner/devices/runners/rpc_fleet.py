@@ -119,12 +119,9 @@ class _DeviceKind:
                 )
             self._runners[server].is_online = True
         for server in set(self._runners) - set(servers):
-            self._retire(server, now)
-
-    def _retire(self, server: Server, now: float) -> None:
-        """Take the runner of a server that left offline, and close it after a while."""
-        runner = self._runners[server]
-        runner.go_offline()
-        if runner.is_idle and now - self._last_seen[server] > _KEEP_WARM_SECS:
-            del self._runners[server]
-            runner.close()
+            # Take the runner of a server that left offline, and close it after a while.
+            runner = self._runners[server]
+            runner.go_offline()
+            if runner.is_idle and now - self._last_seen[server] > _KEEP_WARM_SECS:
+                del self._runners[server]
+                runner.close()

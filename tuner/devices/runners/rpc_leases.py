@@ -91,17 +91,14 @@ class RpcLeases:
             try:
                 lease = self._tracker.request()
             except DeviceLost as error:
-                self._fail_all(error)
+                # Raise an error of the tracker in all callers, unless closing it caused the error.
+                with self._changed:
+                    if self._is_requesting:
+                        self._fail(lambda _: True, error)
+                    self._is_requesting = False
             else:
                 if not self._hand_over(lease):
                     time.sleep(_PAUSE_SECS)
-
-    def _fail_all(self, error: DeviceLost) -> None:
-        """Raise an error of the tracker in all callers, unless closing it caused the error."""
-        with self._changed:
-            if self._is_requesting:
-                self._fail(lambda _: True, error)
-            self._is_requesting = False
 
     def _hand_over(self, lease: Lease) -> bool:
         """Give a lease to the caller that waits for its server; False if no caller does."""

@@ -101,7 +101,13 @@ class AgentFleet:
         """Call a function on a device, with the files that its arguments name."""
         limit = self._timeouts.fetch_secs
         for _ in range(_MAX_ATTEMPTS):
-            refs = await self._refs_of(args)
+            refs = {}
+            for name in texts_in(args):
+                if name in self._artifacts.artifacts:
+                    refs[name] = (await self._artifact(name)).object_ref
+            for request in requests_in(args):
+                for name in request.references:
+                    refs[name] = self._artifacts.reference(Path(name))
             attachments = Attachments(tuple(refs), tuple(refs.values()), limit)
             try:
                 return await device.call(
@@ -114,17 +120,6 @@ class AgentFleet:
     def discard(self, artifact: str) -> None:
         """Forget an artifact."""
         self._artifacts.discard(artifact)
-
-    async def _refs_of(self, args: tuple[Any, ...]) -> dict[str, Any]:
-        """Return Ray references to the files that arguments name, by their names."""
-        refs = {}
-        for name in texts_in(args):
-            if name in self._artifacts.artifacts:
-                refs[name] = (await self._artifact(name)).object_ref
-        for request in requests_in(args):
-            for name in request.references:
-                refs[name] = self._artifacts.reference(Path(name))
-        return refs
 
     async def _artifact(self, name: str) -> Artifact:
         """Return an artifact; one that was lost with its node is built again on another."""
@@ -154,22 +149,17 @@ class AgentFleet:
         for _ in range(_MAX_ATTEMPTS):
             builder = await self._next_idle()
             try:
-                return await self._metered(builder, work)
+                self._meter.begin()
+                try:
+                    return await work(builder)
+                finally:
+                    self._meter.end()
+                    self._queue_if_idle(builder)
             except WorkerLost as error:
                 if not builder.is_unreachable:
                     raise
                 lost = error
         raise lost
-
-    async def _metered(
-        self, builder: AgentSupervisor, work: Callable[[AgentSupervisor], Awaitable[Result]]
-    ) -> Result:
-        self._meter.begin()
-        try:
-            return await work(builder)
-        finally:
-            self._meter.end()
-            self._queue_if_idle(builder)
 
     async def _next_idle(self) -> AgentSupervisor:
         while True:
@@ -215,10 +205,11 @@ class AgentFleet:
         slots = [*devices, *builder_slots(nodes, self._settings.max_builders, self.agents)]
         for slot in self.agents.keys() - set(slots):
             self.agents[slot].close()
-        self.agents = {slot: self.agents.get(slot) or self._supervise(slot) for slot in slots}
-
-    def _supervise(self, slot: AgentSlot) -> AgentSupervisor:
-        return AgentSupervisor(slot, self._settings.engine, self._timeouts, self._on_change)
+        self.agents = {
+            slot: self.agents.get(slot)
+            or AgentSupervisor(slot, self._settings.engine, self._timeouts, self._on_change)
+            for slot in slots
+        }
 
 
 def _check(nodes: Sequence[Node]) -> None:

@@ -160,7 +160,14 @@ class AgentSupervisor:
         pause = _MIN_PAUSE_SECS
         while True:
             try:
-                self._set_agent(await self._start())
+                agent = await self._start()
+                self._agent = agent
+                self.is_available = True
+                self.is_unreachable = False
+                self.problem = ""
+                self.settled.set()
+                self._notify()
+                self._on_change(self)
             except UnfitNodeError as error:
                 self._set_problem(f"node {self.slot.node} is left out: {error}")
                 return
@@ -174,7 +181,15 @@ class AgentSupervisor:
                     await self._changed.wait()
 
     async def _start(self) -> Any:
-        agent = self._launch()
+        slot = self.slot
+        options: dict[str, Any] = {
+            "num_cpus": slot.n_cpus,
+            "max_restarts": 0,
+            "scheduling_strategy": NodeAffinitySchedulingStrategy(slot.node_id, soft=False),
+        }
+        if slot.resource is not None:
+            options["resources"] = {slot.resource: 1}
+        agent = _actor_class().options(**options).remote(self._engine, slot.resource)
         try:
             installed = await _get(agent.release.remote())
             if installed != release():
@@ -185,26 +200,6 @@ class AgentSupervisor:
             _kill(agent)
             raise
         return agent
-
-    def _launch(self) -> Any:
-        slot = self.slot
-        options: dict[str, Any] = {
-            "num_cpus": slot.n_cpus,
-            "max_restarts": 0,
-            "scheduling_strategy": NodeAffinitySchedulingStrategy(slot.node_id, soft=False),
-        }
-        if slot.resource is not None:
-            options["resources"] = {slot.resource: 1}
-        return _actor_class().options(**options).remote(self._engine, slot.resource)
-
-    def _set_agent(self, agent: Any) -> None:
-        self._agent = agent
-        self.is_available = True
-        self.is_unreachable = False
-        self.problem = ""
-        self.settled.set()
-        self._notify()
-        self._on_change(self)
 
     def _set_problem(self, problem: str) -> None:
         if problem != self.problem:

@@ -40,7 +40,14 @@ def repair(model: onnx.ModelProto) -> None:
     _unify_domains(model)
     _check_sparse(model)
     for graph in _graphs_within(model):
-        _repair_graph(graph)
+        graph.name = graph.name or "graph"
+        del graph.value_info[:]
+        for tensor in graph.sparse_initializer:
+            graph.initializer.append(_dense(tensor))
+        del graph.sparse_initializer[:]
+        for tensor in graph.initializer:
+            _drop_second_form(tensor)
+        _drop_repeated(graph.initializer, _same_tensors, "initialiser")
     drop_repeated_outputs(model.graph)
     # The graphs inside of a node move with it.
     for owner in reversed([*model.functions, *_graphs_within(model)]):
@@ -85,17 +92,6 @@ def _merge_imports(owner: Any, nodes: Iterable[onnx.NodeProto]) -> None:
     if len(versions) < len(owner.opset_import):
         del owner.opset_import[:]
         owner.opset_import.extend(onnx.helper.make_opsetid(*each) for each in versions.items())
-
-
-def _repair_graph(graph: onnx.GraphProto) -> None:
-    graph.name = graph.name or "graph"
-    del graph.value_info[:]
-    for tensor in graph.sparse_initializer:
-        graph.initializer.append(_dense(tensor))
-    del graph.sparse_initializer[:]
-    for tensor in graph.initializer:
-        _drop_second_form(tensor)
-    _drop_repeated(graph.initializer, _same_tensors, "initialiser")
 
 
 def drop_repeated_outputs(graph: onnx.GraphProto) -> bool:

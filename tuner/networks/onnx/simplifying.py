@@ -66,14 +66,22 @@ def _simplify_once(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, 
     # With equal placeholder weights, different layers would be merged as duplicates.
     skipped = ["subexpression_elimination", "weight_tying"] if is_degenerate(model) else None
     fold_weights(model.graph)
-    _drop_repeated_names(model.graph)
+    # Drop the name of a node that another one has, as the turns of an unrolled loop do.
+    names: set[str] = set()
+    for node in nodes_within(model.graph):
+        if node.name in names:
+            node.ClearField("name")
+        names.add(node.name)
     weights = _detach(model)
     fold_lengths(model)
     model = _infer_shapes(model)
     model, notes = _slim(model, skipped)
     clear_output_shapes(model.graph)
     model = _infer_shapes(model)
-    _attach(model, weights)
+    inputs = [info for info in model.graph.input if info.name not in weights]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    model.graph.initializer.extend(weights.values())
     # Indices that are constant by now.
     fold_weights(model.graph)
     return model, notes
@@ -88,19 +96,6 @@ def _waits_for_constants(graph: onnx.GraphProto) -> bool:
     return any(
         node.input and all(name in constants for name in node.input if name) for node in graph.node
     )
-
-
-def _drop_repeated_names(graph: onnx.GraphProto) -> None:
-    """Drop the name of a node that another one has, as the turns of an unrolled loop do.
-
-    ONNX Runtime, by which onnxslim folds constants, refuses a graph with them, and nothing is
-    folded: the number of turns of the next loop, for one.
-    """
-    names: set[str] = set()
-    for node in nodes_within(graph):
-        if node.name in names:
-            node.ClearField("name")
-        names.add(node.name)
 
 
 def _slim(
@@ -210,10 +205,3 @@ def _detach(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
         for name, tensor in detached.items()
     )
     return detached
-
-
-def _attach(model: onnx.ModelProto, weights: dict[str, onnx.TensorProto]) -> None:
-    inputs = [info for info in model.graph.input if info.name not in weights]
-    del model.graph.input[:]
-    model.graph.input.extend(inputs)
-    model.graph.initializer.extend(weights.values())

@@ -15,8 +15,14 @@ def inception_v3(graph: GraphBuilder, data: Value, options: Options) -> Value:
     x = _conv(graph, _conv(graph, x, 80), 192, 3)
     x = graph.max_pool(x, 3, 2)
     for n_projected in (32, 64, 64):
-        x = _block_a(graph, x, n_projected)
-    x = _block_b(graph, x)
+        y5 = _conv(graph, _conv(graph, x, 48), 64, 5, pad=2)
+        y3 = _conv(graph, _conv(graph, x, 64), 96, 3, pad=1)
+        y3 = _conv(graph, y3, 96, 3, pad=1)
+        pooled = _conv(graph, graph.average_pool(x, 3, 1, 1), n_projected)
+        x = graph.concat(_conv(graph, x, 64), y5, y3, pooled)
+    y = _conv(graph, _conv(graph, x, 64), 96, 3, pad=1)
+    y = _conv(graph, y, 96, 3, stride=2)
+    x = graph.concat(_conv(graph, x, 384, 3, stride=2), y, graph.max_pool(x, 3, 2))
     for n_inner in (128, 160, 160, 192):
         x = _block_c(graph, x, n_inner)
     x = _block_d(graph, x)
@@ -43,20 +49,6 @@ def _row(graph: GraphBuilder, x: Value, n_channels: int, width: int) -> Value:
 
 def _column(graph: GraphBuilder, x: Value, n_channels: int, height: int) -> Value:
     return _conv(graph, x, n_channels, (height, 1), pad=(height // 2, 0))
-
-
-def _block_a(graph: GraphBuilder, x: Value, n_projected: int) -> Value:
-    y5 = _conv(graph, _conv(graph, x, 48), 64, 5, pad=2)
-    y3 = _conv(graph, _conv(graph, x, 64), 96, 3, pad=1)
-    y3 = _conv(graph, y3, 96, 3, pad=1)
-    pooled = _conv(graph, graph.average_pool(x, 3, 1, 1), n_projected)
-    return graph.concat(_conv(graph, x, 64), y5, y3, pooled)
-
-
-def _block_b(graph: GraphBuilder, x: Value) -> Value:
-    y = _conv(graph, _conv(graph, x, 64), 96, 3, pad=1)
-    y = _conv(graph, y, 96, 3, stride=2)
-    return graph.concat(_conv(graph, x, 384, 3, stride=2), y, graph.max_pool(x, 3, 2))
 
 
 def _block_c(graph: GraphBuilder, x: Value, n_inner: int) -> Value:

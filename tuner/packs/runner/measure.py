@@ -202,7 +202,11 @@ class Bench:
             worst = max(worst, error)
             if text:
                 return _wrong(text, worst)
-        samples = self._time(launches)
+        first = launches.sample(self._sets[:1], self._workspace, _MIN_LAUNCHES, 1)[0]
+        n_short, n_long = (int(secs / max(first, 1e-7)) for secs in (_GRAPH_SECS, _MAX_GRAPH_SECS))
+        n_launches = min(max(n_short, _MIN_LAUNCHES), _MAX_LAUNCHES)
+        n_launches = max(n_launches, min(len(self._sets), n_long))
+        samples = launches.sample(self._sets, self._workspace, n_launches, _N_SAMPLES)
         text, error = self._references[-1].check(self._outputs())
         worst = max(worst, error)
         if text:
@@ -214,13 +218,6 @@ class Bench:
             self._driver.download(self._bound[0][index], *self._arguments[index])
             for index in range(self._n_inputs, len(self._arguments))
         ]
-
-    def _time(self, launches: Launches) -> list[float]:
-        first = launches.sample(self._sets[:1], self._workspace, _MIN_LAUNCHES, 1)[0]
-        n_short, n_long = (int(secs / max(first, 1e-7)) for secs in (_GRAPH_SECS, _MAX_GRAPH_SECS))
-        n_launches = min(max(n_short, _MIN_LAUNCHES), _MAX_LAUNCHES)
-        n_launches = max(n_launches, min(len(self._sets), n_long))
-        return launches.sample(self._sets, self._workspace, n_launches, _N_SAMPLES)
 
     def _upload(self, array: Any) -> int:
         address = self._allocate(array.nbytes)

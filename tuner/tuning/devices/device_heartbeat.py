@@ -44,7 +44,11 @@ class DeviceHeartbeat:
             device.name: self._report(device, jobs.get(device.name))
             for device in self._context.devices.values()
         }
-        lost = [_lost(report) for name, report in self._last_reports.items() if name not in reports]
+        lost = [
+            replace(report, state="lost", reason="it disappeared", job_id=None)
+            for name, report in self._last_reports.items()
+            if name not in reports
+        ]
         self._last_reports = reports
         rows = [*reports.values(), *lost]
         self._context.record_writer.write(lambda session: devices.report(session, rows))
@@ -84,7 +88,3 @@ def _state_of(device: Device) -> tuple[DeviceState, str]:
     if reason:
         return "apart", reason
     return ("measuring" if device.n_rounds else "idle"), ""
-
-
-def _lost(report: DeviceReport) -> DeviceReport:
-    return replace(report, state="lost", reason="it disappeared", job_id=None)

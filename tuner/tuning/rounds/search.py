@@ -173,14 +173,13 @@ def _is_candidate(value: Any) -> bool:
     return (
         isinstance(value, Candidate)
         and isinstance(value.features, bytes)
-        and all(_is_storable(text) for text in (value.trace, value.module_hash))
+        and all(
+            isinstance(text, str) and text != "" and storable(text) == text
+            for text in (value.trace, value.module_hash)
+        )
         and isinstance(value.origin, str)
         and storable(value.origin) == value.origin
     )
-
-
-def _is_storable(text: Any) -> bool:
-    return isinstance(text, str) and text != "" and storable(text) == text
 
 
 def merge(islands: Sequence[list[Candidate]], n_candidates: int, n_random: int) -> list[Candidate]:

@@ -172,17 +172,17 @@ class TaskStateCache:
         self._write_all()
         with self._sessions() as session:
             for job_id in chosen:
-                self._read(session, job_id, self._jobs[job_id])
-
-    def _read(self, session: Session, job_id: int, job: _JobState) -> None:
-        task_ids = [task.task_id for task in job.tasks]
-        self._states.update(read_states(session, task_ids))
-        job.own = Counter(measure_records.own_trials(session, job_id))
-        row = session.get_one(Job, job_id)
-        # The peaks of the device may be known by now, and with them the roofs of the tasks.
-        current = {task.task_id: task for task in tasks_of_job(session, row)}
-        job.profiles = task_profiles([current.get(task.task_id, task) for task in job.tasks])
-        job.equivalents = read_equivalent_jobs(session, row, task_ids)
+                job = self._jobs[job_id]
+                task_ids = [task.task_id for task in job.tasks]
+                self._states.update(read_states(session, task_ids))
+                job.own = Counter(measure_records.own_trials(session, job_id))
+                row = session.get_one(Job, job_id)
+                # The peaks of the device may be known by now, and with them the roofs of the tasks.
+                current = {task.task_id: task for task in tasks_of_job(session, row)}
+                job.profiles = task_profiles(
+                    [current.get(task.task_id, task) for task in job.tasks]
+                )
+                job.equivalents = read_equivalent_jobs(session, row, task_ids)
 
     def snapshot(self, job_id: int) -> JobSnapshot:
         """Return the task table of a registered job."""

@@ -44,18 +44,15 @@ class StatusPublisher:
         self._published = self._context.now()
         self.phase = update.status.phase
         with self._context.progress_throttle.charging():
-            self._store(update)
+            status, outlook = update.status, update.status.outlook
+            with self._context.sessions.begin() as session:
+                events.set_status(
+                    session,
+                    self._job_id,
+                    phase=status.phase,
+                    task_id=status.current,
+                    gains=update.gains,
+                    spent_trials=status.spent_trials,
+                    outlook=None if outlook is None else asdict(outlook),
+                )
             self._on_status(update.status)
-
-    def _store(self, update: StatusUpdate) -> None:
-        status, outlook = update.status, update.status.outlook
-        with self._context.sessions.begin() as session:
-            events.set_status(
-                session,
-                self._job_id,
-                phase=status.phase,
-                task_id=status.current,
-                gains=update.gains,
-                spent_trials=status.spent_trials,
-                outlook=None if outlook is None else asdict(outlook),
-            )

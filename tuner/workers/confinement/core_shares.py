@@ -24,19 +24,15 @@ def cores_of(
         Numbers of hardware threads; empty for all of them.
     """
     usable = os.sched_getaffinity(0) if usable is None else usable
-    *others, last = _cores(usable, cpus)
+    # Threads of each core, by their lowest numbers.
+    cores: dict[str, list[int]] = {}
+    for thread in sorted(usable):
+        cores.setdefault(_siblings(thread, cpus), []).append(thread)
+    *others, last = list(cores.values())
     chosen = set(last)
     while others and len(chosen) + len(others[-1]) <= share * len(usable):
         chosen.update(others.pop())
     return frozenset(chosen) if others else frozenset()
-
-
-def _cores(threads: Collection[int], cpus: Path) -> list[list[int]]:
-    """Return the threads of each core, by their lowest numbers."""
-    cores: dict[str, list[int]] = {}
-    for thread in sorted(threads):
-        cores.setdefault(_siblings(thread, cpus), []).append(thread)
-    return list(cores.values())
 
 
 def _siblings(thread: int, cpus: Path) -> str:

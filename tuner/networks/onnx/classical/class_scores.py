@@ -25,7 +25,8 @@ def open_maps(model: onnx.ModelProto) -> tuple[str, ...]:
     for node in graph.node:
         if (node.domain, node.op_type) != (DOMAIN, "ZipMap") or node.output[0] not in maps:
             continue
-        labels = _labels(node)
+        labels: list[int] | list[bytes] = attribute(node, "classlabels_int64s", [])
+        labels = labels or attribute(node, "classlabels_strings", [])
         if not labels:
             continue
         order = numpy_helper.from_array(np.argsort(labels), f"{node.output[0]}_order")
@@ -42,8 +43,3 @@ def open_maps(model: onnx.ModelProto) -> tuple[str, ...]:
         )
         notes.append(f"{info.name} has a column for each of {len(labels)} classes, not maps")
     return tuple(notes)
-
-
-def _labels(node: onnx.NodeProto) -> list[int] | list[bytes]:
-    labels: list[int] | list[bytes] = attribute(node, "classlabels_int64s", [])
-    return labels or attribute(node, "classlabels_strings", [])

@@ -162,24 +162,21 @@ def _linear_classifier(b: Replacement) -> None:
     n_scores = len(_array(b, "intercepts")) or len(labels)
     scores = _linear(b, n_scores)
     if n_scores == 1 and len(labels) == 2:
-        _binary(b, scores, labels)
+        # Append the label and both scores of one score, (rows, 1), of the second class.
+        score = scores
+        kind = b.attribute("post_transform", b"NONE").decode()
+        if kind == "LOGISTIC":
+            score = b.add("Sigmoid", score)
+        elif kind != "NONE":
+            raise UnknownValueError
+        other = b.add("Sub", _number(b, 1), score)
+        limit = _number(b, 0.5 if kind == "LOGISTIC" else 0)
+        is_second = b.reshape(b.add("Greater", score, limit), -1)
+        first, second = (b.constant(np.array(label, np.int64)) for label in labels)
+        b.add("Where", is_second, second, first, output=b.node.output[0])
+        b.add("Concat", other, score, axis=1, output=b.node.output[1])
     else:
         _classify(b, scores, labels)
-
-
-def _binary(b: Replacement, score: str, labels: list[int]) -> None:
-    """Append the label and both scores of one score, (rows, 1), of the second class."""
-    kind = b.attribute("post_transform", b"NONE").decode()
-    if kind == "LOGISTIC":
-        score = b.add("Sigmoid", score)
-    elif kind != "NONE":
-        raise UnknownValueError
-    other = b.add("Sub", _number(b, 1), score)
-    limit = _number(b, 0.5 if kind == "LOGISTIC" else 0)
-    is_second = b.reshape(b.add("Greater", score, limit), -1)
-    first, second = (b.constant(np.array(label, np.int64)) for label in labels)
-    b.add("Where", is_second, second, first, output=b.node.output[0])
-    b.add("Concat", other, score, axis=1, output=b.node.output[1])
 
 
 def _classify(b: Replacement, scores: str, labels: list[int]) -> None:
@@ -215,7 +212,15 @@ def _tree_classifier(b: Replacement) -> None:
     if len(labels) == 2 and ids == {0}:
         is_positive = not (_array(b, "class_weights") < 0).any()
         score = classifier_scores(b, range(1))
-        scores = _both_scores(b, score, is_positive=is_positive)
+        # The score of the second class may be a probability.
+        kind = b.attribute("post_transform", b"NONE")
+        if kind == b"NONE" and is_positive:
+            other = b.add("Sub", _number(b, 1), score)
+        elif kind in (b"NONE", b"LOGISTIC"):
+            other = b.add("Neg", score)
+        else:
+            raise UnknownValueError
+        scores = b.add("Concat", other, score, axis=1)
         limit = 0.5 if is_positive else 0
     elif labels == [0, 1] and ids == {0, 1} and not b.attribute("base_values"):
         scores = classifier_scores(b, range(2))
@@ -226,18 +231,6 @@ def _tree_classifier(b: Replacement) -> None:
     first, second = (b.constant(np.array(label, np.int64)) for label in labels)
     b.add("Where", b.reshape(is_second, -1), second, first, output=b.node.output[0])
     _transformed(b, scores, b.node.output[1])
-
-
-def _both_scores(b: Replacement, score: str, *, is_positive: bool) -> str:
-    """Return the scores of two classes from that of the second, which may be a probability."""
-    kind = b.attribute("post_transform", b"NONE")
-    if kind == b"NONE" and is_positive:
-        other = b.add("Sub", _number(b, 1), score)
-    elif kind in (b"NONE", b"LOGISTIC"):
-        other = b.add("Neg", score)
-    else:
-        raise UnknownValueError
-    return b.add("Concat", other, score, axis=1)
 
 
 CLASSICAL: dict[str, Callable[[Replacement], None]] = {

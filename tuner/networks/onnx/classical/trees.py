@@ -199,7 +199,8 @@ def _read(b: Replacement) -> Trees:
         if mode != b"LEAF":
             first[i] = _child(b, index, tree_ids[i], firsts[i])
             second[i] = _child(b, index, tree_ids[i], seconds[i])
-    roots = _roots(first, second)
+    places = np.arange(len(first))
+    roots = np.setdiff1d(places, [*first[first != places], *second[second != places]])
     if len(roots) != len(set(tree_ids)):
         raise _malformed(b, "a tree has no root, or several")
     # ONNX Runtime begins where another tree begins among the nodes.
@@ -230,12 +231,6 @@ def _child(b: Replacement, index: Mapping[tuple[int, int], int], tree: int, node
     if (tree, node) not in index:
         raise _malformed(b, f"tree {tree} has no node {node}")
     return index[tree, node]
-
-
-def _roots(first: Array, second: Array) -> Array:
-    """Return the nodes that are the child of no other one."""
-    places = np.arange(len(first))
-    return np.setdiff1d(places, [*first[first != places], *second[second != places]])
 
 
 def _malformed(b: Replacement, reason: str) -> ModelError:

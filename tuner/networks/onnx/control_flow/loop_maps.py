@@ -108,7 +108,11 @@ def _infer(
     used = {name for node in body.node for name in node.input}
     used |= {info.name for info in body.input}
     # Axes are constants of the graph around it where others have the same.
-    axes = [each for each in model.graph.initializer if each.name in used and _is_whole(each)]
+    axes = [
+        each
+        for each in model.graph.initializer
+        if each.name in used and each.data_type == onnx.TensorProto.INT64
+    ]
     inputs = [
         helper.make_tensor_value_info(name, types[name], known[name])
         for name in sorted(used & known.keys() & types.keys())
@@ -117,10 +121,6 @@ def _infer(
     turn = helper.make_model(graph, opset_imports=model.opset_import)
     inferred = onnx.shape_inference.infer_shapes(turn, data_prop=True)
     return {**known, **fixed_shapes(inferred.graph)}
-
-
-def _is_whole(tensor: onnx.TensorProto) -> bool:
-    return bool(tensor.data_type == onnx.TensorProto.INT64)
 
 
 @dataclass

@@ -28,19 +28,14 @@ def count_turns(node: onnx.NodeProto, model: onnx.ModelProto) -> int | None:
     if limit < 1 or (start and not constants[start]().all()):
         return 0
     body = attribute(node, "body")
-    condition = _source(body, body.output[0].name)
+    condition = body.output[0].name
+    sources = {n.output[0]: n.input[0] for n in body.node if n.op_type == "Identity"}
+    while condition in sources:
+        condition = sources[condition]
     inner = {**constants, **constant_readers(body)}
     if condition == body.input[1].name or (condition in inner and inner[condition]().all()):
         return limit
     return _simulate(node, body, model, limit)
-
-
-def _source(body: onnx.GraphProto, name: str) -> str:
-    """Return the value behind Identity nodes."""
-    sources = {n.output[0]: n.input[0] for n in body.node if n.op_type == "Identity"}
-    while name in sources:
-        name = sources[name]
-    return name
 
 
 def _simulate(

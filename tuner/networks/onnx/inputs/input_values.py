@@ -121,25 +121,27 @@ class _Graph:
         if depth > 100:
             return
         for node, index in self._readers[name]:
-            self._add(node, index, uses, offset)
-            self._add_selection(node, index, uses, inverted)
+            other = node.input[1 - index] if len(node.input) == 2 else ""
+            if (n_rows := self._n_rows(node, index)) is not None:
+                uses.rows.append(n_rows - offset)
+            elif node.op_type in _COMPARISONS and other in self._constants:
+                uses.limits.append(self._constants[other]())
+            elif node.op_type == "Cast":
+                uses.is_number = uses.is_number or not _is_integer(attribute(node, "to"))
+            elif node.op_type == "ReduceSum" and index == 0:
+                # The length of a sequence.
+                uses.is_number = True
+            # Note which value of a condition keeps the scores that a Where masks otherwise.
+            if node.op_type == "Where" and index == 0:
+                for branch in (1, 2):
+                    reader = self._constants.get(node.input[branch])
+                    if reader is not None and (reader() <= _MASKING).all():
+                        uses.keeps.append((branch == 2) != inverted)
             shift = self._shift(node, index)
             if shift is not None:
-                negated = inverted != self._negates(node)
+                negated = inverted != bool(node.op_type == "Not")
                 for output in node.output:
                     self.follow(output, uses, offset + shift, inverted=negated, depth=depth + 1)
-
-    def _add(self, node: onnx.NodeProto, index: int, uses: Uses, offset: int) -> None:
-        other = node.input[1 - index] if len(node.input) == 2 else ""
-        if (n_rows := self._n_rows(node, index)) is not None:
-            uses.rows.append(n_rows - offset)
-        elif node.op_type in _COMPARISONS and other in self._constants:
-            uses.limits.append(self._constants[other]())
-        elif node.op_type == "Cast":
-            uses.is_number = uses.is_number or not _is_integer(attribute(node, "to"))
-        elif node.op_type == "ReduceSum" and index == 0:
-            # The length of a sequence.
-            uses.is_number = True
 
     def _n_rows(self, node: onnx.NodeProto, index: int) -> int | None:
         """Return the number of rows that a node selects from, if this input is its index."""
@@ -151,14 +153,6 @@ class _Graph:
         if index == 0 and node.op_type == "OneHot" and node.input[1] in self._constants:
             return int(self._constants[node.input[1]]().reshape(-1)[0])
         return None
-
-    def _add_selection(self, node: onnx.NodeProto, index: int, uses: Uses, inverted: bool) -> None:
-        """Note which value of a condition keeps the scores that a Where masks otherwise."""
-        if node.op_type == "Where" and index == 0:
-            for branch in (1, 2):
-                reader = self._constants.get(node.input[branch])
-                if reader is not None and (reader() <= _MASKING).all():
-                    uses.keeps.append((branch == 2) != inverted)
 
     def _shift(self, node: onnx.NodeProto, index: int) -> int | None:
         """Return the number that a node adds to the values it passes on; None for another node."""
@@ -175,10 +169,6 @@ class _Graph:
             added = self._constants[node.input[1 - index]]()
             return int(added.max()) if added.dtype.kind in "iu" and added.size else None
         return None
-
-    @staticmethod
-    def _negates(node: onnx.NodeProto) -> bool:
-        return bool(node.op_type == "Not")
 
 
 def _is_integer(code: int, *, or_boolean: bool = False) -> bool:

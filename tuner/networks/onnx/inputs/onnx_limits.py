@@ -168,7 +168,12 @@ def _index(operand: int, *, wraps: bool = True) -> _Read:
     """Return the reader of an operand that indexes the axis of the first one."""
 
     def read(node: onnx.NodeProto, values: Values) -> _Operands:
-        yield operand, _whole(node, _size(values, node.input[0], _axis(node)), wraps=wraps)
+        yield (
+            operand,
+            _whole(
+                node, _size(values, node.input[0], int(attribute(node, "axis", 0))), wraps=wraps
+            ),
+        )
 
     return read
 
@@ -243,10 +248,6 @@ def _reader(node: onnx.NodeProto) -> str:
 def _is_integer(name: str, values: Values) -> bool:
     dtype = values.dtypes.get(name)
     return dtype is not None and np.dtype(dtype).kind in "iu"
-
-
-def _axis(node: onnx.NodeProto) -> int:
-    return int(attribute(node, "axis", 0))
 
 
 def _time_axis(node: onnx.NodeProto) -> int:
