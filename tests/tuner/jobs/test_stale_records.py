@@ -240,12 +240,12 @@ def test_notes_name_what_changed_and_what_to_do(workshop: Workshop) -> None:
     """A note has the difference and the command that measures all its records again."""
     stale = stale_of(workshop, upgraded(workshop))
 
-    (line,) = rendering.notes(stale, 30, "net.onnx")
+    (line,) = rendering.notes(stale, 30, "tuner records verify net.onnx")
     assert line == (
         "4 of 30 subgraphs have records of another version only (tvm 1 -> none); "
         "measure them again with `tuner records verify net.onnx --top 4`"
     )
-    assert rendering.notes([], 30) == []
+    assert rendering.notes([], 30, "") == []
     assert len(rendering.table_of(stale).rows) == N_TASKS
     row = rendering.as_json(stale)[0]
     assert (row["differs"], row["record"]) == ({"tvm": ["1", None]}, stale[0].record)

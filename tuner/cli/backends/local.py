@@ -183,9 +183,6 @@ def _check_workload(session: Session, workload: str | None) -> None:
     if workload is None:
         return
     # PostgreSQL rejects NUL and lone surrogates in any text, even in a comparison.
-    exists = (
-        workload.isprintable()
-        and session.scalars(select(Workload.id).where(Workload.hash == workload).limit(1)).first()
-    )
-    if not exists:
+    name = tasks.full_name(session, workload) if workload.isprintable() else None
+    if not session.scalars(select(Workload.id).where(Workload.hash == name).limit(1)).first():
         raise RequestError(f"no workload {workload!r}; `tuner tasks MODEL` lists the hashes")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli import connection, options
+from tuner.cli import connection, hints, options
 from tuner.cli.console import print_json
 
 if TYPE_CHECKING:
@@ -128,7 +128,19 @@ def build(
     if json_output:
         print_json(build_as_json(report))
         return
-    show_build(report)
+    show_build(
+        report,
+        hints.model_options(
+            target=target,
+            input=inputs,
+            bucket=buckets,
+            mask=masks,
+            random_weights=random_weights,
+            database=database,
+            data_dir=data_dir,
+            engine=engine,
+        ),
+    )
 
 
 def _reproduce(

@@ -1,11 +1,12 @@
 """``tuner tune``: spend a budget of trials on networks."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuner.cli import STARTED, connection, options
-from tuner.cli.console import print_error, print_json
+from tuner.cli import STARTED, connection, hints, options
+from tuner.cli.console import print_error, print_json, print_note
 from tuner.cli.spec_options import with_spec_options
 
 if TYPE_CHECKING:
@@ -94,6 +95,21 @@ def tune(
     _show(reports, separate=separate, json_output=json_output)
     if any(report.error for report in reports):
         raise typer.Exit(1)
+    if not json_output:
+        shared = hints.model_options(
+            target=target,
+            input=inputs,
+            bucket=buckets,
+            mask=masks,
+            random_weights=random_weights,
+            database=database,
+            data_dir=data_dir,
+            engine=engine,
+        )
+        for model in models:
+            name = Path(model.removeprefix("zoo:").partition("?")[0]).stem
+            options_of_build = shared | {"--out": f"{name}.lib"}
+            print_note(f"next: {hints.command('build', model, options=options_of_build)}")
 
 
 def _command_line() -> str:

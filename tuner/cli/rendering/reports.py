@@ -1,7 +1,9 @@
 """Reports of tuning, extraction and building as tables and as JSON."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from tuner.cli import hints
 from tuner.cli.console import stdout_console
 from tuner.cli.rendering import cache_misses, stale_records
 from tuner.cli.rendering.grid import Column, Grid
@@ -94,8 +96,13 @@ def build_as_json(report: BuildReport) -> dict[str, Any]:
     }
 
 
-def show_build(report: BuildReport) -> None:
-    """Print the coverage of a library, the use of the cache, and what would improve it."""
+def show_build(report: BuildReport, options: Mapping[str, object]) -> None:
+    """Print the coverage of a library, the use of the cache, and what would improve it.
+
+    Args:
+        report: The library.
+        options: Options of the build that commands on the same model take too, by name.
+    """
     console = stdout_console()
     console.print(coverage(report.manifest))
     if (cache_use := _cache_use(report)) is not None:
@@ -103,12 +110,15 @@ def show_build(report: BuildReport) -> None:
     console.print(_summary(report), highlight=False)
     show_programs(report.manifest)
     if report.n_fallbacks:
-        note = "Fallbacks run schedules by rule: tuning makes most of them faster."
-        console.print(note, style="yellow")
+        tune = hints.command("tune", report.model, options=options)
+        note = f"Fallbacks run schedules by rule; tune them with `{tune}`"
+        console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
     if report.stale:
         console.print(stale_records.table_of(report.stale))
     n_subgraphs = len(report.manifest.subgraphs)
-    for note in stale_records.notes(report.stale, n_subgraphs, report.model):
+    fixed = {name: value for name, value in options.items() if name not in ("--bucket", "--mask")}
+    verify = hints.command("records verify", report.model, options=fixed)
+    for note in stale_records.notes(report.stale, n_subgraphs, verify):
         console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -51,13 +51,19 @@ def table_of(stale: Sequence[StaleBest]) -> Grid:
     return table
 
 
-def notes(stale: Sequence[StaleBest], n_subgraphs: int, model: str = "MODEL") -> list[str]:
-    """Return a line for each difference, with the number of subgraphs that it affects."""
+def notes(stale: Sequence[StaleBest], n_subgraphs: int, verify: str) -> list[str]:
+    """Return a line for each difference, with the number of subgraphs that it affects.
+
+    Args:
+        stale: Records of other versions.
+        n_subgraphs: Number of all subgraphs.
+        verify: Command that measures the records again, without ``--top``.
+    """
     groups = Counter((best.foreign, differences_in_words(best.differs)) for best in stale)
     return [
         f"{count} of {n_subgraphs} subgraphs have records of another "
         f"{'device' if foreign else 'version'} only ({text}); measure them again with "
-        f"`tuner records verify {model} --top {len(stale)}`"
+        f"`{verify} --top {len(stale)}`"
         for (foreign, text), count in sorted(groups.items())
     ]
 

@@ -51,6 +51,7 @@ def test_best_lists_one_record_per_task(tuned: Shell) -> None:
         (["--job", "1"], [2, 3]),
         (["--job", "2"], []),
         (["--workload", "01" * 8], [3]),
+        (["--workload", "0101"], [3]),
         (["--job", "2", "--workload", "01" * 8], []),
     ],
 )
@@ -80,6 +81,7 @@ def test_best_names_its_targets(tuned: Shell) -> None:
         (["--failed"], [4]),
         (["--task", "1"], [2, 1]),
         (["--workload", "00" * 8], [2, 1]),
+        (["--workload", "00000"], [2, 1]),
         (["--task", "1", "--failed"], []),
     ],
 )
