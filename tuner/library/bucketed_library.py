@@ -37,15 +37,12 @@ class BucketedLibrary(LibraryWrapper):
             for each in programs
         ]
 
-    def __call__(
-        self, inputs: Mapping[str, Array] | None = None, **named: Array
-    ) -> dict[str, Array]:
-        """Run the network; see :class:`tuner.library.loading.Library`.
+    def run_arrays(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Run the program of the smallest bucket that fits.
 
         Raises:
             ValueError: If an input cannot be used, or no bucket fits; the message names them.
         """
-        arrays = {**(inputs or {}), **named}
         if set(arrays) != set(self.inputs) or not all(hasattr(a, "shape") for a in arrays.values()):
             return self._library(arrays)  # which refuses them
         sizes = self.buckets.sizes_of({name: tuple(a.shape) for name, a in arrays.items()})

@@ -22,15 +22,13 @@ class LibraryOfConstants(LibraryWrapper):
         super().__init__(library)
         self._described = described
 
-    def __call__(
-        self, inputs: Mapping[str, Array] | None = None, **named: Array
-    ) -> dict[str, Array]:
-        """Run the network; see :class:`tuner.library.loading.Library`.
+    def run_arrays(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Run the network on the inputs that are not constants.
 
         Raises:
             ValueError: If an input that is a constant has another value.
         """
-        return self._library(without_constants(self._described, {**(inputs or {}), **named}))
+        return self._library(without_constants(self._described, arrays))
 
 
 def with_constants(library: "Library", described: "Manifest") -> "Library":

@@ -138,17 +138,14 @@ class LimitedLibrary(LibraryWrapper):
         super().__init__(library)
         self._limits = limits
 
-    def __call__(
-        self, inputs: Mapping[str, "Array"] | None = None, **named: "Array"
-    ) -> dict[str, "Array"]:
-        """Run the network; see :class:`tuner.library.loading.Library`.
+    def run_arrays(self, arrays: Mapping[str, "Array"]) -> dict[str, "Array"]:
+        """Run the network on inputs within their limits.
 
         Raises:
             ValueError: If an input cannot be used; the message names it.
         """
         import numpy as np  # clients read manifests without it
 
-        arrays = {**(inputs or {}), **named}
         # The library refuses others.
         if set(arrays) == set(self.inputs) and all(hasattr(a, "shape") for a in arrays.values()):
             plain = {name: np.asarray(array) for name, array in arrays.items()}

@@ -36,13 +36,14 @@ class Library(Protocol):
         """Names of the outputs, in order."""
 
     def __call__(
-        self, inputs: Mapping[str, Array] | None = None, **named: Array
+        self, inputs: Mapping[str, Array] | Array | None = None, **named: Array
     ) -> dict[str, Array]:
         """Run the network.
 
         Args:
             inputs: An array per input name, of the shapes and dtypes of one of the programs. An
-                input that is a constant of the library may be left out.
+                input that is a constant of the library may be left out. A library of one input
+                takes its array alone.
             **named: The same, as keywords.
 
         Returns:

@@ -48,15 +48,12 @@ class TailedLibrary(LibraryWrapper):
             _LOG.info("%s runs the tail: %s", self.tail_runtime, described.tail.note)
         self._tails = [(program.inputs, tails[program.tail]) for program in described.programs]
 
-    def __call__(
-        self, inputs: Mapping[str, Array] | None = None, **named: Array
-    ) -> dict[str, Array]:
-        """Run the network; see :class:`tuner.library.loading.Library`.
+    def run_arrays(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Run the program, then the tail.
 
         Raises:
             RequestError: If the other runtime fails on what the program returns.
         """
-        arrays = {**(inputs or {}), **named}
         values = self._library(arrays)
         # The library also takes scalars of NumPy and objects that are made arrays of.
         arrays = {name: np.asarray(array) for name, array in arrays.items()}

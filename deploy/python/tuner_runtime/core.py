@@ -14,6 +14,7 @@ from tuner.library import manifest
 from tuner.library.loading import complete
 from tuner.library.processors import check_library
 from tuner.library.threads import VARIABLE, set_threads
+from tuner.library.wrapper import NamedLibrary
 
 if TYPE_CHECKING:
     from tuner.library.loading import Library
@@ -80,7 +81,7 @@ def functions_of(file: Path) -> Any:
     return functions
 
 
-class CompiledLibrary:
+class CompiledLibrary(NamedLibrary):
     """The programs of a library, without its tail; see :class:`tuner.library.loading.Library`."""
 
     def __init__(self, folder: Path, described: manifest.Manifest) -> None:
@@ -96,21 +97,18 @@ class CompiledLibrary:
         if getattr(self, "_library", None):
             self._functions.tuner_close(self._library)
 
-    def __call__(
-        self, inputs: Mapping[str, Array] | None = None, **named: Array
-    ) -> dict[str, Array]:
+    def run_arrays(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Run the network.
 
         Raises:
             ValueError: If an input cannot be used; the message names it.
             WorkError: If the run failed.
         """
-        given = {**(inputs or {}), **named}
-        for name in given.keys() ^ self.inputs.keys():
+        for name in arrays.keys() ^ self.inputs.keys():
             problem = "is missing" if name in self.inputs else "is unknown"
             raise ValueError(f"input {name!r} {problem}; inputs are {', '.join(self.inputs)}")
-        arrays = {name: np.asarray(given[name], order="C") for name in self.inputs}
-        tensors = (Tensor * len(arrays))(*(described_array(*each) for each in arrays.items()))
+        given = {name: np.asarray(arrays[name], order="C") for name in self.inputs}
+        tensors = (Tensor * len(given))(*(described_array(*each) for each in given.items()))
         if status := self._functions.tuner_run(self._library, tensors, len(tensors)):
             raise ValueError(self._error()) if status == _BAD_INPUT else WorkError(self._error())
         return {name: self._output(number) for number, name in enumerate(self.outputs)}

@@ -12,6 +12,7 @@ from tests.tuner.library.small_library import described
 from tuner.library import manifest
 from tuner.library.bucketed_library import BucketedLibrary
 from tuner.library.buckets import BucketedDimension, Buckets, SummedDimension
+from tuner.library.wrapper import NamedLibrary
 
 Array = np.ndarray[Any, Any]
 BATCH = BucketedDimension("batch", (1, 4), {"ids": (0,), "mask": (0,)}, {"y": (0,)})
@@ -19,7 +20,7 @@ LENGTH = BucketedDimension("length", (4, 8), {"ids": (1,), "mask": (1,)}, {"y": 
 BUCKETS = Buckets((BATCH, LENGTH), {"mask": 1.0})
 
 
-class Echo:
+class Echo(NamedLibrary):
     """A library that returns its ids, and remembers what it was called with."""
 
     def __init__(self) -> None:
@@ -27,9 +28,9 @@ class Echo:
         self.outputs = ("y",)
         self.arrays: dict[str, Array] = {}
 
-    def __call__(self, inputs: Mapping[str, Array] | None = None, **_: Array) -> dict[str, Array]:
+    def run_arrays(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Refuse what libraries refuse."""
-        self.arrays = dict(inputs or {})
+        self.arrays = dict(arrays)
         if set(self.arrays) != set(self.inputs):
             raise ValueError("inputs are ids, mask")
         return {"y": self.arrays["ids"]}

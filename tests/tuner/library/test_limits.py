@@ -13,23 +13,21 @@ from tuner.library.bucketed_library import BucketedLibrary
 from tuner.library.buckets import BucketedDimension, Buckets
 from tuner.library.limits import InputLimit
 from tuner.library.loading import DeviceLibrary
-from tuner.library.manifest import Inputs, Program
+from tuner.library.manifest import Program
+from tuner.library.wrapper import NamedLibrary
 
 _INT, _FLOAT = TensorProto.INT64, TensorProto.FLOAT
 
 
-class Doubling:
+class Doubling(NamedLibrary):
     """A library of one program that returns its input twice."""
 
     def __init__(self) -> None:
-        self.inputs: Inputs = {"x": ((4,), "int64")}
+        self.inputs = {"x": ((4,), "int64")}
         self.outputs = ("y",)
 
-    def __call__(
-        self, inputs: Mapping[str, Array] | None = None, **named: Array
-    ) -> dict[str, Array]:
+    def run_arrays(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Run it."""
-        arrays = {**(inputs or {}), **named}
         return {"y": arrays["x"] * 2}
 
 

@@ -29,6 +29,7 @@ from tuner.errors import RequestError
 from tuner.library import manifest
 from tuner.library.arrays import read_arrays, write_arrays
 from tuner.library.processors import check_library
+from tuner.library.wrapper import NamedLibrary
 
 Array = np.ndarray[Any, Any]
 _WARM_UPS = 2
@@ -70,7 +71,7 @@ class Program:
         return run
 
 
-class Library:
+class Library(NamedLibrary):
     """A compiled network, callable on arrays by input name.
 
     It holds one program per set of input shapes; the shapes of a call choose. On a CPU it is not
@@ -112,14 +113,11 @@ class Library:
             for program in self.programs
         }
 
-    def __call__(
-        self, inputs: Mapping[str, Array] | None = None, **named: Array
-    ) -> dict[str, Array]:
+    def run_arrays(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Run the network.
 
         Args:
-            inputs: An array per input name, of the shapes and dtypes of one of :attr:`programs`.
-            **named: The same, as keywords.
+            arrays: An array per input name, of the shapes and dtypes of one of :attr:`programs`.
 
         Returns:
             An array per output name.
@@ -127,7 +125,6 @@ class Library:
         Raises:
             ValueError: If an input is missing, unknown, or of another shape or dtype.
         """
-        arrays = {**(inputs or {}), **named}
         program = self.program_for(arrays)
         if program.gpu is not None:
             values = program.gpu.run([np.asarray(arrays[name]) for name in program.inputs])

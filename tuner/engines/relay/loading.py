@@ -20,6 +20,7 @@ from tuner.engines.environments import RELAY
 from tuner.engines.relay.library import library_process, shared_arrays
 from tuner.errors import RequestError, WorkError
 from tuner.library import manifest
+from tuner.library.wrapper import NamedLibrary
 from tuner.settings import read_settings
 from tuner.workers import messages
 from tuner.workers.processes import process_start
@@ -29,7 +30,7 @@ Array = np.ndarray[Any, Any]
 _ENDED = "the process of the library has ended; load the library again"
 
 
-class Library:
+class Library(NamedLibrary):
     """A compiled network in another process; see :class:`tuner.library.loading.Library`.
 
     Attributes:
@@ -57,15 +58,12 @@ class Library:
         )
         self._memory = self._received_memory(shared_arrays.n_bytes(self._signatures))
 
-    def __call__(
-        self, inputs: Mapping[str, Array] | None = None, **named: Array
-    ) -> dict[str, Array]:
-        """Run the network; see :class:`tuner.library.loading.Library`.
+    def run_arrays(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Run the network in its process.
 
         Raises:
             WorkError: If it failed, or its process ended; an interrupted call ends the process.
         """
-        arrays = {**(inputs or {}), **named}
         number = self._number_of(arrays)
         inputs_view, outputs_view = shared_arrays.views(self._signatures[number], self._memory)
         for view, name in zip(inputs_view, self.inputs, strict=True):
