@@ -38,7 +38,9 @@ def install(environment: Environment, python: str | None = None) -> None:
         new = Path(temporary) / folder.name
         _run(python_command.run_module("venv", str(new), python=chosen))
         new_python = Environment.within(new, environment.name).python
-        arguments = _pip_arguments(environment.name)
+        requirements = str(environments.requirements_file(environment.name))
+        options = ["--quiet", "--disable-pip-version-check", "--no-input"]
+        arguments = ["install", *options, "-r", requirements, environments.message_requirement()]
         _run(python_command.run_module("pip", *arguments, python=str(new_python)))
         environment.mark_managed(new)
         if folder.exists():
@@ -76,12 +78,6 @@ def _find_python() -> str:
             "not on the path; install it, or give the path of one"
         )
     return path
-
-
-def _pip_arguments(name: str) -> list[str]:
-    requirements = str(environments.requirements_file(name))
-    options = ["--quiet", "--disable-pip-version-check", "--no-input"]
-    return ["install", *options, "-r", requirements, environments.message_requirement()]
 
 
 def _run(command: list[str]) -> None:

@@ -95,22 +95,19 @@ class CudaGraph:
             CudaError: If CUDA refuses.
         """
         if addresses != self._bound:
-            self._bind(addresses)
+            changed: dict[int, _Node] = {}
+            for uses, address, bound in zip(self._uses, addresses, self._bound, strict=True):
+                if address != bound:
+                    for node, value, offset in uses:
+                        value.value = address + offset
+                        changed[node.handle] = node
+            for node in changed.values():
+                parameters = ctypes.byref(node.parameters)
+                self._cuda.call(
+                    "cuGraphExecKernelNodeSetParams_v2", self._exec, node.handle, parameters
+                )
+            self._bound = addresses
         self._cuda.call("cudaGraphLaunch", self._exec, stream)
-
-    def _bind(self, addresses: list[int]) -> None:
-        changed: dict[int, _Node] = {}
-        for uses, address, bound in zip(self._uses, addresses, self._bound, strict=True):
-            if address != bound:
-                for node, value, offset in uses:
-                    value.value = address + offset
-                    changed[node.handle] = node
-        for node in changed.values():
-            parameters = ctypes.byref(node.parameters)
-            self._cuda.call(
-                "cuGraphExecKernelNodeSetParams_v2", self._exec, node.handle, parameters
-            )
-        self._bound = addresses
 
     def _find_uses(self, node: _Node, spans: Sequence[Span]) -> None:
         for number, size in enumerate(_sizes(self._cuda, node)):

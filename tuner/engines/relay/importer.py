@@ -30,8 +30,19 @@ def import_model(model: ModelFile) -> tvm.IRModule:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         module = _import_onnx(model)
-    _check_shapes(module)
-    return _with_layouts(define_special_values(module))
+    if relay.ty.is_dynamic(module["main"].ret_type):
+        raise ModelError(
+            "a shape in the model depends on its data, which the engine relay cannot tune; "
+            "use the engine relax",
+            code="data-dependent-shape",
+        )
+    passes = [
+        relay.transform.RemoveUnusedFunctions(),
+        relay.transform.ConvertLayout(_LAYOUTS),
+        relay.transform.FoldConstant(),
+    ]
+    with tvm.transform.PassContext(opt_level=3):
+        return tvm.transform.Sequential(passes)(define_special_values(module))
 
 
 def _import_onnx(model: ModelFile) -> tvm.IRModule:
@@ -46,25 +57,6 @@ def _import_onnx(model: ModelFile) -> tvm.IRModule:
         raise ModelError(
             f"cannot import the model: {_summary(error)}", code="unsupported-operator"
         ) from error
-
-
-def _check_shapes(module: tvm.IRModule) -> None:
-    if relay.ty.is_dynamic(module["main"].ret_type):
-        raise ModelError(
-            "a shape in the model depends on its data, which the engine relay cannot tune; "
-            "use the engine relax",
-            code="data-dependent-shape",
-        )
-
-
-def _with_layouts(module: tvm.IRModule) -> tvm.IRModule:
-    passes = [
-        relay.transform.RemoveUnusedFunctions(),
-        relay.transform.ConvertLayout(_LAYOUTS),
-        relay.transform.FoldConstant(),
-    ]
-    with tvm.transform.PassContext(opt_level=3):
-        return tvm.transform.Sequential(passes)(module)
 
 
 def _summary(error: Exception) -> str:

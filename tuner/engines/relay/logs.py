@@ -73,20 +73,12 @@ def write_traces(batch: TraceBatch) -> list[TraceText]:
 
 def _read_trace(task: Any, text: str) -> TraceText:
     try:
-        state = traces.replay(task, json.dumps(_steps(json.loads(text))))
+        written = json.loads(text)
+        if not (isinstance(written, list) and len(written) == 2 and isinstance(written[1], list)):
+            raise WorkError("the state is not a pair of stages and steps")
+        state = traces.replay(task, json.dumps(written[1]))
         return TraceText(traces.dump(task, state), hash_of(state))
     except WorkError as error:
         return TraceText(problem=str(error))
     except Exception as error:  # any error of TVM on foreign steps is a result
         return TraceText(problem=f"the trace cannot be replayed: {summary(error, last=True)}")
-
-
-def _steps(state: Any) -> Any:
-    """Return the steps of a state.
-
-    Raises:
-        WorkError: If the text is not a state.
-    """
-    if not (isinstance(state, list) and len(state) == 2 and isinstance(state[1], list)):
-        raise WorkError("the state is not a pair of stages and steps")
-    return state[1]

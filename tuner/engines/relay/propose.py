@@ -16,7 +16,7 @@ from tvm.auto_scheduler.cost_model.cost_model import PythonBasedModel
 
 from tuner import cost_models
 from tuner.cost_models import features as feature_blobs
-from tuner.engines.base import Candidate, MeasuredTrace, SearchRequest
+from tuner.engines.base import Candidate, SearchRequest
 from tuner.engines.relay import features, traces, workloads
 from tuner.errors import WorkError
 
@@ -63,17 +63,14 @@ def _parameters(request: SearchRequest) -> dict[str, Any]:
 def _measured_states(task: SearchTask, request: SearchRequest) -> list[Any]:
     """Rebuild the fastest states, as many as the search seeds its population with."""
     states = []
-    for measured in _fastest(request.measured, int(request.population * _MEASURED_RATIO)):
+    ran = [record for record in request.measured if record.latency is not None]
+    ran.sort(key=lambda record: (record.latency, record.module_hash))
+    for measured in ran[: int(request.population * _MEASURED_RATIO)]:
         try:
             states.append(traces.replay(task, measured.trace).state_object)
         except WorkError:
             continue  # a record of another version counts as measured, but is not a seed
     return states
-
-
-def _fastest(measured: tuple[MeasuredTrace, ...], n: int) -> list[MeasuredTrace]:
-    ran = [record for record in measured if record.latency is not None]
-    return sorted(ran, key=lambda record: (record.latency, record.module_hash))[:n]
 
 
 def _fresh(states: Iterable[Any], known: set[str]) -> dict[str, Any]:

@@ -38,7 +38,10 @@ _VECTOR_BYTES = 64
 def describe_target(spec: str) -> TargetInfo:
     """Resolve ``llvm``, a TVM tag or JSON; see :class:`Engine`."""
     target = _parse(spec.strip())
-    _check_model(target)
+    model = str(target.attrs.get("mcpu", "generic"))
+    known = {str(arch) for arch in codegen.llvm_get_cpu_archlist(Target("llvm"))}
+    if _machine(target) == _machine(Target("llvm")) and model not in known:
+        raise TargetError(f"LLVM {codegen.llvm_version_major()} knows no CPU {model!r}")
     machine, features = _machine(target), _features(target)
     return TargetInfo(
         spec=target_json.canonical(target),
@@ -114,7 +117,11 @@ def _parse(spec: str) -> Target:
 
 def _read(spec: str) -> Any:
     if spec == "llvm":
-        return {"kind": "llvm", **_detect(), "num-cores": machine_cores()}
+        # Without what the kernel of the operating system does not report.
+        model = str(codegen.llvm_get_system_cpu())
+        target = {"kind": "llvm", "mcpu": model}
+        detected = processors.detect(model, lambda: _all_features(Target(target)))
+        return {"kind": "llvm", **detected, "num-cores": machine_cores()}
     if not spec.startswith("{"):
         if len(spec.split()) > 1:
             raise TargetError(
@@ -131,27 +138,9 @@ def _read(spec: str) -> Any:
     return written
 
 
-def _detect() -> dict[str, Any]:
-    """Return the CPU of this machine, without what the kernel does not report."""
-    model = str(codegen.llvm_get_system_cpu())
-    return processors.detect(model, lambda: _all_features(Target({"kind": "llvm", "mcpu": model})))
-
-
 def _device() -> dict[str, Any]:
     versions = {"tvm": str(tvm.__version__), "llvm": int(codegen.llvm_version_major())}
     return {"name": processors.cpu_name(), "n_cores": machine_cores(), **versions}
-
-
-def _check_model(target: Target) -> None:
-    """Check that LLVM knows the CPU of a target for this machine.
-
-    Raises:
-        TargetError: If it does not.
-    """
-    model = str(target.attrs.get("mcpu", "generic"))
-    known = {str(arch) for arch in codegen.llvm_get_cpu_archlist(Target("llvm"))}
-    if _machine(target) == _machine(Target("llvm")) and model not in known:
-        raise TargetError(f"LLVM {codegen.llvm_version_major()} knows no CPU {model!r}")
 
 
 def _machine(target: Target) -> str:

@@ -44,14 +44,10 @@ def record_line(task: SearchTask, state: Any, run_secs: Sequence[float]) -> str:
 
 def line_of(task: SearchTask, trace: str, run_secs: Sequence[float]) -> str:
     """Return the line of an Ansor log for a trace, without replaying it."""
-    written = json.loads(_empty_line(task))
+    written = json.loads(record_line(task, task.compute_dag.init_state, [0.0]))
     written["i"][1][1] = json.loads(trace)
     written["r"][0] = list(run_secs)
     return _dumped(written)
-
-
-def _empty_line(task: SearchTask) -> str:
-    return record_line(task, task.compute_dag.init_state, [0.0])
 
 
 def _dumped(value: Any) -> str:

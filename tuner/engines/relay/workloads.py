@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import re
 import zlib
 from functools import lru_cache
@@ -73,7 +74,7 @@ def flop_of(task: SearchTask) -> float:
     counted = float(task.compute_dag.flop_ct)
     if counted > 0:
         return counted
-    return float(_n_elements(task.compute_dag.tensors[-1]))
+    return float(math.prod(int(dim) for dim in task.compute_dag.tensors[-1].shape))
 
 
 def profile(irs: list[bytes]) -> list[WorkloadProfile]:
@@ -124,13 +125,6 @@ def _layout_rewrite(task: SearchTask) -> int:
 def _computed(task: SearchTask) -> list[Any]:
     """Return the computed tensors of the graph."""
     return [op.output(0) for op in task.compute_dag.ops if isinstance(op, ComputeOp)]
-
-
-def _n_elements(tensor: Any) -> int:
-    count = 1
-    for dim in tensor.shape:
-        count *= int(dim)
-    return count
 
 
 def _read(ir: bytes) -> dict[str, Any]:

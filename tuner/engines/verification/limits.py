@@ -72,7 +72,12 @@ class Limits:
     def __init__(self, program: Program) -> None:
         self.low: dict[Buffer, int] = {}
         self._high: dict[Buffer, dict[tuple[int | None, ...], int]] = defaultdict(dict)
-        self._extents = _extents_of(program)
+        self._extents = {
+            axis.variable: axis.extent
+            for statement in statements(program.body)
+            if isinstance(statement, Block)
+            for axis in statement.axes
+        }
         self._ranges = Ranges(program)
         self._origins: dict[Buffer | Variable, set[_Origin]] = defaultdict(set)
         for buffer in program.inputs:
@@ -225,15 +230,6 @@ def _is_guarded_divisor(expression: Expression) -> bool:
             return one.value == 1
         case _:
             return False
-
-
-def _extents_of(program: Program) -> dict[Variable, int]:
-    return {
-        axis.variable: axis.extent
-        for statement in statements(program.body)
-        if isinstance(statement, Block)
-        for axis in statement.axes
-    }
 
 
 def _variables(expression: Expression) -> Iterator[Variable]:

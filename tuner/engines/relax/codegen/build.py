@@ -142,7 +142,7 @@ def split_packing(function: PrimFunc) -> tuple[dict[str, PrimFunc], list[dict[st
         The functions to build (``kernel`` and, if anything is packed, ``pack``), and for
         every packed argument its index, shape and dtype after packing.
     """
-    if not _packs(function):
+    if PACKS not in function.script():
         kernel = _finish(function)
         return {KERNEL: kernel.with_attr("global_symbol", KERNEL)}, []
     split = relax.transform.SplitLayoutRewritePreproc()(_caller_of(function))
@@ -191,10 +191,6 @@ def _written(function: PrimFunc) -> list[Any]:
 
     visit(function.body)
     return buffers
-
-
-def _packs(function: PrimFunc) -> bool:
-    return PACKS in function.script()
 
 
 def _caller_of(function: PrimFunc) -> tvm.IRModule:

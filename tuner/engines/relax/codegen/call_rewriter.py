@@ -130,30 +130,35 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
         arguments = list(call.args[1].fields)
         loop = StepLoop.of(self._module[name])
         if loop is not None:
-            return self._call_loop(name, loop, arguments, call)
+            symbols = {}
+            for direction in range(len(loop.steps)):
+                linked = self._objects[step_name(name, direction)]
+                symbols[f"{name}_{self._number}_{len(self.functions)}_{direction}"] = linked.symbol
+                position = partial(loop.position, direction)
+                arguments = self._pack_weights(linked, arguments, position)
+            arguments = self._lift_weights(arguments)
+            types = [
+                ([int(size) for size in each.ty.shape], str(each.ty.dtype)) for each in arguments
+            ]
+            made = self._call(name, loop.define(types, list(symbols)), arguments, call)
+            self.loops[str(made.args[0].name_hint)] = LoopCalls(symbols, loop.n_runs)
+            return made
         if name not in self._objects:
             return self._call(name, self._module[name], arguments, call)
         linked = self._objects[name]
         arguments = self._lift_weights(self._pack_weights(linked, arguments))
         callee = f"call_{self._number}_{len(self.symbols)}"
         self.symbols[callee] = linked.symbol
-        return self._call(callee, _declare(self._module[name], linked), arguments, call)
-
-    def _call_loop(
-        self, name: str, loop: StepLoop, arguments: list[Any], call: relax.Call
-    ) -> relax.Expr:
-        """Define a loop that calls the objects of its steps."""
-        symbols = {}
-        for direction in range(len(loop.steps)):
-            linked = self._objects[step_name(name, direction)]
-            symbols[f"{name}_{self._number}_{len(self.functions)}_{direction}"] = linked.symbol
-            position = partial(loop.position, direction)
-            arguments = self._pack_weights(linked, arguments, position)
-        arguments = self._lift_weights(arguments)
-        types = [([int(size) for size in each.ty.shape], str(each.ty.dtype)) for each in arguments]
-        made = self._call(name, loop.define(types, list(symbols)), arguments, call)
-        self.loops[str(made.args[0].name_hint)] = LoopCalls(symbols, loop.n_runs)
-        return made
+        # An empty function with the signature of the object's function.
+        function = self._module[name]
+        changed = {packed["index"]: packed for packed in linked.packed}
+        buffers = [
+            decl_buffer(changed[index]["shape"], changed[index]["dtype"])
+            if index in changed
+            else decl_buffer([int(size) for size in param.shape], str(param.dtype))
+            for index, param in enumerate(function.params)
+        ]
+        return self._call(callee, PrimFunc(buffers, Evaluate(0)), arguments, call)
 
     def _call(
         self, name: str, function: PrimFunc, arguments: list[Any], call: relax.Call
@@ -216,18 +221,6 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
             self.weights.append(number)
             self._variables.append(relax.Var(f"weight_{number}", kind))
         return self._variables[self.weights.index(number)]
-
-
-def _declare(function: PrimFunc, linked: LinkableObject) -> PrimFunc:
-    """Return an empty function with the signature of the object's function."""
-    changed = {packed["index"]: packed for packed in linked.packed}
-    buffers = [
-        decl_buffer(changed[index]["shape"], changed[index]["dtype"])
-        if index in changed
-        else decl_buffer([int(size) for size in param.shape], str(param.dtype))
-        for index, param in enumerate(function.params)
-    ]
-    return PrimFunc(buffers, Evaluate(0))
 
 
 def _n_bytes(value: Any) -> int:

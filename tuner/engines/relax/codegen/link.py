@@ -91,11 +91,12 @@ def _write_program(
     objects = {name: linked[graph.workload] for graph in subgraphs for name in graph.functions}
     rewriter = CallRewriter(network.module, number, objects, weights)
     main = rewriter.rewrite()
+    returned = network.module["main"].ret_ty
     program = LinkedProgram(
         entry=rewriter.entry,
         weights=tuple(rewriter.weights),
         calls={subgraph.workload: subgraph.n_calls for subgraph in subgraphs},
-        n_outputs=_n_outputs(network.module),
+        n_outputs=len(returned.fields) if isinstance(returned, relax.TupleType) else 1,
     )
     return _WrittenProgram(
         program,
@@ -230,15 +231,13 @@ def _compile_others(kernels: dict[Any, Any], target: Target, out: Path) -> list[
 
 
 def _lower(functions: dict[Any, Any], symbols: dict[str, str], target: Target) -> tvm.IRModule:
-    """Run the part of TVM's default pipeline that follows fusion and scheduling."""
+    """Run the part of TVM's default pipeline that follows fusion and scheduling.
+
+    Kernels that became views are dropped; others that are no subgraphs are scheduled for a GPU.
+    """
     pipeline = cuda_pipeline if is_cuda(target) else cpu_generic.pipeline
     passes = pipeline.dataflow_lower_passes(target) + pipeline.finalize_passes(target)
     lowered = tvm.transform.Sequential(passes)(return_views(tvm.IRModule(functions)))
-    return _without_views(lowered, symbols, target)
-
-
-def _without_views(lowered: tvm.IRModule, symbols: dict[str, str], target: Target) -> tvm.IRModule:
-    """Drop kernels that became views; schedule the other non-subgraphs for a GPU."""
     called = _called(lowered)
     kept = tvm.IRModule()
     for variable, function in lowered.functions_items():
@@ -264,8 +263,3 @@ def _called(module: tvm.IRModule) -> set[str]:
         if isinstance(function, relax.Function):
             relax.analysis.post_order_visit(function, visit)
     return names
-
-
-def _n_outputs(module: tvm.IRModule) -> int:
-    returned = module["main"].ret_ty
-    return len(returned.fields) if isinstance(returned, relax.TupleType) else 1

@@ -54,12 +54,6 @@ def register_for_cuda() -> None:
 
 
 def _register(name: str, function: _Function | None, target: str = "llvm") -> None:
-    lowering = _of_float32(name, function, target)
-    tirx.op.register_intrin_lowering(name, target=target, f=lowering, level=_LEVEL)
-
-
-def _of_float32(name: str, function: _Function | None, target: str) -> _Function:
-    """Lower calls on float32, and on half precision in float32; leave all others to TVM's rule."""
     op = Op.get(name)
     lower_otherwise = op.get_attr(f"{target}.FLowerIntrinsic") or op.get_attr(
         "default.FLowerIntrinsic"
@@ -75,7 +69,7 @@ def _of_float32(name: str, function: _Function | None, target: str) -> _Function
             return _with_names(function, call.args)
         return call if lower_otherwise is None else lower_otherwise(call)
 
-    return lower
+    tirx.op.register_intrin_lowering(name, target=target, f=lower, level=_LEVEL)
 
 
 def _with_names(function: _Function, arguments: Any) -> Any:

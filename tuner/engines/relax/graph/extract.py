@@ -87,17 +87,6 @@ def step_name(loop: str, direction: int) -> str:
 
 def _kernels(module: tvm.IRModule) -> Iterator[tuple[str, PrimFunc, int]]:
     """Yield name, definition and number of runs of each kernel, steps in place of their loops."""
-    for name, n_calls in _kernel_calls(module).items():
-        loop = StepLoop.of(module[name])
-        if loop is None:
-            yield name, module[name], n_calls
-            continue
-        for direction, step in enumerate(loop.steps):
-            n_runs = 0 if loop.is_parallel and direction else loop.n_steps
-            yield step_name(name, direction), step, n_calls * n_runs
-
-
-def _kernel_calls(module: tvm.IRModule) -> Counter[str]:
     calls: Counter[str] = Counter()
 
     def visit(expr: relax.Expr) -> None:
@@ -105,4 +94,11 @@ def _kernel_calls(module: tvm.IRModule) -> Counter[str]:
             calls[str(expr.args[0].name_hint)] += 1
 
     relax.analysis.post_order_visit(module["main"], visit)
-    return calls
+    for name, n_calls in calls.items():
+        loop = StepLoop.of(module[name])
+        if loop is None:
+            yield name, module[name], n_calls
+            continue
+        for direction, step in enumerate(loop.steps):
+            n_runs = 0 if loop.is_parallel and direction else loop.n_steps
+            yield step_name(name, direction), step, n_calls * n_runs

@@ -124,20 +124,15 @@ class _Folder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
 
     def _value_of(self, arg: relax.Expr) -> Array | None:
         if isinstance(arg.ty, relax.ShapeType):
-            return _sizes(arg.ty)
+            sizes = arg.ty.values or ()
+            if len(sizes) != arg.ty.ndim or not all(map(is_number, sizes)):
+                return None
+            return np.array([int(size) for size in sizes], np.int64)
         bound = self.lookup_binding(arg) if isinstance(arg, relax.Var) else arg
         if isinstance(bound, GenericConst) and str(bound.ty.dtype) in FOLDABLE_DTYPES:
             value: Array = bound.value.numpy()
             return value
         return None
-
-
-def _sizes(shape: relax.ShapeType) -> Array | None:
-    """Return the sizes of a shape; None if they are not all known."""
-    sizes = shape.values or ()
-    if len(sizes) != shape.ndim or not all(map(is_number, sizes)):
-        return None
-    return np.array([int(size) for size in sizes], np.int64)
 
 
 def _is_literal(arg: relax.Expr) -> bool:

@@ -54,11 +54,6 @@ class _Regions:
 _CPU_REGIONS = _Regions(is_worthwhile, lambda kernel: attention.has_schedule(Schedule(kernel)))
 
 
-def _triton_regions(architecture: int) -> _Regions:
-    fits = partial(triton.fits, architecture=architecture)
-    return _Regions(lambda *_: True, fits, is_for_gpu=True)
-
-
 def fuse(module: tvm.IRModule, target: Target) -> tvm.IRModule:
     """Lower operators to kernels: one for each region that has a schedule, several for others.
 
@@ -67,7 +62,8 @@ def fuse(module: tvm.IRModule, target: Target) -> tvm.IRModule:
     if is_cpu(target):
         regions = _CPU_REGIONS
     elif compiler.supports(arch := str(target.attrs["arch"])):
-        regions = _triton_regions(compiler.number_of(arch))
+        fits = partial(triton.fits, architecture=compiler.number_of(arch))
+        regions = _Regions(lambda *_: True, fits, is_for_gpu=True)
     else:
         return _fuse(module, target)
     outline = partial(outline_attention, is_for_gpu=regions.is_for_gpu)

@@ -154,7 +154,19 @@ def lower(model: ModelFile, target: Target, *, is_whole: bool = False) -> Lowere
         while len(_lowered) >= _MAX_LOWERED:
             del _lowered[next(iter(_lowered))]
         with described(lowering_failure):
-            _lowered[key] = _lower(model, target, is_whole)
+            with nullcontext() if is_whole else target:
+                module = guard_kernels(import_model(model))
+            for rewrite, is_for in PASSES:
+                if is_for(target):
+                    module = rewrite(module, target)
+            module = fuse(module, target)
+            if is_cpu(target):
+                # The search chooses how weights are packed; the build packs them the same way.
+                with target:
+                    module = relax.transform.AttachAttrLayoutFreeBuffers()(module)
+            module = normalise_kernels(module)
+            check_linkable(module)
+            _lowered[key] = LoweredNetwork(module, ())
     return _lowered[key]
 
 
@@ -169,19 +181,3 @@ def lowering_failure(reason: str) -> ModelError:
         f"the network cannot be lowered to kernels{reason}; report it with the model",
         code="not-lowered",
     )
-
-
-def _lower(model: ModelFile, target: Target, is_whole: bool) -> LoweredNetwork:
-    with nullcontext() if is_whole else target:
-        module = guard_kernels(import_model(model))
-    for rewrite, is_for in PASSES:
-        if is_for(target):
-            module = rewrite(module, target)
-    module = fuse(module, target)
-    if is_cpu(target):
-        # The search chooses how weights are packed; the build packs them the same way.
-        with target:
-            module = relax.transform.AttachAttrLayoutFreeBuffers()(module)
-    module = normalise_kernels(module)
-    check_linkable(module)
-    return LoweredNetwork(module, ())

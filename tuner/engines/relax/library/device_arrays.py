@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable, Mapping
-from types import ModuleType
 from typing import Any
 
 import tvm_ffi
@@ -106,7 +105,7 @@ class ArrayReader:
         self._stream = stream
         self._torch: Any = sys.modules.get("torch")
         # Other classes of torch may have no memory of their own.
-        self._torch_types = _types(self._torch)
+        self._torch_types = (self._torch.Tensor, self._torch.nn.Parameter) if self._torch else ()
         self._is_after_torch = False
 
     def read(self, kind: str, values: Mapping[str, Any]) -> dict[str, Place]:
@@ -170,7 +169,3 @@ class ArrayReader:
 
 # Names of torch's dtypes.
 _names: dict[Any, str] = {}
-
-
-def _types(torch: ModuleType | None) -> tuple[type, ...]:
-    return (torch.Tensor, torch.nn.Parameter) if torch else ()

@@ -269,7 +269,14 @@ class GpuProgram:
         cuda, stream = self._queue.cuda, self._queue.stream
         with self._queue.lock:
             self._queue.check_process()
-            before, after = self._staged()
+            if self._staging is None:
+                self._allocate()
+                stage = partial(_Staging, self._queue.cuda)
+                self._staging = (
+                    list(map(stage, self._inputs, self._input_specs)),
+                    list(map(stage, self._outputs, self._memory.outputs)),
+                )
+            before, after = self._staging
             for staging, array in zip(before, arrays, strict=True):
                 staging.write(array)
                 staging.copy(TO_DEVICE, stream)
@@ -278,16 +285,6 @@ class GpuProgram:
                 staging.copy(TO_HOST, stream)
             cuda.call("cudaStreamSynchronize", stream)
             return [staging.read() for staging in after]
-
-    def _staged(self) -> "tuple[list[_Staging], list[_Staging]]":
-        if self._staging is None:
-            self._allocate()
-            stage = partial(_Staging, self._queue.cuda)
-            self._staging = (
-                list(map(stage, self._inputs, self._input_specs)),
-                list(map(stage, self._outputs, self._memory.outputs)),
-            )
-        return self._staging
 
     def _allocate(self) -> None:
         """Allocate tensors that the program is captured with, and that arrays are copied to."""

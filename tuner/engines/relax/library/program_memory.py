@@ -84,7 +84,23 @@ class _Program:
                 written.append(number)
                 outputs[root] = relax.Var(f"output_{number}", leaf.ty)
         blocks = [relax.Var(f"block_{number}", relax.AnyType()) for number in range(n_blocks)]
-        bindings = self._rebound(outputs, blocks)
+        order = sorted(self.sizes, key=lambda storage: self.sizes[storage], reverse=True)
+        places = dict(zip(order, blocks, strict=False))
+        bindings = []
+        for binding in self._bindings:
+            variable, value = binding.var, binding.value
+            if _calls(value, _ALLOC_STORAGE):
+                continue
+            if _calls(value, _KILL) and _calls(self._values.get(value.args[0]), _ALLOC_STORAGE):
+                continue
+            if variable in outputs:
+                value = _reshaped(outputs[variable], variable)
+            elif _calls(value, _ALLOC_TENSOR):
+                storage, offset, *rest = value.args
+                if int(offset):
+                    raise WorkError("a tensor begins inside of a block of memory")
+                value = relax.Call(value.op, [places[storage], offset, *rest], value.attrs)
+            bindings.append(relax.VarBinding(variable, value))
         body = relax.SeqExpr([relax.BindingBlock(bindings)], self.function.body.body)
         params = [*self.function.params, *outputs.values(), *blocks]
         attrs = self.function.attrs
@@ -104,28 +120,6 @@ class _Program:
             value = self._values.get(leaf)
         is_own = _calls(value, _ALLOC_TENSOR) and self._n_tensors[value.args[0]] == 1
         return leaf if is_own else None
-
-    def _rebound(
-        self, outputs: dict[relax.Var, relax.Var], blocks: Sequence[relax.Var]
-    ) -> list[relax.Binding]:
-        order = sorted(self.sizes, key=lambda storage: self.sizes[storage], reverse=True)
-        places = dict(zip(order, blocks, strict=False))
-        kept = []
-        for binding in self._bindings:
-            variable, value = binding.var, binding.value
-            if _calls(value, _ALLOC_STORAGE):
-                continue
-            if _calls(value, _KILL) and _calls(self._values.get(value.args[0]), _ALLOC_STORAGE):
-                continue
-            if variable in outputs:
-                value = _reshaped(outputs[variable], variable)
-            elif _calls(value, _ALLOC_TENSOR):
-                storage, offset, *rest = value.args
-                if int(offset):
-                    raise WorkError("a tensor begins inside of a block of memory")
-                value = relax.Call(value.op, [places[storage], offset, *rest], value.attrs)
-            kept.append(relax.VarBinding(variable, value))
-        return kept
 
 
 def _reshaped(output: relax.Var, like: relax.Var) -> relax.Call:

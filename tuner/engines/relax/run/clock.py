@@ -2,7 +2,6 @@
 
 import logging
 from functools import lru_cache, partial
-from typing import Any
 
 import tvm
 from tvm import te
@@ -24,21 +23,17 @@ def clock_secs(target: str, period_secs: float) -> float | None:
 def readings(target: str) -> ClockReadings | None:
     """Return the clock for a target, built once in a process; None if that fails."""
     try:
-        module = tvm.tirx.build(_schedule().mod, target=make_target(target, intrinsics=False))
+        schedule = tvm.s_tir.Schedule(te.create_prim_func(clock_kernel.define(te)))
+        block = schedule.get_sblock("c")
+        core, i, j, turns, terms = schedule.get_loops(block)
+        schedule.reorder(core, turns, terms, i, j)
+        schedule.parallel(core)
+        schedule.unroll(i)
+        schedule.vectorize(j)
+        schedule.decompose_reduction(block, turns)
+        module = tvm.tirx.build(schedule.mod, target=make_target(target, intrinsics=False))
         arguments = [tvm.runtime.tensor(array) for array in clock_kernel.arguments()]
         return ClockReadings(partial(module["main"], *arguments))
     except Exception:  # no candidate fails for want of a clock
         _LOG.exception("the clock kernel cannot be built for %s", target)
         return None
-
-
-def _schedule() -> Any:
-    schedule = tvm.s_tir.Schedule(te.create_prim_func(clock_kernel.define(te)))
-    block = schedule.get_sblock("c")
-    core, i, j, turns, terms = schedule.get_loops(block)
-    schedule.reorder(core, turns, terms, i, j)
-    schedule.parallel(core)
-    schedule.unroll(i)
-    schedule.vectorize(j)
-    schedule.decompose_reduction(block, turns)
-    return schedule

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm.s_tir import Schedule
 
@@ -24,18 +23,14 @@ def share(spaces: Sequence[Schedule]) -> float:
     """
     if not spaces:
         return 1.0
-    return min(1.0, (_MAX_NODES / _n_nodes(spaces[0].mod)) ** 2)
-
-
-def _n_nodes(module: tvm.IRModule) -> int:
     n_nodes = 0
 
     def count(_: Any) -> None:
         nonlocal n_nodes
         n_nodes += 1
 
-    tvm_ffi.structural_walk(module["main"].body, (tvm_ffi.Object, count))
-    return n_nodes
+    tvm_ffi.structural_walk(spaces[0].mod["main"].body, (tvm_ffi.Object, count))
+    return min(1.0, (_MAX_NODES / n_nodes) ** 2)
 
 
 def are_closed(spaces: Sequence[Schedule]) -> bool:

@@ -78,7 +78,12 @@ def check(written: Mapping[str, Any]) -> None:
             f"mtriple {triple!r} is for the machine {machine}, which is not supported; those are "
             f"{', '.join(sorted(MACHINES.values()))}"
         )
-    _check_model(str(written.get("mcpu", "generic")), machine, triple)
+    model = str(written.get("mcpu", "generic"))
+    if not codegen.llvm_is_valid_cpu(model, triple):
+        hint = _similar(model, _models(triple)) or "; llvm alone means this CPU"
+        raise TargetError(f"{_version()} knows no CPU {model!r} for {machine}{hint}")
+    if machine in _WITH_MODES and "64bit" not in _features_by_name(triple, model):
+        raise TargetError(f"the CPU {model!r} has no 64-bit mode, which code for {machine} needs")
     attributes = written.get("mattr", [])
     if not isinstance(attributes, list):
         raise TargetError(f"mattr must be a list such as ['-avx512f'], got {attributes!r}")
@@ -94,14 +99,6 @@ def machine_of(attributes: Mapping[str, Any]) -> str:
 def features_of(target: Target) -> tuple[str, ...]:
     """Return the features of its CPU that code for a target may use."""
     return processors.used_by_code(machine_of(target.attrs), _features(target))
-
-
-def _check_model(model: str, machine: str, triple: str) -> None:
-    if not codegen.llvm_is_valid_cpu(model, triple):
-        hint = _similar(model, _models(triple)) or "; llvm alone means this CPU"
-        raise TargetError(f"{_version()} knows no CPU {model!r} for {machine}{hint}")
-    if machine in _WITH_MODES and "64bit" not in _features_by_name(triple, model):
-        raise TargetError(f"the CPU {model!r} has no 64-bit mode, which code for {machine} needs")
 
 
 def _check_attribute(attribute: str, triple: str) -> None:

@@ -23,7 +23,12 @@ def find_device(spec: str) -> Any:
     Raises:
         TargetError: If this machine has no such device, or the code does not run on it.
     """
-    _load_parts()
+    # TVM loads these parts of its runtime only where its compiler is installed.
+    folder = Path(_LOADED_LIBS["tvm_runtime"]._name).parent
+    for part in ("tvm_runtime_cuda", "tvm_runtime_extra"):
+        if part not in _LOADED_LIBS:
+            with suppress(OSError, RuntimeError):  # not installed, or without a driver
+                _LOADED_LIBS[part] = load_lib_ctypes("tvm", part, "RTLD_LOCAL", [folder])
     target = json.loads(spec)
     if target["kind"] != "cuda":
         return tvm.cpu()
@@ -37,15 +42,6 @@ def find_device(spec: str) -> Any:
             f"capability {device.compute_version}; build it for this device"
         )
     return device
-
-
-def _load_parts() -> None:
-    """Load the parts of TVM's runtime that TVM loads where its compiler is installed only."""
-    folder = Path(_LOADED_LIBS["tvm_runtime"]._name).parent
-    for part in ("tvm_runtime_cuda", "tvm_runtime_extra"):
-        if part not in _LOADED_LIBS:
-            with suppress(OSError, RuntimeError):  # not installed, or without a driver
-                _LOADED_LIBS[part] = load_lib_ctypes("tvm", part, "RTLD_LOCAL", [folder])
 
 
 def is_broken() -> bool:

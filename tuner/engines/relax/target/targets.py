@@ -67,11 +67,13 @@ def describe_target(spec: str) -> TargetInfo:
     """Resolve ``llvm``, ``llvm+onednn``, ``cuda:sm_90``, a TVM tag or JSON; see :class:`Engine`."""
     target, kind = _supported(spec)
     host = _host(target)
+    # With Triton, a region is one subgraph on GPUs.
+    is_with_triton = kind == "cuda" and compiler.supports(str(target.attrs["arch"]))
     return TargetInfo(
         spec=target_json.canonical(target),
         kind=kind,
         device=_device(target, kind),
-        pipeline=_pipeline(target, kind),
+        pipeline=f"{PIPELINE}-triton" if is_with_triton else PIPELINE,
         problem=_problem(target, kind, host),
         compiler=_compiler(target, kind),
         has_schedules_by_rule=kind == "llvm",
@@ -119,7 +121,13 @@ def _parse(spec: str) -> Target:
         written = _read(spec)
         if isinstance(written, dict):
             _check_attributes(written)
-        return _completed(Target(written), spec)
+        target = Target(written)
+        # Candidates need the cores of a CPU and the limits of a GPU.
+        if is_cuda(target):
+            return gpu_targets.complete(target, spec)
+        if not is_cpu(target) or "num-cores" in target.attrs:
+            return target
+        return Target({**json.loads(target_json.canonical(target)), "num-cores": machine_cores()})
     except json.JSONDecodeError as error:
         raise TargetError(f"target is not valid JSON: {error}") from error
     except (ValueError, TypeError, RuntimeError) as error:
@@ -166,28 +174,10 @@ def _check_attributes(written: dict[str, Any]) -> None:
                 f"a target may not set {name!r}; it may set {', '.join(sorted(_ALLOWED))}"
             )
         # A host may be an object, or its JSON text.
-        inner = json.loads(value) if _is_json(value) else value
+        is_json = isinstance(value, str) and value.strip().startswith("{")
+        inner = json.loads(value) if is_json else value
         if isinstance(inner, dict):
             _check_attributes(inner)
-
-
-def _is_json(value: Any) -> bool:
-    return isinstance(value, str) and value.strip().startswith("{")
-
-
-def _completed(target: Target, spec: str) -> Target:
-    """Add missing attributes that candidates need: cores of a CPU, limits of a GPU."""
-    if is_cuda(target):
-        return gpu_targets.complete(target, spec)
-    if not is_cpu(target) or "num-cores" in target.attrs:
-        return target
-    return Target({**json.loads(target_json.canonical(target)), "num-cores": machine_cores()})
-
-
-def _pipeline(target: Target, kind: str) -> str:
-    """Return the identifier of the passes; with Triton, a region is one subgraph on GPUs."""
-    is_with_triton = kind == "cuda" and compiler.supports(str(target.attrs["arch"]))
-    return f"{PIPELINE}-triton" if is_with_triton else PIPELINE
 
 
 def _compiler(target: Target, kind: str) -> dict[str, Any]:

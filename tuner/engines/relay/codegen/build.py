@@ -57,8 +57,30 @@ def _build(request: BuildRequest) -> BuildResult:
         module.update(packing.module)
     with task.target:
         built = tvm.build(module, target=task.target)
-    _link(built, out)
-    (out / DESCRIPTION).write_text(json.dumps(_describe(task, packings)))
+    built.save(str(out / "kernel.o"))
+    link_shared([out / "kernel.o"], out / LIBRARY)
+    (out / "kernel.o").unlink()
+    tensors = list(task.compute_dag.tensors)
+    n_inputs = sum(isinstance(tensor.op, te.PlaceholderOp) for tensor in tensors)
+    free = workloads.layout_free_operations(task)
+    # Relay leaves the layout of weights to the kernel.
+    weights = [
+        index
+        for index, placeholder in enumerate(tensors[:n_inputs])
+        if any(placeholder.op.same_as(operation) for operation in free)
+    ]
+    (out / DESCRIPTION).write_text(
+        json.dumps(
+            {
+                "inputs": [_shape_of(tensor) for tensor in tensors[:n_inputs]],
+                "outputs": [_shape_of(tensor) for tensor in tensors[n_inputs:]],
+                "packed": [
+                    {"index": packing.index, **_shape_of(packing.packed)} for packing in packings
+                ],
+                "weights": weights,
+            }
+        )
+    )
     return BuildResult(str(out))
 
 
@@ -100,32 +122,5 @@ def _packings(task: SearchTask, state: Any) -> list[_Packing]:
     return packings
 
 
-def _describe(task: SearchTask, packings: list[_Packing]) -> dict[str, Any]:
-    tensors = list(task.compute_dag.tensors)
-    n_inputs = sum(isinstance(tensor.op, te.PlaceholderOp) for tensor in tensors)
-    return {
-        "inputs": [_shape_of(tensor) for tensor in tensors[:n_inputs]],
-        "outputs": [_shape_of(tensor) for tensor in tensors[n_inputs:]],
-        "packed": [{"index": packing.index, **_shape_of(packing.packed)} for packing in packings],
-        "weights": _weight_indices(task, tensors[:n_inputs]),
-    }
-
-
-def _weight_indices(task: SearchTask, inputs: list[Any]) -> list[int]:
-    """Return the indices of the inputs whose layout Relay leaves to the kernel: weights."""
-    free = workloads.layout_free_operations(task)
-    return [
-        index
-        for index, placeholder in enumerate(inputs)
-        if any(placeholder.op.same_as(operation) for operation in free)
-    ]
-
-
 def _shape_of(tensor: Any) -> dict[str, Any]:
     return {"shape": [int(dim) for dim in tensor.shape], "dtype": str(tensor.dtype)}
-
-
-def _link(built: tvm.runtime.Module, out: Path) -> None:
-    built.save(str(out / "kernel.o"))
-    link_shared([out / "kernel.o"], out / LIBRARY)
-    (out / "kernel.o").unlink()

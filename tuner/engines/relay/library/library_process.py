@@ -29,11 +29,17 @@ def serve(descriptor: int, folder: str) -> None:
     os.set_inheritable(descriptor, False)
     connection = socket.socket(fileno=descriptor)
     try:
-        library = _load(folder)
+        from tuner.engines.relay import worker  # noqa: F401  prepares for TVM
+        from tuner.engines.relay.network import Library
+
+        library = Library(Path(folder))
     except TunerError as error:
         messages.send(connection, messages.encode_error(error))
         return
-    signatures = [_signature(program) for program in library.programs]
+    signatures = [
+        shared_arrays.Signature(tuple(program.inputs.values()), tuple(program.output_specs()))
+        for program in library.programs
+    ]
     size = shared_arrays.n_bytes(signatures)
     shared = os.memfd_create("tuner-library", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(shared, size)
@@ -43,17 +49,6 @@ def serve(descriptor: int, folder: str) -> None:
     with mmap.mmap(shared, size) as memory, suppress(OSError):
         _answer(library, signatures, connection, memory)
     os._exit(0)
-
-
-def _load(folder: str) -> "Library":
-    from tuner.engines.relay import worker  # noqa: F401  prepares for TVM
-    from tuner.engines.relay.network import Library
-
-    return Library(Path(folder))
-
-
-def _signature(program: Any) -> shared_arrays.Signature:
-    return shared_arrays.Signature(tuple(program.inputs.values()), tuple(program.output_specs()))
 
 
 def _answer(

@@ -85,7 +85,26 @@ class Grid:
             case Variable():
                 return self.bound.get(expression) or self._values_of(expression)
             case Load():
-                return self._load(expression)
+                stored = self.memory.get(expression.buffer)
+                if stored is None:
+                    raise WorkError(
+                        f"its definition reads {expression.buffer.name} before it is written"
+                    )
+                affine = [self._affine(index) for index in expression.indices]
+                strided = self._strided(expression.buffer.shape, affine)
+                if strided is not None:
+                    return _read(stored, lambda array: _view(array, *strided))
+                indices = [self.evaluate(index) for index in expression.indices]
+                shape = expression.buffer.shape
+                flat = np.zeros((1,) * self.n_dimensions, np.int64)
+                for index, extent in zip(indices, shape, strict=True):
+                    flat = flat * extent + np.clip(index.value.astype(np.int64), 0, extent - 1)
+                number = _read(stored, lambda array: np.ravel(array)[flat])
+                open_ = [index.error for index in indices if index.error is not None]
+                if not open_:
+                    return number
+                is_open = reduce(np.maximum, open_) > 0.0
+                return Number(number.value, np.where(is_open, UNKNOWN, number.errors), number.dtype)
             case Call():
                 args = tuple(self.evaluate(arg) for arg in expression.args)
                 try:
@@ -105,30 +124,6 @@ class Grid:
         shape = [1] * self.n_dimensions
         shape[span.dimension] = span.extent
         return Number(np.arange(span.start, span.stop).reshape(shape), None, variable.dtype)
-
-    def _load(self, load: Load) -> Number:
-        stored = self.memory.get(load.buffer)
-        if stored is None:
-            raise WorkError(f"its definition reads {load.buffer.name} before it is written")
-        affine = [self._affine(index) for index in load.indices]
-        strided = self._strided(load.buffer.shape, affine)
-        if strided is not None:
-            return _read(stored, lambda array: _view(array, *strided))
-        return self._gather(load, stored)
-
-    def _gather(self, load: Load, stored: Number) -> Number:
-        """Read elements one by one; a condition excludes indices outside."""
-        indices = [self.evaluate(index) for index in load.indices]
-        shape = load.buffer.shape
-        flat = np.zeros((1,) * self.n_dimensions, np.int64)
-        for index, extent in zip(indices, shape, strict=True):
-            flat = flat * extent + np.clip(index.value.astype(np.int64), 0, extent - 1)
-        number = _read(stored, lambda array: np.ravel(array)[flat])
-        open_ = [index.error for index in indices if index.error is not None]
-        if not open_:
-            return number
-        is_open = reduce(np.maximum, open_) > 0.0
-        return Number(number.value, np.where(is_open, UNKNOWN, number.errors), number.dtype)
 
     def _affine(  # noqa: PLR0911  one for each kind of expression
         self, expression: Expression

@@ -141,26 +141,23 @@ class _Run:
                 raise WorkError(
                     f"its definition runs more than {_MAX_STEPS} statements one after the other"
                 )
-            self._execute(statement, bound)
-
-    def _execute(self, statement: Statement, bound: dict[Variable, Number]) -> None:
-        grid = Grid(0, {}, self.memory, bound)
-        match statement:
-            case Bind():
-                bound[statement.variable] = grid.evaluate(statement.value)
-            case Store():
-                _store(self.memory, grid, statement, grid.evaluate(statement.value))
-            case Branch():
-                condition = grid.evaluate(statement.condition)
-                taken = statement.then if bool(condition.value) else statement.otherwise
-                self.execute(taken, dict(bound))
-            case Loop():
-                start = int(grid.evaluate(statement.start).value)
-                for value in range(start, start + int(grid.evaluate(statement.extent).value)):
-                    inner = Number(np.asarray(value), None, statement.variable.dtype)
-                    self.execute(statement.body, {**bound, statement.variable: inner})
-            case Block():
-                self._execute_block(statement, bound)
+            grid = Grid(0, {}, self.memory, bound)
+            match statement:
+                case Bind():
+                    bound[statement.variable] = grid.evaluate(statement.value)
+                case Store():
+                    _store(self.memory, grid, statement, grid.evaluate(statement.value))
+                case Branch():
+                    condition = grid.evaluate(statement.condition)
+                    taken = statement.then if bool(condition.value) else statement.otherwise
+                    self.execute(taken, dict(bound))
+                case Loop():
+                    start = int(grid.evaluate(statement.start).value)
+                    for value in range(start, start + int(grid.evaluate(statement.extent).value)):
+                        inner = Number(np.asarray(value), None, statement.variable.dtype)
+                        self.execute(statement.body, {**bound, statement.variable: inner})
+                case Block():
+                    self._execute_block(statement, bound)
 
     def _execute_block(self, block: Block, bound: dict[Variable, Number]) -> None:
         grid = Grid(0, {}, self.memory, bound)
@@ -296,14 +293,6 @@ class _BlockRun:
             value = numbers.apply(operation, (first, total), store.buffer.dtype)
             _store(self._memory, grid, store, value)
 
-    def _used(self, factors: tuple[Expression, Expression, str]) -> list[list[int]]:
-        """Return the dimensions of the grid of all axes that each factor uses."""
-        axes = [*self._spatial, *self._reduced]
-        return [
-            [dim for dim, axis in enumerate(axes) if axis.variable in variables(factor)]
-            for factor in factors[:2]
-        ]
-
     def _total(self, ranges: tuple[range, ...], reduction: _Reduction) -> Number:
         """Reduce a term over all reduction axes, with the errors of its dtype."""
         factors, dtype = reduction.factors, reduction.dtype
@@ -370,7 +359,11 @@ class _BlockRun:
         if factors is None:
             yield from _chunks(whole, _CHUNK, keep=n_spatial)
             return
-        used = self._used(factors)
+        axes = [*self._spatial, *self._reduced]
+        used = [
+            [dim for dim, axis in enumerate(axes) if axis.variable in variables(factor)]
+            for factor in factors[:2]
+        ]
         limit = max(_FACTOR_CHUNK, _MIN_ROWS * math.prod(map(len, reduced)))
         for part in _chunks(whole, limit, n_split=n_spatial, used=used):
             yield from _chunks(part, _FACTOR_CHUNK, keep=n_spatial, used=used)

@@ -207,7 +207,10 @@ def apply(  # noqa: PLR0911  one for each kind of operation
     if operation in _COMPARISONS:
         return compare(operation, *args)
     if operation in _LOGIC:
-        return _logic(operation, args)
+        value = _LOGIC[operation](*(number.value for number in args))
+        if all(number.error is None for number in args):
+            return Number(value, None, "bool")
+        return Number(value, _largest(number.errors for number in args), "bool")
     if operation in _PREDICATES:
         open_ = None if args[0].error is None else (args[0].error >= UNKNOWN).astype(np.float64)
         return Number(_PREDICATES[operation](as_float(args[0].value)), open_, "bool")
@@ -220,13 +223,6 @@ def apply(  # noqa: PLR0911  one for each kind of operation
 
 def _largest(arrays: Iterable[Array]) -> Array:
     return reduce(np.maximum, arrays)
-
-
-def _logic(operation: str, args: tuple[Number, ...]) -> Number:
-    value = _LOGIC[operation](*(number.value for number in args))
-    if all(number.error is None for number in args):
-        return Number(value, None, "bool")
-    return Number(value, _largest(number.errors for number in args), "bool")
 
 
 def _add(dtype: str, a: Number, b: Number) -> Number:

@@ -77,7 +77,13 @@ def sum_of_products(
     """
     product_dtype, dtype = dtypes
     if not is_float(dtype):
-        return _whole_sums(a, b, n_spatial, extents, dtype)
+        # Products of integers are summed exactly.
+        n_terms = int(np.prod(extents[n_spatial:], dtype=np.int64))
+        largest = [float(np.abs(x.value.astype(np.float64)).max(initial=0.0)) for x in (a, b)]
+        kind = np.float64 if largest[0] * largest[1] * n_terms < _EXACT else np.int64
+        value = contract(a.value.astype(kind), b.value.astype(kind), n_spatial, extents)
+        magnitude = np.abs(value).astype(np.float64)
+        return Number(value.astype(np.int64), None, dtype), magnitude
     left, right = a.value, b.value
     magnitudes = (np.abs(left), np.abs(right))
     value = contract(left, right, n_spatial, extents)
@@ -106,15 +112,3 @@ def are_whole(values: Array) -> bool:
     corner = values[(slice(8),) * values.ndim]
     # Most numbers of most arrays are not, and the first of them tell.
     return all(bool(np.all(part == np.rint(part))) for part in (corner, values))
-
-
-def _whole_sums(
-    a: Number, b: Number, n_spatial: int, extents: tuple[int, ...], dtype: str
-) -> tuple[Number, Array]:
-    """Sum products of integers exactly."""
-    n_terms = int(np.prod(extents[n_spatial:], dtype=np.int64))
-    largest = [float(np.abs(x.value.astype(np.float64)).max(initial=0.0)) for x in (a, b)]
-    kind = np.float64 if largest[0] * largest[1] * n_terms < _EXACT else np.int64
-    value = contract(a.value.astype(kind), b.value.astype(kind), n_spatial, extents)
-    magnitude = np.abs(value).astype(np.float64)
-    return Number(value.astype(np.int64), None, dtype), magnitude

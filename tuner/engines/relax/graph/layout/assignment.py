@@ -65,7 +65,10 @@ class _Assigner(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         if isinstance(expr, relax.Var):
             return self._stored.get(expr)
         if isinstance(expr, relax.TupleGetItem):
-            return self._field(expr)
+            stored = self._stored.get(expr.tuple_value)
+            if stored is None or not isinstance(stored.layouts, tuple):
+                return None
+            return Stored(relax.TupleGetItem(stored.expr, expr.index), stored.layouts[expr.index])
         rule = RULES.get(getattr(getattr(expr, "op", None), "name", ""))
         if rule is None or not _is_fixed(expr):
             return None
@@ -74,12 +77,6 @@ class _Assigner(PyExprMutator):  # type: ignore[misc]  # TVM has no types
             return rule(self._scope, expr, operands)
         except LayoutError:
             return None
-
-    def _field(self, expr: relax.TupleGetItem) -> Stored | None:
-        stored = self._stored.get(expr.tuple_value)
-        if stored is None or not isinstance(stored.layouts, tuple):
-            return None
-        return Stored(relax.TupleGetItem(stored.expr, expr.index), stored.layouts[expr.index])
 
     def _operand(self, expr: relax.Expr) -> Operand:
         stored = self._stored.get(expr) if isinstance(expr, relax.Var) else None

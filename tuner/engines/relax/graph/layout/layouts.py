@@ -221,11 +221,6 @@ def _merged(
     for axis, own in enumerate(factors):
         if not own:
             own.append(1)
-            merged.insert(_place_of_unit(axis, merged), (axis, 0))
+            places = [place for place, factor in enumerate(merged) if factor[0] == axis - 1]
+            merged.insert(max(places) + 1 if places else 0, (axis, 0))
     return tuple(tuple(own) for own in factors), tuple(merged)
-
-
-def _place_of_unit(axis: int, order: list[Factor]) -> int:
-    """Return the place for an axis of extent 1: right behind the axis before it."""
-    places = [place for place, factor in enumerate(order) if factor[0] == axis - 1]
-    return max(places) + 1 if places else 0

@@ -106,17 +106,14 @@ class Scope:
 
     def reshape(self, expr: relax.Expr, shape: Sequence[int]) -> relax.Expr:
         """Reshape a stored tensor; no operation if it has that shape."""
-        expr = self._unreshaped(expr)
-        if shape_of(expr) == tuple(shape):
-            return expr
-        return self.emit(relax.op.reshape(expr, tuple(shape)))
-
-    def _unreshaped(self, expr: relax.Expr) -> relax.Expr:
         bound: Any = None
         if isinstance(expr, relax.Var):
             bound = self._builder.lookup_binding(expr)
         is_reshape = getattr(getattr(bound, "op", None), "name", "") == "relax.reshape"
-        return bound.args[0] if is_reshape else expr
+        expr = bound.args[0] if is_reshape else expr
+        if shape_of(expr) == tuple(shape):
+            return expr
+        return self.emit(relax.op.reshape(expr, tuple(shape)))
 
     def _convert(self, expr: relax.Expr, source: Layout, target: Layout) -> relax.Expr:
         if source.factors == target.factors and shape_of(expr) == source.stored_shape:

@@ -48,7 +48,10 @@ def compute_in_float32(module: tvm.IRModule) -> tvm.IRModule:
     module = relax.transform.CanonicalizeBindings()(module)
     main = module["main"]
     bindings = _bindings(main)
-    if any(not isinstance(each, relax.VarBinding) or _has_blocks(each) for each in bindings):
+    if any(
+        not isinstance(each, relax.VarBinding) or isinstance(each.value, (relax.If, relax.SeqExpr))
+        for each in bindings
+    ):
         return module
     builder = relax.BlockBuilder()
     widener = _WholeWidener(builder)
@@ -168,10 +171,6 @@ class _Widener(CallVisitor):
 
 def _bindings(function: relax.Function) -> list[relax.Binding]:
     return [binding for block in function.body.blocks for binding in block.bindings]
-
-
-def _has_blocks(binding: relax.VarBinding) -> bool:
-    return isinstance(binding.value, (relax.If, relax.SeqExpr))
 
 
 def _is_half(expr: relax.Expr) -> bool:

@@ -21,24 +21,21 @@ def return_views(module: tvm.IRModule) -> tvm.IRModule:
     changed = tvm.IRModule(module.functions, attrs=module.attrs)
     for variable, function in module.functions_items():
         if isinstance(function, relax.Function):
-            views = _views_of(module, function)
+            bindings = {
+                binding.var: binding.value
+                for block in function.body.blocks
+                for binding in block.bindings
+            }
+            views = [
+                value
+                for variable, value in bindings.items()
+                if not isinstance(variable, relax.DataflowVar)
+                and _is_reshape(module, value)
+                and _is_computed(module, bindings, value.args[1].fields[0])
+            ]
             if views:
                 changed[variable] = _Views(module, views).visit_expr(function)
     return changed
-
-
-def _views_of(module: tvm.IRModule, function: relax.Function) -> list[Any]:
-    """Return the calls of a program that copy what it returns."""
-    bindings = {
-        binding.var: binding.value for block in function.body.blocks for binding in block.bindings
-    }
-    return [
-        value
-        for variable, value in bindings.items()
-        if not isinstance(variable, relax.DataflowVar)
-        and _is_reshape(module, value)
-        and _is_computed(module, bindings, value.args[1].fields[0])
-    ]
 
 
 def _is_reshape(module: tvm.IRModule, value: Any) -> bool:

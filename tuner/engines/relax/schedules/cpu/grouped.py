@@ -139,7 +139,22 @@ def grouped_tiles(
     def cost(tile: Sequence[int]) -> tuple[float, float]:
         pixels, width = tile[-2:]
         computed = -(-n_pixels // pixels) * pixels / n_pixels
-        cycles, n_loads = _cycles(convolution, pixels, width, registers)
+        n_vectors = len(vector_sizes(width, registers.lanes))
+        window = convolution.window
+        n_products = window * pixels * n_vectors
+        n_loads: float = _n_loaded(convolution, pixels)
+        if convolution.is_spread(width):
+            n_loads *= n_vectors * _SPREAD_LOADS
+        elif convolution.n_out == 1:
+            n_loads *= n_vectors
+        n_loads += window * n_vectors
+        step = max(n_products / PRODUCTS_PER_CYCLE, n_loads / LOADS_PER_CYCLE, LATENCY * window)
+        n_steps = convolution.n_terms // window
+        n_elements = pixels * width
+        cycles, n_loads = (
+            (n_steps * step + _TILE_CYCLES) / n_elements,
+            n_steps * n_loads / n_elements,
+        )
         turns = computed * imbalance(convolution.extents, tile, n_cores)
         return cycles * turns, n_loads * turns
 
@@ -187,25 +202,6 @@ def _fits(convolution: GroupedConvolution, pixels: int, width: int, registers: R
 def _n_loaded(convolution: GroupedConvolution, pixels: int) -> int:
     """Return the pixels that a tile reads of one row of the window."""
     return (pixels - 1) * convolution.stride + convolution.window
-
-
-def _cycles(
-    convolution: GroupedConvolution, pixels: int, width: int, registers: Registers
-) -> tuple[float, float]:
-    """Estimate the cycles of an element of the result, and its loads."""
-    n_vectors = len(vector_sizes(width, registers.lanes))
-    window = convolution.window
-    n_products = window * pixels * n_vectors
-    n_loads: float = _n_loaded(convolution, pixels)
-    if convolution.is_spread(width):
-        n_loads *= n_vectors * _SPREAD_LOADS
-    elif convolution.n_out == 1:
-        n_loads *= n_vectors
-    n_loads += window * n_vectors
-    step = max(n_products / PRODUCTS_PER_CYCLE, n_loads / LOADS_PER_CYCLE, LATENCY * window)
-    n_steps = convolution.n_terms // window
-    n_elements = pixels * width
-    return (n_steps * step + _TILE_CYCLES) / n_elements, n_steps * n_loads / n_elements
 
 
 def _jobs(

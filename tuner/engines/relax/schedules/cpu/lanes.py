@@ -107,7 +107,9 @@ def find_lane_product(schedule: Schedule) -> LaneProduct | None:
     (block,) = reductions
     statement = schedule.get(block)
     spatial, reduced = (axes_of(schedule, block, kind) for kind in (SPATIAL, REDUCTION))
-    packed = _packed_buffers(schedule)
+    function = schedule.mod["main"]
+    indices = (function.attrs or {}).get(LAYOUT_FREE, ())
+    packed = [function.params[int(index)] for index in indices]
     written = statement.writes[0].source
     reads = [region for region in statement.reads if not region.source.same_as(written)]
     if len(spatial) < _MATRIX or len(reads) != _MATRIX:
@@ -122,12 +124,6 @@ def find_lane_product(schedule: Schedule) -> LaneProduct | None:
         math.prod(int(axis.dom.extent) for axis in reduced),
         int(reduced[-1].dom.extent),
     )
-
-
-def _packed_buffers(schedule: Schedule) -> list[Any]:
-    function = schedule.mod["main"]
-    indices = (function.attrs or {}).get(LAYOUT_FREE, ())
-    return [function.params[int(index)] for index in indices]
 
 
 def _ends_with(region: Any, variable: Any) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from tvm.s_tir import Schedule, ScheduleError
-from tvm.s_tir.schedule import LoopRV, SBlockRV, Trace
+from tvm.s_tir.schedule import Trace
 
 from tuner.engines.relax.schedules.base import Workload, attempts
 from tuner.engines.relax.schedules.cpu.primitives.blocks import inline_copies, is_reduction
@@ -110,7 +110,15 @@ def schedule_padded(schedule: Schedule, tile: Sequence[int], lanes: int, n_jobs:
     if schedule.get_consumers(crop):
         schedule.compute_inline(crop)
     (last,) = schedule.get_output_blocks(schedule.get_sblock("root"))
-    *batch, rows, columns, inner = _tile(schedule, product, tile, lanes)
+    loops = schedule.get_loops(product)
+    *batch, rows, columns = loops[: len(tile)]
+    reduced = loops[len(tile) :]
+    outer_rows, inner_rows = schedule.split(rows, [None, tile[-2]])
+    outer_columns, vectors, vector = schedule.split(columns, [None, tile[-1] // lanes, lanes])
+    schedule.reorder(outer_rows, outer_columns, *reduced, inner_rows, vectors, vector)
+    schedule.unroll(inner_rows)
+    schedule.unroll(vectors)
+    schedule.vectorize(vector)
     n_matrices = math.prod(int(schedule.get(loop).extent) for loop in batch)
     padding = schedule.get_producers(product)
     if batch and n_matrices >= n_jobs:
@@ -122,22 +130,8 @@ def schedule_padded(schedule: Schedule, tile: Sequence[int], lanes: int, n_jobs:
             schedule.parallel(matrices)
     elif n_jobs > 1:
         # Tiles of one column follow each other: they read the same weights.
-        schedule.reorder(columns, rows)
-        schedule.parallel(schedule.fuse(*batch, columns))
+        schedule.reorder(outer_columns, outer_rows)
+        schedule.parallel(schedule.fuse(*batch, outer_columns))
         for block in (*padding, last):
             schedule.parallel(schedule.fuse(*schedule.get_loops(block)[:-1]))
-    schedule.decompose_reduction(product, inner)
-
-
-def _tile(schedule: Schedule, product: SBlockRV, tile: Sequence[int], lanes: int) -> list[LoopRV]:
-    """Tile the loops of a product; return those over matrices, rows, columns and the first sum."""
-    loops = schedule.get_loops(product)
-    *batch, rows, columns = loops[: len(tile)]
-    reduced = loops[len(tile) :]
-    outer_rows, inner_rows = schedule.split(rows, [None, tile[-2]])
-    outer_columns, vectors, vector = schedule.split(columns, [None, tile[-1] // lanes, lanes])
-    schedule.reorder(outer_rows, outer_columns, *reduced, inner_rows, vectors, vector)
-    schedule.unroll(inner_rows)
-    schedule.unroll(vectors)
-    schedule.vectorize(vector)
-    return [*batch, outer_rows, outer_columns, reduced[0]]
+    schedule.decompose_reduction(product, reduced[0])

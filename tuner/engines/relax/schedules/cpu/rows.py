@@ -105,7 +105,13 @@ def _schedule_nest(schedule: Schedule, blocks: list[SBlockRV], n_jobs: int) -> l
     if is_last_spatial:
         for block in inside:
             if is_reduction(schedule, block):
-                _move_inside(schedule, block)
+                n_reduced = len(axes_of(schedule, block, REDUCTION))
+                loops = schedule.get_loops(block)
+                reduced, spatial = loops[-n_reduced:], loops[-n_reduced - 1]
+                schedule.reorder(*reduced, spatial)
+                if int(schedule.get(spatial).extent) % _MIN_VECTOR == 0:
+                    schedule.vectorize(spatial)
+                schedule.decompose_reduction(block, reduced[0])
     names = {name_of(schedule, each) for each in inside}
     return [block for block in others if name_of(schedule, block) not in names]
 
@@ -234,17 +240,6 @@ def _rows(
         size = extent
     outer, _ = schedule.split(inner, [extent // size, size])
     return [*loops[: n_rows - 1], outer]
-
-
-def _move_inside(schedule: Schedule, block: SBlockRV) -> None:
-    """Move the last spatial loop of a reduction inside the reduced ones, and vectorise it."""
-    n_reduced = len(axes_of(schedule, block, REDUCTION))
-    loops = schedule.get_loops(block)
-    reduced, spatial = loops[-n_reduced:], loops[-n_reduced - 1]
-    schedule.reorder(*reduced, spatial)
-    if int(schedule.get(spatial).extent) % _MIN_VECTOR == 0:
-        schedule.vectorize(spatial)
-    schedule.decompose_reduction(block, reduced[0])
 
 
 def parallelise(schedule: Schedule, rows: list[LoopRV], n_jobs: int) -> None:

@@ -151,7 +151,7 @@ def _parallel_tile(extents: list[int], n_jobs: int, *, columns_first: bool) -> l
         *extents, tile[-1] = extents
         n_jobs = math.ceil(n_jobs / tile[-1])
     for axis, extent in enumerate(extents):
-        tile[axis] = _divisor_from(extent, n_jobs)
+        tile[axis] = next((d for d in range(max(n_jobs, 1), extent) if extent % d == 0), extent)
         n_jobs = math.ceil(n_jobs / tile[axis])
     return tile
 
@@ -179,8 +179,3 @@ def _is_faster_by_columns(n_tiles: list[int], operands: list[Operand]) -> bool:
     )
     by_columns = bytes_read(lambda operand: 1 if last in operand.axes else n_tiles[last])
     return by_columns < by_rows
-
-
-def _divisor_from(number: int, least: int) -> int:
-    """Return the smallest divisor from a limit on, or else the number."""
-    return next((d for d in range(max(least, 1), number) if number % d == 0), number)

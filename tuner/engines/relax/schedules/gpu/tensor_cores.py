@@ -54,7 +54,20 @@ def _tilings(module: tvm.IRModule, target: Target) -> list[ScheduleRule]:
     rows = [row for row in _available(target) if row[:2] in products]
     for row in rows:
         _load(row)
-    return [_tiling(row) for row in rows]
+    # The default settings of TVM (schedule_rule.cc, ``DefaultCUDATensorCore``).
+    return [
+        MultiLevelTilingTensorCore(
+            _groups(row),
+            structure="SSSRRSRS",
+            tile_binds=["blockIdx.y", "blockIdx.x", "threadIdx.y"],
+            max_innermost_factor=4,
+            vector_load_lens=[1, 2, 3, 4, 8, 16],
+            reuse_read=ReuseType("must", [4], "shared.dyn"),
+            reuse_write=ReuseType("must", [2], _store_scope(row)),
+            use_software_pipeline=False,
+        )
+        for row in rows
+    ]
 
 
 def _available(target: Target) -> list[_Row]:
@@ -100,17 +113,3 @@ def _store_scope(row: _Row) -> str:
     as another's dtype ("tvm_access_ptr element type must match the source buffer").
     """
     return "shared.dyn" if row[0] == row[1] else "shared"
-
-
-def _tiling(row: _Row) -> ScheduleRule:
-    """Return TVM's rule with its default settings (schedule_rule.cc, ``DefaultCUDATensorCore``)."""
-    return MultiLevelTilingTensorCore(
-        _groups(row),
-        structure="SSSRRSRS",
-        tile_binds=["blockIdx.y", "blockIdx.x", "threadIdx.y"],
-        max_innermost_factor=4,
-        vector_load_lens=[1, 2, 3, 4, 8, 16],
-        reuse_read=ReuseType("must", [4], "shared.dyn"),
-        reuse_write=ReuseType("must", [2], _store_scope(row)),
-        use_software_pipeline=False,
-    )

@@ -95,7 +95,12 @@ class Onednn:
         if product is None or not _fits(product, self):
             return None
         try:
-            program = _inline(_Rewriting(product, self).module())
+            schedule = Schedule(_Rewriting(product, self).module())
+            blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+            names = [str(schedule.get(block).name_hint) for block in blocks]
+            for block in blocks[names.index(_SUMS) : -1]:
+                schedule.compute_inline(block)
+            program = schedule.mod
             self._apply(Schedule(program), 1)
         except (ScheduleError, ValueError):  # what follows it is not elementwise
             return None
@@ -225,16 +230,6 @@ def _window(product: Product, c_out: int) -> list[int]:
         *window.dilation,
         *window.before,
     ]
-
-
-def _inline(program: tvm.IRModule) -> tvm.IRModule:
-    """Inline what lies between the sums and the output."""
-    schedule = Schedule(program)
-    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
-    names = [str(schedule.get(block).name_hint) for block in blocks]
-    for block in blocks[names.index(_SUMS) : -1]:
-        schedule.compute_inline(block)
-    return schedule.mod
 
 
 class _Rewriting:

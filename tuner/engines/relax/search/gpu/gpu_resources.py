@@ -300,20 +300,17 @@ class Plan:
 def _factor(total: int, n_parts: int, largest: int, random: Random) -> list[int]:
     """Factor an extent at random, with the innermost factor bounded."""
     parts = [1] * n_parts
-    for prime in _primes_of(total):
-        allowed = n_parts if parts[-1] * prime <= largest else n_parts - 1
-        parts[random.randrange(allowed)] *= prime
-    return parts
-
-
-def _primes_of(number: int) -> list[int]:
+    number = total
     primes, divisor = [], 2
     while divisor * divisor <= number:
         while number % divisor == 0:
             primes.append(divisor)
             number //= divisor
         divisor += 1
-    return [*primes, number] if number > 1 else primes
+    for prime in [*primes, number] if number > 1 else primes:
+        allowed = n_parts if parts[-1] * prime <= largest else n_parts - 1
+        parts[random.randrange(allowed)] *= prime
+    return parts
 
 
 _READERS: dict[str, Callable[[Plan, Any], None]] = {

@@ -36,22 +36,6 @@ def offer(turn: Round, known: set[str], n: int) -> list[Program]:
     """
     if turn.population < _MIN_POPULATION:
         return []
-    turn.context.pre_tuning(
-        max_trials=2**30,
-        num_trials_per_iter=turn.request.n_candidates + len(turn.known),
-        design_spaces=turn.space.schedules,
-        database=_database(turn),
-        cost_model=_Adapter(turn.model),
-    )
-    picked = turn.context.generate_measure_candidates() or []
-    return programs.fresh((Program(each.sch, "evolution") for each in picked), known, n)
-
-
-def _database(turn: Round) -> MemoryDatabase:
-    """Return a database of the fastest records, as many as seed the population of the search.
-
-    Additional seeds count as slower than any record.
-    """
     database = MemoryDatabase()
     workload = database.commit_workload(turn.module)
     arguments = ArgInfo.from_entry_func(turn.module)
@@ -65,7 +49,15 @@ def _database(turn: Round) -> MemoryDatabase:
     if turn.space.is_seeded:
         for position, trace in enumerate(turn.space.draw_traces(turn.n_first, turn.request.seed)):
             add(trace, _SLOWEST_SECS + position)
-    return database
+    turn.context.pre_tuning(
+        max_trials=2**30,
+        num_trials_per_iter=turn.request.n_candidates + len(turn.known),
+        design_spaces=turn.space.schedules,
+        database=database,
+        cost_model=_Adapter(turn.model),
+    )
+    picked = turn.context.generate_measure_candidates() or []
+    return programs.fresh((Program(each.sch, "evolution") for each in picked), known, n)
 
 
 @derived_object

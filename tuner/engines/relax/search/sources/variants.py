@@ -93,7 +93,9 @@ def divide(request: SearchRequest, spaces: Mapping[str, VariantSpace]) -> dict[s
             latency = measured.latency
             latencies[name].append(float("inf") if latency is None else latency)
     n_left = {name: len(space.choices) - len(latencies[name]) for name, space in spaces.items()}
-    flop = _flop(request.ir, spaces)
+    module = workloads.load(request.ir)
+    flop = {name: space.variant.flop(module) for name, space in spaces.items()}
+    flop[""] = workloads.flop_of(module)
     rivals = [
         Rival(
             latencies[name],
@@ -104,9 +106,3 @@ def divide(request: SearchRequest, spaces: Mapping[str, VariantSpace]) -> dict[s
     ]
     shares = zip(latencies, divide_round(rivals, request.n_candidates), strict=True)
     return {"": 0, **dict(shares)}
-
-
-def _flop(ir: bytes, spaces: Mapping[str, VariantSpace]) -> dict[str, float]:
-    module = workloads.load(ir)
-    flop = {name: space.variant.flop(module) for name, space in spaces.items()}
-    return {"": workloads.flop_of(module), **flop}

@@ -134,7 +134,14 @@ class _Padder(CallVisitor):
         wide = self._wide_of(data)
         groups = int(call.attrs.groups)
         if groups > 1:
-            return self._convolve_apart(call, weight, wide)
+            n_channels = weight.shape[0]
+            is_depthwise = weight.shape[-1] == 1 and int(call.attrs.groups) == n_channels
+            if wide is None or not is_depthwise:
+                return call
+            width = shape_of(wide)[-1]
+            args = [wide, const(_pad(weight, 0, width), dtype_of(call.args[1]))]
+            wider = with_attrs(call, args, groups=width)
+            return self._slice(self.emit(wider), n_channels)
         if wide is not None:
             data, weight = wide, _pad(weight, -1, shape_of(wide)[-1])
         width = self._width(call, weight.size // n_channels)
@@ -145,19 +152,6 @@ class _Padder(CallVisitor):
             call.op, [data, const(weight, dtype_of(call.args[1]))], call.attrs, call.ty_args
         )
         return wider if width == n_channels else self._slice(self.emit(wider), n_channels)
-
-    def _convolve_apart(
-        self, call: relax.Call, weight: Array, wide: relax.Var | None
-    ) -> relax.Expr:
-        """Widen a depthwise convolution of a slice."""
-        n_channels = weight.shape[0]
-        is_depthwise = weight.shape[-1] == 1 and int(call.attrs.groups) == n_channels
-        if wide is None or not is_depthwise:
-            return call
-        width = shape_of(wide)[-1]
-        args = [wide, const(_pad(weight, 0, width), dtype_of(call.args[1]))]
-        wider = with_attrs(call, args, groups=width)
-        return self._slice(self.emit(wider), n_channels)
 
     def _multiply(self, call: relax.Call) -> relax.Expr:
         weight = self._weight(call)

@@ -4,7 +4,6 @@ In a window whose taps are as far apart as the input is long, such as one of 3 b
 of 24 over 16 by 16 pixels, only the middle one ever reads a pixel: it is a convolution of 1 by 1.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tvm
@@ -80,7 +79,19 @@ class _Cutter(CallVisitor):
         weight = self.weight_of(call, _LAYOUTS)
         if weight is None:
             return call
-        axes = _axes_of(call, weight.shape[2:])
+        window = weight.shape[2:]
+        attrs = call.attrs
+        strides, dilations, pads = (
+            [int(value) for value in values]
+            for values in (attrs.strides, attrs.dilation, attrs.padding)
+        )
+        sizes, positions = shape_of(call.args[0])[2:], shape_of(call)[2:]
+        axes = [
+            _Axis(*numbers)
+            for numbers in zip(
+                sizes, positions, strides, window, dilations, pads[: len(window)], strict=True
+            )
+        ]
         taps = [axis.taps() for axis in axes]
         if all(len(each) == axis.n_taps for each, axis in zip(taps, axes, strict=True)):
             return call
@@ -90,18 +101,3 @@ class _Cutter(CallVisitor):
         padding = [*(axis.before for axis in cut), *(axis.after for axis in cut)]
         args = [call.args[0], const(weight, dtype_of(call.args[1]))]
         return with_attrs(call, args, padding=padding)
-
-
-def _axes_of(call: relax.Call, window: Sequence[int]) -> list[_Axis]:
-    attrs = call.attrs
-    strides, dilations, pads = (
-        [int(value) for value in values]
-        for values in (attrs.strides, attrs.dilation, attrs.padding)
-    )
-    sizes, positions = shape_of(call.args[0])[2:], shape_of(call)[2:]
-    return [
-        _Axis(*numbers)
-        for numbers in zip(
-            sizes, positions, strides, window, dilations, pads[: len(window)], strict=True
-        )
-    ]

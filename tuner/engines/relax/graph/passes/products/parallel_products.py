@@ -90,26 +90,23 @@ class _Merger(CallVisitor):
             return call
         group, place = self._places[original]
         if group not in self._merged:
-            self._merged[group] = self._merge(group)
+            dtype = dtype_of(group[0].result)
+            rows = self.visit_expr(self._bound[group[0].product].args[0])
+            weights = [self._known(branch.weight) for branch in group]
+            merged = self.emit(relax.op.matmul(rows, const(np.concatenate(weights, 1), dtype)))
+            for name, (operator, neutral) in _ON_COLUMNS.items():
+                if any(name in branch.constants for branch in group):
+                    values = [
+                        branch.constants.get(name, np.full(weight.shape[1], neutral))
+                        for branch, weight in zip(group, weights, strict=True)
+                    ]
+                    merged = self.emit(operator(merged, const(np.concatenate(values), dtype)))
+            self._merged[group] = merged
         widths = [shape_of(branch.result)[1] for branch in group]
         begin = sum(widths[:place])
         return relax.op.strided_slice(
             self._merged[group], axes=[1], begin=[begin], end=[begin + widths[place]]
         )
-
-    def _merge(self, group: tuple[_Branch, ...]) -> relax.Var:
-        dtype = dtype_of(group[0].result)
-        rows = self.visit_expr(self._bound[group[0].product].args[0])
-        weights = [self._known(branch.weight) for branch in group]
-        merged = self.emit(relax.op.matmul(rows, const(np.concatenate(weights, 1), dtype)))
-        for name, (operator, neutral) in _ON_COLUMNS.items():
-            if any(name in branch.constants for branch in group):
-                values = [
-                    branch.constants.get(name, np.full(weight.shape[1], neutral))
-                    for branch, weight in zip(group, weights, strict=True)
-                ]
-                merged = self.emit(operator(merged, const(np.concatenate(values), dtype)))
-        return merged
 
     def _branch(self, variable: relax.Var, bound: relax.Expr) -> _Branch | None:
         """Return the product that a variable holds, if its result is only moved."""

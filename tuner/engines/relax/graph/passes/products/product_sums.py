@@ -60,18 +60,13 @@ class SumsVisitor(QuantisedVisitor):
         sums = noted.sums
         if noted.offset.any():
             sums = self.emit(relax.op.add(sums, const(noted.offset, "int32")))
-        return self._scaled(self.emit(relax.op.astype(sums, "float32")), noted.scale)
-
-    def _scaled(self, numbers: relax.Var, scale: Array) -> relax.Var:
-        """Multiply by a factor for each channel: a number near 1 and the same power of two.
-
-        Powers of two change no digit. The numbers are an argument of the kernel, which is verified
-        on numbers around 1: products of bytes times these alone are out of the range of a byte.
-        """
-        if (scale == 1.0).all():
+        numbers = self.emit(relax.op.astype(sums, "float32"))
+        if (noted.scale == 1.0).all():
             return numbers
-        power = 2.0 ** np.ceil(np.log2(np.abs(scale).max(initial=1e-30)))
-        near_one = self.emit(relax.op.multiply(numbers, const(scale / power, "float32")))
+        # Powers of two change no digit. The numbers are an argument of the kernel, which is
+        # verified on numbers around 1: products of bytes times these alone exceed a byte.
+        power = 2.0 ** np.ceil(np.log2(np.abs(noted.scale).max(initial=1e-30)))
+        near_one = self.emit(relax.op.multiply(numbers, const(noted.scale / power, "float32")))
         return self.emit(relax.op.multiply(near_one, const(np.array(power), "float32")))
 
     def scale_sums(self, call: relax.Call) -> relax.Expr | None:

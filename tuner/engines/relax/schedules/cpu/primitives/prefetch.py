@@ -45,7 +45,11 @@ def spaces_with_prefetch(module: tvm.IRModule, spaces: Sequence[Schedule]) -> li
     Returns:
         None for a workload without large weights.
     """
-    if not _has_large_weights(module):
+    # Weights are what has one number for each output column.
+    operands = operands_of(module)
+    columns = {max((axis for each in operands for axis in each.axes), default=0)}
+    n_bytes = max((each.n_bytes for each in operands if each.axes == columns), default=0)
+    if n_bytes < _MIN_BYTES or not (module["main"].attrs or {}).get(LAYOUT_FREE):
         return []
     marked = []
     for space in spaces:
@@ -55,14 +59,6 @@ def spaces_with_prefetch(module: tvm.IRModule, spaces: Sequence[Schedule]) -> li
             copy.annotate(copy.get_sblock(tiled[0]), MARK, 1)
             marked.append(copy)
     return marked
-
-
-def _has_large_weights(module: tvm.IRModule) -> bool:
-    """Return whether a workload multiplies weights, one for each output column, of many bytes."""
-    operands = operands_of(module)
-    columns = {max((axis for each in operands for axis in each.axes), default=0)}
-    n_bytes = max((each.n_bytes for each in operands if each.axes == columns), default=0)
-    return n_bytes >= _MIN_BYTES and bool((module["main"].attrs or {}).get(LAYOUT_FREE))
 
 
 def insert_prefetches(function: PrimFunc) -> PrimFunc:
@@ -100,23 +96,19 @@ def _insert(statement: Any, loops: list[For], params: list[Any]) -> tuple[Any, _
         if MARK in block.annotations:
             return statement, _prefetch_of(statement, loops, params)
         if not block.iter_vars:
-            changed = _with_body(block, _insert(block.body, loops, params)[0])
+            changed = SBlock(
+                block.iter_vars,
+                block.reads,
+                block.writes,
+                block.name_hint,
+                _insert(block.body, loops, params)[0],
+                block.init,
+                block.alloc_buffers,
+                block.match_buffers,
+                block.annotations,
+            )
             return SBlockRealize(statement.iter_values, statement.predicate, changed), None
     return statement, None
-
-
-def _with_body(block: SBlock, body: Any) -> SBlock:
-    return SBlock(
-        block.iter_vars,
-        block.reads,
-        block.writes,
-        block.name_hint,
-        body,
-        block.init,
-        block.alloc_buffers,
-        block.match_buffers,
-        block.annotations,
-    )
 
 
 def _prefetch_of(realize: Any, loops: list[For], params: list[Any]) -> _Prefetch | None:
