@@ -1,7 +1,6 @@
 """Compiler settings that the bytes of an object depend on."""
 
-# Bump when a change of importer.py, special_values.py or extract.py changes the workloads of
-# networks.
+# Bump when a change of importer.py or extract.py changes the workloads of networks.
 PIPELINE = "relay-3"
 PASS_CONFIG = {"relay.backend.use_auto_scheduler": True}
 OPT_LEVEL = 3

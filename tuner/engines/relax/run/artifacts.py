@@ -1,23 +1,35 @@
 """Execution of artifacts: comparison of the outputs, then timing, then comparison again."""
 
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import tvm
+import tvm_ffi
 
+from tuner.devices import gpus
 from tuner.engines import runs
-from tuner.engines.base import RunRequest, RunResult
+from tuner.engines.base import EvaluatorSettings, RunRequest, RunResult
 from tuner.engines.relax.codegen import build as artifacts
-from tuner.engines.relax.run import timing
-from tuner.engines.relax.run.run_device import LOCAL, RunDevice
-from tuner.engines.runs import LoadedKernel
-from tuner.engines.runtime import onednn
+from tuner.engines.relax.run.run_device import LOCAL, RunDevice, is_gpu
+from tuner.engines.runs import KERNEL, LoadedKernel
+from tuner.engines.runtime import onednn, timing
+from tuner.engines.runtime.timing import Sample, Sampled
 from tuner.engines.verification.checks import Array
 from tuner.errors import RequestError
+
+# Name under which the time evaluator looks up what precedes each sample.
+_HOOK = "tuner.before_sample"
+# Attempts to sample a kernel on a throttled device, and seconds of rest between them.
+_ATTEMPTS = 3
+_REST_SECS = 1.0
+_WARM_UP_MS = 10
+# Least duration of a sample of steps in a row.
+_STEPS_MS = 2
 
 
 @dataclass(kw_only=True)
@@ -48,7 +60,7 @@ class Kernel(LoadedKernel):
 def run(request: RunRequest, run_device: RunDevice = LOCAL) -> RunResult:
     """Compare and time one artifact; see :class:`Engine`."""
     guard = _checking_device(run_device, request.target)
-    return runs.run(_loader(run_device), request, timing.sample, guard)
+    return runs.run(_loader(run_device), request, _sample, guard)
 
 
 def run_interleaved(
@@ -56,7 +68,7 @@ def run_interleaved(
 ) -> list[RunResult]:
     """Time artifacts in turns; see :class:`Engine`."""
     with _checking_device(run_device, requests[0].target if requests else "{}"):
-        return runs.run_interleaved(_loader(run_device), requests, timing.sample, n_turns)
+        return runs.run_interleaved(_loader(run_device), requests, _sample, n_turns)
 
 
 def _loader(run_device: RunDevice) -> Callable[[RunRequest], Kernel]:
@@ -97,3 +109,59 @@ def load_kernel(artifact: str, target: str, run_device: RunDevice = LOCAL) -> Ke
         is_loose=description["is_loose"],
         is_step=description["is_step"],
     )
+
+
+def _sample(kernel: Kernel, request: RunRequest) -> Sampled:
+    """Sample a kernel; repeat, after a rest, samples that were taken while it was throttled.
+
+    It repeats only while half of the evaluator's time-out is left; remaining throttled samples
+    are returned with the reasons under ``throttled`` of their conditions.
+    """
+    settings, target = request.evaluator, kernel.target
+    if kernel.is_step:
+        # The step before has just read the same weights, whatever the rest of the network does.
+        min_repeat_ms = max(settings.min_repeat_ms, _STEPS_MS)
+        settings = replace(settings, cache_flush=False, min_repeat_ms=min_repeat_ms)
+        request = replace(request, evaluator=settings)
+    if is_gpu(target):
+        # The clocks of a GPU rise with load.
+        _take(kernel, EvaluatorSettings(cache_flush=False, min_repeat_ms=_WARM_UP_MS), 1)
+    deadline = time.monotonic() + settings.timeout_secs / 2
+    for attempt in range(1, _ATTEMPTS + 1):
+        started = time.monotonic()
+        before = kernel.run_device.conditions(target)
+        sampled = timing.sample(lambda repeat: _take(kernel, settings, repeat), request)
+        conditions = gpus.merge_conditions(before, kernel.run_device.conditions(target))
+        ended = time.monotonic()
+        is_late = ended + _REST_SECS + (ended - started) > deadline
+        if not conditions.get("throttled") or attempt == _ATTEMPTS or is_late:
+            break
+        time.sleep(_REST_SECS)
+    state = kernel.run_device.cache_state(target, settings)
+    if kernel.is_step:
+        state = {"weights": "step before"}
+    return replace(sampled, conditions={**conditions, **state, **sampled.conditions})
+
+
+def _take(kernel: Kernel, settings: EvaluatorSettings, repeat: int) -> Sequence[Sample]:
+    """Sample the run time of a kernel ``repeat`` times."""
+    options: dict[str, Any] = {}
+    hook = kernel.run_device.sample_hook(kernel.target, kernel.arguments_by_use, settings)
+    if hook is not None:
+        tvm_ffi.register_global_func(_HOOK, hook, override=True)
+        options["f_preproc"] = _HOOK
+    elif settings.cache_flush:
+        options["cache_flush_bytes"] = kernel.run_device.flush_bytes(kernel.target, settings)
+    evaluator = kernel.module.time_evaluator(
+        KERNEL,
+        kernel.device,
+        number=settings.number,
+        repeat=repeat,
+        min_repeat_ms=0 if settings.cache_flush else settings.min_repeat_ms,
+        cooldown_interval_ms=settings.cooldown_ms,
+        **options,
+    )
+    secs = [float(one) for one in evaluator(*kernel.arguments, *kernel.outputs).results]
+    if hook is None:
+        return [Sample(one) for one in secs]
+    return hook.samples(secs, settings)

@@ -1,10 +1,13 @@
 """Search spaces of workloads, by kind of target."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
+from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import postproc
 from tvm.s_tir.meta_schedule.mutator import Mutator
@@ -14,10 +17,14 @@ from tvm.target import Target
 
 from tuner.engines.relax.ir import traces, workloads
 from tuner.engines.relax.schedules.gpu import intrinsics, tensor_cores
-from tuner.engines.relax.search import effort
 from tuner.engines.relax.search.gpu import gpu_sampling
 from tuner.engines.relax.search.sources.random_programs import DrawTraces, draw_undecided
 from tuner.engines.relax.target.targets import make_target
+
+# Nodes of a program up to which it costs TVM some 25 ms at most to apply and to analyse. Beyond,
+# the time grows with the square: 0.6 s for the 9,400 nodes of a concatenation of 40 tensors. The
+# bound counts programs, not seconds, so that a round remains a pure function of its request.
+_MAX_NODES = 2400
 
 
 @dataclass(frozen=True)
@@ -54,8 +61,8 @@ def _cpu_space(ir: bytes, spec: str) -> Space:
         spaces,
         draw_undecided(spaces),
         lambda _: cpu_generator(),
-        effort.share(spaces),
-        is_closed=effort.are_closed(spaces),
+        _share_of(spaces),
+        is_closed=_are_closed(spaces),
     )
 
 
@@ -124,3 +131,30 @@ def _gpu_generator(rules: list[ScheduleRule], mutators: dict[Mutator, float]) ->
 
 
 _SPACES: Mapping[str, Callable[[bytes, str], Space]] = {"llvm": _cpu_space, "cuda": _gpu_space}
+
+
+def _share_of(spaces: Sequence[Schedule]) -> float:
+    """Return the share of the usual number of programs that a search applies: 1 for most.
+
+    Args:
+        spaces: Design spaces of a workload, whose first stands for all.
+    """
+    if not spaces:
+        return 1.0
+    n_nodes = 0
+
+    def count(_: Any) -> None:
+        nonlocal n_nodes
+        n_nodes += 1
+
+    tvm_ffi.structural_walk(spaces[0].mod["main"].body, (tvm_ffi.Object, count))
+    return min(1.0, (_MAX_NODES / n_nodes) ** 2)
+
+
+def _are_closed(spaces: Sequence[Schedule]) -> bool:
+    """Return whether spaces leave no decision open, so that each is a single program.
+
+    Those of workloads without a reduction are, such as a concatenation or an activation.
+    """
+    instructions = chain.from_iterable(space.trace.insts for space in spaces)
+    return not any(str(each.kind.name).startswith("Sample") for each in instructions)

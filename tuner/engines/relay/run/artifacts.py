@@ -2,16 +2,24 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import tvm
 
 from tuner.engines import runs
-from tuner.engines.base import RunRequest, RunResult
+from tuner.engines.base import EvaluatorSettings, RunRequest, RunResult
 from tuner.engines.relay.codegen import build as artifacts
-from tuner.engines.relay.run import timing
-from tuner.engines.runs import LoadedKernel
+from tuner.engines.relay.run import cache_operations
+from tuner.engines.relay.run.clock import readings
+from tuner.engines.runs import KERNEL, LoadedKernel
+from tuner.engines.runtime import cache_state, timing
+from tuner.engines.runtime.clock_readings import ClockReadings
+from tuner.engines.runtime.timing import Sample, Sampled, SampleHook
 from tuner.engines.verification.checks import Array
+
+# Name under which the time evaluator looks up what precedes each sample.
+_HOOK = "tuner.before_sample"
 
 
 class Kernel(LoadedKernel):
@@ -29,12 +37,12 @@ class Kernel(LoadedKernel):
 
 def run(request: RunRequest) -> RunResult:
     """Compare and time one artifact; see :class:`Engine`."""
-    return runs.run(_load, request, timing.sample)
+    return runs.run(_load, request, _sample)
 
 
 def run_interleaved(requests: list[RunRequest], n_turns: int) -> list[RunResult]:
     """Time artifacts in turns; see :class:`Engine`."""
-    return runs.run_interleaved(_load, requests, timing.sample, n_turns)
+    return runs.run_interleaved(_load, requests, _sample, n_turns)
 
 
 def _load(request: RunRequest) -> Kernel:
@@ -48,3 +56,32 @@ def _load(request: RunRequest) -> Kernel:
         outputs=[tvm.nd.empty(tuple(e["shape"]), e["dtype"]) for e in description["outputs"]],
         packed=description["packed"],
     )
+
+
+def _sample(kernel: Kernel, request: RunRequest) -> Sampled:
+    """Sample a kernel in the cache state of its network."""
+    settings = request.evaluator
+    clock = readings(request.target)
+    sampled = timing.sample(lambda repeat: _take(kernel, settings, repeat, clock), request)
+    return replace(sampled, conditions={**cache_state.describe(settings), **sampled.conditions})
+
+
+def _take(
+    kernel: Kernel, settings: EvaluatorSettings, repeat: int, clock: ClockReadings | None
+) -> Sequence[Sample]:
+    """Sample the run time of a kernel ``repeat`` times."""
+    operations = cache_operations.operations() if settings.cache_flush else None
+    restore = cache_state.restorer(operations, kernel.arguments_by_use, settings)
+    hook = SampleHook(restore, clock)
+    tvm._ffi.register_func(_HOOK, hook.__call__, override=True)
+    evaluator = kernel.module.time_evaluator(
+        KERNEL,
+        tvm.cpu(),
+        number=settings.number,
+        repeat=repeat,
+        min_repeat_ms=0 if settings.cache_flush else settings.min_repeat_ms,
+        cooldown_interval_ms=settings.cooldown_ms,
+        f_preproc=_HOOK,
+    )
+    secs = [float(one) for one in evaluator(*kernel.arguments, *kernel.outputs).results]
+    return hook.samples(secs, settings)

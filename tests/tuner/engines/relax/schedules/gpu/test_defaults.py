@@ -11,7 +11,6 @@ from tests.tuner.engines.relax.conftest import draw
 from tests.tuner.engines.relax.networks import UNOPTIMISED
 from tuner.engines.relax.schedules.gpu import block_limits, defaults
 from tuner.engines.relax.schedules.gpu.defaults import schedule_by_default
-from tuner.engines.relax.schedules.gpu.single_terms import store_single_terms
 from tuner.engines.relax.target.targets import describe_target, make_target
 from tuner.errors import WorkError
 
@@ -95,8 +94,8 @@ def test_other_reductions_stay_as_they_are() -> None:
     """Only those over one element are stores."""
     several, one = (product(8, n_terms, 8)["main"] for n_terms in (8, 1))
 
-    assert store_single_terms(several).same_as(several)
-    assert "T.init()" not in store_single_terms(one).script()
+    assert defaults.store_single_terms(several).same_as(several)
+    assert "T.init()" not in defaults.store_single_terms(one).script()
 
 
 def test_products_on_tensor_cores_request_their_shared_memory(target: tvm.target.Target) -> None:

@@ -9,8 +9,7 @@ import tvm
 from tvm import relax
 
 from tests.tuner.engines.relax.conftest import Array, draw
-from tuner.engines.relax.graph.passes.convolutions.padded_widths import choose_width
-from tuner.engines.relax.graph.passes.convolutions.padding import pad_channels
+from tuner.engines.relax.graph.passes.convolutions.padding import choose_width, pad_channels
 from tuner.engines.relax.schedules.cpu.primitives.register_tiles import Registers
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]

@@ -12,7 +12,7 @@ from tests.tuner.engines.relax.conftest import Save
 from tuner import cost_models
 from tuner.engines.base import MeasuredTrace, SearchRequest, TargetInfo
 from tuner.engines.relax import worker
-from tuner.engines.relax.search import effort, programs
+from tuner.engines.relax.search import programs, spaces
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -71,7 +71,7 @@ def test_a_large_program_is_searched_with_fewer(
     request_of: RequestOf, applied: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many programs are drawn as are requested, and not more, where each counts as large."""
-    monkeypatch.setattr(effort, "_MAX_NODES", 10)
+    monkeypatch.setattr(spaces, "_MAX_NODES", 10)
     request = request_of(SOFTMAX)
 
     candidates = worker.propose(request)
