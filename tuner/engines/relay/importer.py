@@ -38,13 +38,14 @@ def import_model(model: ModelFile) -> tvm.IRModule:
             "use the engine relax",
             code="data-dependent-shape",
         )
+    module = define_special_values(module)
     passes = [
         relay.transform.RemoveUnusedFunctions(),
         relay.transform.ConvertLayout(_LAYOUTS),
         relay.transform.FoldConstant(),
     ]
     with tvm.transform.PassContext(opt_level=3):
-        return tvm.transform.Sequential(passes)(define_special_values(module))
+        return tvm.transform.Sequential(passes)(module)
 
 
 def _import_onnx(model: ModelFile) -> tvm.IRModule:
