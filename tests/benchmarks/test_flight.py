@@ -18,8 +18,8 @@ from benchmarks.gpu import report as reporting
 from benchmarks.gpu.running import NETWORKS, Runner
 from benchmarks.gpu.weights import decode, encode
 from tests.cli import ROOT
+from tests.gpu_compilers import needs_nvrtc
 from tests.tuner.engines.relax import drivers
-from tuner.engines.relax.codegen import nvrtc
 
 _EVENTS = [
     {"cat": "kernel", "name": "a", "ts": 100.0, "dur": 2.0, "args": {"grid": [4, 1, 1]}},
@@ -45,9 +45,7 @@ def _python(*words: str, **environ: str) -> str:
 
 
 @pytest.mark.tvm
-@pytest.mark.skipif(
-    nvrtc.describe_compiler()["nvrtc"] is None, reason="NVRTC is not installed: the cuda extra"
-)
+@needs_nvrtc
 def test_a_flight_is_rehearsed_from_its_folder_alone(tmp_path: Path) -> None:
     """Every step has its result or its reason; a library that does not load costs itself alone."""
     flight, results = tmp_path / "flight", tmp_path / "results"

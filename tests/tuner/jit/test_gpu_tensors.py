@@ -13,15 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli import ROOT
+from tests.gpu_compilers import needs_nvrtc
 from tests.tuner.engines.relax import drivers
-from tuner.engines.relax.codegen import nvrtc
 
 pytestmark = [
     pytest.mark.tvm,
-    pytest.mark.skipif(
-        nvrtc.describe_compiler()["nvrtc"] is None,
-        reason="NVRTC is not installed: the cuda extra",
-    ),
+    needs_nvrtc,
 ]
 
 _PROCESS = """

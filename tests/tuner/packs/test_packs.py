@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from tests.cli import Answer, Cli
+from tests.gpu_compilers import needs_nvrtc
 from tests.tuner.engines.relax import drivers
 from tests.tuner.packs.plans import Plan, build_driver
-from tuner.engines.relax.codegen import nvrtc
 from tuner.engines.relax.triton.compilation import compiler
 from tuner.packs import registry, result_lines
 
@@ -28,10 +28,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:::tvm"),
     pytest.mark.skipif(not compiler.is_installed(), reason="Triton is not installed"),
 ]
-
-_with_cuda = pytest.mark.skipif(
-    nvrtc.describe_compiler()["nvrtc"] is None, reason="NVRTC is not installed: the cuda extra"
-)
 
 N_CANDIDATES = 12
 _MAKE = ("pack", "make", "zoo:mlp", "--candidates", str(N_CANDIDATES), "--json")
@@ -133,7 +129,7 @@ def bench(made: Bench, tmp_path: Path) -> Bench:
     return replace(made, cli=Cli(tmp_path), plan=plan)
 
 
-@_with_cuda
+@needs_nvrtc
 def test_results_become_records_that_a_build_uses(bench: Bench, results: Path) -> None:
     """A build where the GPU is not uses them; importing them again changes nothing."""
     imported = bench.import_(results)
@@ -152,7 +148,7 @@ def test_results_become_records_that_a_build_uses(bench: Bench, results: Path) -
     assert [each["imported"] for each in status] == [{"NVIDIA Test": N_CANDIDATES}]
 
 
-@_with_cuda
+@needs_nvrtc
 def test_device_has_the_fingerprint_that_a_tuner_on_its_machine_makes(
     bench: Bench, results: Path, tmp_path: Path
 ) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli import ROOT
+from tests.gpu_compilers import needs_nvrtc
 from tuner.engines.base import BuildRequest, EvaluatorSettings, RunRequest, TargetInfo
 from tuner.engines.relax import worker
-from tuner.engines.relax.codegen import nvrtc
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -42,9 +42,7 @@ def test_two_processes_have_the_same_one(target: TargetInfo) -> None:
     assert answer.stdout == worker.calibration_kernel(target.spec)
 
 
-@pytest.mark.skipif(
-    nvrtc.describe_compiler()["nvrtc"] is None, reason="NVRTC is not installed: the cuda extra"
-)
+@needs_nvrtc
 def test_it_is_built_for_gpus_without_one(tmp_path: Path) -> None:
     """A GPU gets the default schedule."""
     target = worker.describe_target("cuda:sm_90")

@@ -11,11 +11,11 @@ import pytest
 import tvm
 
 from tests.cli import ROOT, Cli
+from tests.gpu_compilers import needs_nvrtc
 from tests.tuner.engines.relax import drivers, networks
 from tests.tuner.engines.relax.conftest import draw
 from tuner.engines.base import LinkRequest
 from tuner.engines.relax import worker
-from tuner.engines.relax.codegen import nvrtc
 from tuner.engines.relax.network import Library
 from tuner.engines.relax.triton.compilation import compiler
 from tuner.errors import TargetError
@@ -24,10 +24,7 @@ from tuner.library import manifest
 pytestmark = [
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore:::tvm"),
-    pytest.mark.skipif(
-        nvrtc.describe_compiler()["nvrtc"] is None,
-        reason="NVRTC is not installed: the cuda extra",
-    ),
+    needs_nvrtc,
 ]
 
 # No compiler may be used where the library is loaded: neither NVRTC, a toolkit nor TVM's.

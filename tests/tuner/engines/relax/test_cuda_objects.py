@@ -15,6 +15,7 @@ from onnx import helper
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
+from tests.gpu_compilers import needs_nvrtc
 from tests.tuner.engines.relax import networks
 from tests.tuner.engines.relax.conftest import Save, draw
 from tuner import cost_models
@@ -31,10 +32,6 @@ from tuner.engines.relax.target.targets import make_target
 from tuner.errors import RequestError, WorkError
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
-needs_nvrtc = pytest.mark.skipif(
-    nvrtc.describe_compiler()["nvrtc"] is None, reason="NVRTC is not installed: the cuda extra"
-)
 
 _EM_CUDA = 190
 

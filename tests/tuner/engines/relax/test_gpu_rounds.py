@@ -5,19 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.gpu_compilers import needs_nvrtc
 from tests.tuner.engines.relax import networks
 from tuner import cost_models
 from tuner.engines.base import BuildRequest, ExtractedTask, SearchRequest, TargetInfo
 from tuner.engines.relax import worker
-from tuner.engines.relax.codegen import nvrtc
 
 pytestmark = [
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore:::tvm"),
-    pytest.mark.skipif(
-        nvrtc.describe_compiler()["nvrtc"] is None,
-        reason="NVRTC is not installed: the cuda extra",
-    ),
+    needs_nvrtc,
 ]
 
 

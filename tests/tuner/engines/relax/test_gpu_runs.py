@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tvm import te
 
+from tests.gpu_compilers import needs_nvrtc
 from tests.tuner.engines.relax import drivers
 from tuner.engines.base import (
     BuildRequest,
@@ -17,7 +18,6 @@ from tuner.engines.base import (
     TargetInfo,
 )
 from tuner.engines.relax import worker
-from tuner.engines.relax.codegen import nvrtc
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.target import cudart
 from tuner.errors import RequestError, TargetError, WorkerLost
@@ -27,10 +27,7 @@ ENGINE = "tuner.engines.relax.worker"
 pytestmark = [
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore:::tvm"),
-    pytest.mark.skipif(
-        nvrtc.describe_compiler()["nvrtc"] is None,
-        reason="NVRTC is not installed: the cuda extra",
-    ),
+    needs_nvrtc,
 ]
 
 

@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tvm import te
 
+from tests.gpu_compilers import needs_nvrtc
 from tests.tuner.engines.relax import drivers, gpu_cases, networks
 from tests.tuner.engines.relax.conftest import draw
 from tests.tuner.engines.relax.gpu_cases import count
@@ -27,10 +28,7 @@ from tuner.workers.pool import Pool, WorkerSettings
 pytestmark = [
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore:::tvm"),
-    pytest.mark.skipif(
-        nvrtc.describe_compiler()["nvrtc"] is None,
-        reason="NVRTC is not installed: the cuda extra",
-    ),
+    needs_nvrtc,
 ]
 _SHAPES: dict[str, tuple[int, ...]] = {"r": (0, 8, 8), "s": (0, 64)}
 _VIEWS: dict[str, tuple[int, ...]] = {

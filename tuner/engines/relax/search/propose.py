@@ -1,7 +1,7 @@
 """One round of search as a pure function of the measured traces: sources, and one merge."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tvm.s_tir import Schedule
@@ -115,7 +115,12 @@ def _candidates(request: SearchRequest, offered: Sequence[Program]) -> list[Cand
         return []
     target, model = make_target(request.target), cost_models.load(request.cost_model)
     context = TuneContext(mod=workloads.load(request.ir), target=target, num_threads=1)
-    extracted = features.extract(context, list(_kernels(offered)))
+    # What variants compute from weights alone runs once, in no call.
+    kernels = [
+        Schedule(without_packing(program.schedule.mod)) if program.variant else program.schedule
+        for program in offered
+    ]
+    extracted = features.extract(context, kernels)
     return [
         Candidate(
             trace=traces.dump(program.schedule.trace, program.variant),
@@ -126,10 +131,3 @@ def _candidates(request: SearchRequest, offered: Sequence[Program]) -> list[Cand
         )
         for program, stores, score in zip(offered, extracted, model.predict(extracted), strict=True)
     ]
-
-
-def _kernels(offered: Sequence[Program]) -> Iterator[Schedule]:
-    """Yield the programs without what variants compute from weights alone."""
-    for program in offered:
-        packs = bool(program.variant)
-        yield Schedule(without_packing(program.schedule.mod)) if packs else program.schedule

@@ -2,14 +2,14 @@
 
 import pytest
 
+from tests.gpu_compilers import needs_triton
 from tests.tuner.engines.relax.triton.conftest import SPEC, branches, convolution, gated, product
 from tests.tuner.engines.relax.triton.templates.test_windows import depthwise
 from tuner.engines.relax.codegen import packing
-from tuner.engines.relax.triton.compilation import compiler
 
 pytestmark = [
     pytest.mark.tvm,
-    pytest.mark.skipif(not compiler.is_installed(), reason="the triton extra is not installed"),
+    needs_triton,
 ]
 
 

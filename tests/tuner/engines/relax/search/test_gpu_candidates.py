@@ -13,6 +13,7 @@ import pytest
 import tvm
 from tvm import te
 
+from tests.gpu_compilers import needs_nvrtc
 from tests.tuner.engines.relax import networks
 from tuner import cost_models
 from tuner.cost_models import features as feature_blobs
@@ -39,10 +40,7 @@ from tuner.engines.relax.target.targets import make_target
 pytestmark = [
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore:::tvm"),
-    pytest.mark.skipif(
-        nvrtc.describe_compiler()["nvrtc"] is None,
-        reason="NVRTC is not installed: the cuda extra",
-    ),
+    needs_nvrtc,
     pytest.mark.slow("compiles kernels for many seconds"),
 ]
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from tests.gpu_compilers import needs_triton
 from tests.tuner.engines.relax import networks
 from tests.tuner.engines.relax.conftest import draw
 from tests.tuner.engines.relax.triton.conftest import SPEC, Verify
@@ -18,12 +19,11 @@ from tuner.engines.relax.graph.pipeline import lower
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.target.targets import make_target
 from tuner.engines.relax.triton import variants
-from tuner.engines.relax.triton.compilation import compiler
 
 pytestmark = [
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.skipif(not compiler.is_installed(), reason="the triton extra is not installed"),
+    needs_triton,
 ]
 
 # Interpreting a larger workload takes seconds.

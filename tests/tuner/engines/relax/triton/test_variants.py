@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from tvm import te, tirx
 
+from tests.gpu_compilers import needs_triton
 from tests.tuner.engines.relax.triton.conftest import attention, convolution, product, workload
 from tuner import cost_models
 from tuner.engines.base import BuildRequest, ObjectRequest, SearchRequest, variant_of
@@ -21,7 +22,7 @@ from tuner.errors import WorkError
 pytestmark = [
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.skipif(not compiler.is_installed(), reason="the triton extra is not installed"),
+    needs_triton,
 ]
 
 _SPEC = worker.describe_target("cuda:sm_90").spec

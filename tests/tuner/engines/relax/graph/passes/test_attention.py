@@ -12,6 +12,7 @@ from tvm.s_tir import Schedule
 
 from benchmarks.robustness import kernel_cases
 from benchmarks.robustness.verification import Judge
+from tests.gpu_compilers import needs_triton
 from tests.tuner.engines.relax.conftest import Array, Save, draw
 from tests.tuner.engines.relax.schedules.test_ranking import ranked_traces
 from tests.tuner.engines.relax.test_lowering import names_of, outputs_of
@@ -28,7 +29,6 @@ from tuner.engines.relax.schedules.cpu.attention import (
 )
 from tuner.engines.relax.target.targets import describe_target, make_target
 from tuner.engines.relax.triton import variants as triton
-from tuner.engines.relax.triton.compilation import compiler
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -112,7 +112,7 @@ def test_attention_is_one_kernel(
     assert difference(actual, expected) < 1e-5
 
 
-@pytest.mark.skipif(not compiler.is_installed(), reason="the triton extra is not installed")
+@needs_triton
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize(("masked", "filled"), [(False, False), (True, False), (True, True)])
 def test_attention_is_one_kernel_on_gpus(

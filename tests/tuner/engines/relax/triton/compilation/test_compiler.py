@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tvm import tirx
 
+from tests.gpu_compilers import needs_triton
 from tests.tuner.engines.relax.triton.conftest import convolution, product
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.triton.compilation import compiler, cubins
@@ -19,7 +20,7 @@ from tuner.errors import RequestError, WorkError
 pytestmark = [
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.skipif(not compiler.is_installed(), reason="the triton extra is not installed"),
+    needs_triton,
 ]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tvm import tirx
 
+from tests.gpu_compilers import needs_triton
 from tests.tuner.engines.relax import networks
 from tests.tuner.engines.relax.triton.conftest import SPEC, Verify, attention, product
 from tests.tuner.engines.relax.triton.steps import save_step
@@ -29,7 +30,7 @@ from tuner.engines.relax.triton.templates.attention import (
 pytestmark = [
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.skipif(not compiler.is_installed(), reason="the triton extra is not installed"),
+    needs_triton,
 ]
 
 _SMALL = Configuration(16, 32, 2, 4)

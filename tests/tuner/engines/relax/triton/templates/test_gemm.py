@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tvm import te, tirx, topi
 
+from tests.gpu_compilers import needs_triton
 from tests.tuner.engines.relax.triton.conftest import (
     Verify,
     branches,
@@ -17,7 +18,6 @@ from tests.tuner.engines.relax.triton.conftest import (
 )
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.triton import variants
-from tuner.engines.relax.triton.compilation import compiler
 from tuner.engines.relax.triton.programs import Program
 from tuner.engines.relax.triton.templates.configurations import Configuration
 from tuner.engines.relax.triton.templates.contractions import Contraction
@@ -26,7 +26,7 @@ from tuner.engines.relax.triton.templates.gemm import print_program
 pytestmark = [
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.skipif(not compiler.is_installed(), reason="the triton extra is not installed"),
+    needs_triton,
 ]
 
 _PLAIN = Configuration(16, 16, 32, 2, 4)

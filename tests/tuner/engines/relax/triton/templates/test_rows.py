@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tvm import te, tirx, topi
 
+from tests.gpu_compilers import needs_triton
 from tests.tuner.engines.relax.triton.conftest import Verify, product, workload
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.triton import variants
@@ -18,7 +19,7 @@ from tuner.engines.relax.triton.templates.rows import Configuration, Rows, print
 pytestmark = [
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.skipif(not compiler.is_installed(), reason="the triton extra is not installed"),
+    needs_triton,
 ]
 
 _SMALL = Configuration(2, 4)

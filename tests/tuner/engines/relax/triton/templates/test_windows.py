@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 from tvm import te, tirx, topi
 
+from tests.gpu_compilers import needs_triton
 from tests.tuner.engines.relax.triton.conftest import Verify, workload
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.triton import variants
-from tuner.engines.relax.triton.compilation import compiler
 from tuner.engines.relax.triton.compilation.compiler import compile_kernel
 from tuner.engines.relax.triton.programs import Program
 from tuner.engines.relax.triton.templates.windows import (
@@ -21,7 +21,7 @@ from tuner.engines.relax.triton.templates.windows import (
 pytestmark = [
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.skipif(not compiler.is_installed(), reason="the triton extra is not installed"),
+    needs_triton,
 ]
 
 
