@@ -233,7 +233,7 @@ def _compile_others(kernels: dict[Any, Any], target: Target, out: Path) -> list[
 def _lower(functions: dict[Any, Any], symbols: dict[str, str], target: Target) -> tvm.IRModule:
     """Run the part of TVM's default pipeline that follows fusion and scheduling.
 
-    Kernels that became views are dropped; others that are no subgraphs are scheduled for a GPU.
+    Kernels that became views are dropped; others outside of subgraphs are scheduled for a GPU.
     """
     pipeline = cuda_pipeline if is_cuda(target) else cpu_generic.pipeline
     passes = pipeline.dataflow_lower_passes(target) + pipeline.finalize_passes(target)
