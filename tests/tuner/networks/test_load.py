@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.tuner.networks.models import LIGHT, model, relu_model
 from tuner.errors import ModelError
 from tuner.networks.load import load_network
+from tuner.networks.onnx import onnx_file
 from tuner.networks.onnx.cleaning import clean
 from tuner.networks.onnx.foreign import refusal as refuse_operators
 
@@ -210,6 +211,28 @@ def test_external_data_at_no_valid_place(tmp_path: Path, key: str, value: str) -
         places.remove(item)
     places.add(key=key, value=value)
     refuse(save(proto, path), "gives weight 'w' no valid offset and length in 'weights.bin'")
+
+
+@pytest.mark.parametrize("length", [None, "0"])
+@pytest.mark.parametrize("kind", ["FLOAT", "BFLOAT16", "INT4", "UINT2"])
+def test_external_data_without_a_length(tmp_path: Path, kind: str, length: str | None) -> None:
+    """As many bytes are read as the shape needs, also if the file is longer."""
+    data_type = TensorProto.DataType.Value(kind)
+    data = helper.make_tensor("w", data_type, [3, 3], [1, 0, 1, -2 * (kind != "UINT2")] + [1] * 5)
+    content = numpy_helper.from_array(numpy_helper.to_array(data), "w").raw_data
+    tensor = TensorProto(name="w", data_type=data_type, dims=[3, 3])
+    tensor.data_location = TensorProto.EXTERNAL
+    places = {"location": "weights.bin", "offset": "3", "length": length}
+    for key, value in places.items():
+        if value is not None:
+            tensor.external_data.add(key=key, value=value)
+    proto = model([helper.make_node("Identity", ["w"], ["y"])], {}, {"y": (3, 3)})
+    proto.graph.initializer.append(tensor)
+    (tmp_path / "weights.bin").write_bytes(b"abc" + content + b"more")
+
+    read = onnx_file.read(Path(save(proto, tmp_path / "m.onnx")))
+
+    assert read.graph.initializer[0].raw_data == content
 
 
 def test_external_data_above_the_protobuf_limit(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -12,6 +13,9 @@ from onnx.external_data_helper import uses_external_data
 from tuner.errors import ModelError
 from tuner.networks import file_kinds
 from tuner.networks.base import MAX_ONNX_BYTES
+
+# Element types of which a byte holds several.
+_PACKED_BITS = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
 
 
 def read(path: Path, *, alone: bool = False) -> onnx.ModelProto:
@@ -77,6 +81,18 @@ def _load_external(model: onnx.ModelProto, path: Path, *, alone: bool) -> None:
         tensor.ClearField("data_location")
 
 
+def _n_bytes(tensor: onnx.TensorProto) -> int:
+    """Return the size of a tensor's data, without its external file; -1 for an unknown type."""
+    try:
+        name = onnx.TensorProto.DataType.Name(tensor.data_type)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    except (KeyError, ValueError):
+        return -1
+    n_bits = _PACKED_BITS.get(name, 8 * int(dtype.itemsize))
+    n_elements = prod(int(dim) for dim in tensor.dims)
+    return -(-n_elements * n_bits // 8)
+
+
 def tensors_within(message: Any) -> Iterator[onnx.TensorProto]:
     """Yield every tensor of a message, including those in attributes, subgraphs and functions."""
     if isinstance(message, onnx.TensorProto):
@@ -140,7 +156,8 @@ def _part_of(tensor: onnx.TensorProto, path: Path) -> _Part:
     size = resolved.stat().st_size
     try:
         start = int(entry.get("offset", 0))
-        n_bytes = int(entry.get("length", max(size - start, 0)))
+        # The length is optional, and some exporters write 0.
+        n_bytes = int(entry.get("length", 0)) or _n_bytes(tensor)
     except ValueError:
         start = n_bytes = -1
     if min(start, n_bytes) < 0:
