@@ -1,6 +1,7 @@
 """Workloads for Triton, and their verification in its interpreter."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from tvm import te, topi
 
 from tests.tuner.engines.relax.triton import interpreter
 from tests.tuner.engines.relax.triton.interpreter import Interpreter
-from tuner.engines.base import ReferenceRequest
+from tuner.engines.base import InputKind, ReferenceRequest
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.run import reference
 from tuner.engines.relax.triton.programs import Program
@@ -35,8 +36,7 @@ def verify(interpret: Interpreter, tmp_path: Any) -> Verify:
         function = workloads.load(ir)["main"]
         for kind in ("real", "whole"):
             path = tmp_path / f"{kind}.npz"
-            request = ReferenceRequest(ir, SPEC, kind, 0)
-            path.write_bytes(reference.reference(request))
+            path.write_bytes(_reference(ir, kind))
             expected = references.load(str(path))
             inputs = expected.draw()
             outputs = [
@@ -50,6 +50,11 @@ def verify(interpret: Interpreter, tmp_path: Any) -> Verify:
         return ""
 
     return find_difference
+
+
+@lru_cache(maxsize=2)
+def _reference(ir: bytes, kind: InputKind) -> bytes:
+    return reference.reference(ReferenceRequest(ir, SPEC, kind, 0))
 
 
 def workload(arguments: Sequence[Any]) -> bytes:

@@ -1,0 +1,63 @@
+"""Templates agree with the workloads of small networks of many families, in the interpreter.
+
+``benchmarks/gpu/small_networks.py`` writes the file of workloads.
+"""
+
+import lzma
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.gpu import small_networks
+from tests.tuner.engines.relax.triton.conftest import Verify
+from tuner.engines.relax.ir import workloads
+from tuner.engines.relax.triton import variants
+from tuner.engines.relax.triton.compilation import compiler
+
+pytestmark = [
+    pytest.mark.tvm,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(not compiler.is_installed(), reason="the triton extra is not installed"),
+]
+
+_FILE = Path(__file__).with_name("small_networks.xz")
+_NETWORKS: dict[str, list[bytes]] = {}
+for _line in lzma.decompress(_FILE.read_bytes()).split(b"\n"):
+    _name, _, _ir = _line.partition(b" ")
+    _NETWORKS.setdefault(_name.decode(), []).append(zlib.compress(_ir))
+
+
+@pytest.mark.parametrize("network", _NETWORKS)
+def test_kernels_agree(network: str, verify: Verify) -> None:
+    """Each template that fits a workload computes it, with shared sums and without."""
+    for ir in _NETWORKS[network]:
+        function = workloads.load(ir)["main"]
+        found = {template: template.find(function) for template in variants.TEMPLATES}
+        matched = {template: match for template, match in found.items() if match is not None}
+        assert matched
+        if len(matched) > 1:  # windows of many numbers are interpreted slowly
+            matched.pop(variants.WINDOWS, None)
+        for template, match in matched.items():
+            for choice in _choices(template, match):
+                assert verify(ir, template.print(match, choice)) == "", choice.name
+
+
+def _choices(template: variants.Template, match: Any) -> list[Any]:
+    """Return the first choice, and the first that shares sums; of windows, that of few blocks."""
+    ranked = template.ranked(match, 90)
+    if template is variants.WINDOWS:
+        return [max(ranked, key=lambda each: each.rows * each.columns)]
+    shared = [each for each in ranked if getattr(each, "n_splits", 1) > 1]
+    return list(dict.fromkeys([ranked[0], *shared[:1]]))
+
+
+@pytest.mark.parametrize("network", ["decoder", "encoder"])
+def test_the_pipeline_extracts_these_workloads(network: str) -> None:
+    """The file was written by this pipeline; write it again where this fails."""
+    extracted = small_networks.extract(network)
+
+    names = {workloads.name_of(ir) for of_one in _NETWORKS.values() for ir in of_one}
+    assert extracted
+    assert {workloads.name_of(ir) for ir in extracted} <= names
