@@ -183,12 +183,12 @@ def main() -> None:
     """Write a line for each workload: the network that has it first, and its IR."""
     lines: dict[str, bytes] = {}
     for name in _NETWORKS:
-        found = extract(name)
-        new = {workloads.name_of(ir): ir for ir in found}
+        extracted = extract(name)
+        new = {workloads.name_of(ir): ir for ir in extracted}
         added = [key for key in new if key not in lines]
         lines |= {key: b" ".join([name.encode(), zlib.decompress(new[key])]) for key in added}
         Path(sys.argv[1]).write_bytes(lzma.compress(b"\n".join(lines.values()), preset=9))
-        print(f"{name}: {len(found)} workloads, {len(added)} new", flush=True)
+        print(f"{name}: {len(extracted)} workloads, {len(added)} new", flush=True)
 
 
 if __name__ == "__main__":

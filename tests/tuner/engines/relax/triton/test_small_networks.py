@@ -34,8 +34,8 @@ def test_kernels_agree(network: str, verify: Verify) -> None:
     """Each template that fits a workload computes it, with shared sums and without."""
     for ir in _NETWORKS[network]:
         function = workloads.load(ir)["main"]
-        found = {template: template.find(function) for template in variants.TEMPLATES}
-        matched = {template: match for template, match in found.items() if match is not None}
+        pairs = [(template, template.find(function)) for template in variants.TEMPLATES]
+        matched = {template: match for template, match in pairs if match is not None}
         assert matched
         if len(matched) > 1:  # windows of many numbers are interpreted slowly
             matched.pop(variants.WINDOWS, None)
