@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from sqlalchemy.orm import Session
 
@@ -14,12 +14,14 @@ from tuner.build_cache.opening import open_local
 from tuner.compile.object_compiler import ObjectCompiler
 from tuner.compile.subgraphs import SubgraphRequest
 from tuner.context import Context
-from tuner.engines.base import TargetInfo
 from tuner.errors import RequestError, WorkError
 from tuner.library import manifest as manifests
 from tuner.library.folders import replace_folder
 from tuner.library.manifest import Manifest, SubgraphEntry
 from tuner.workers.pool import CallTimeout, Pool
+
+if TYPE_CHECKING:
+    from tuner.engines.base import TargetInfo
 
 Outcome = Literal["identical", "differs", "cannot"]
 _TIMEOUT_SECS = 600.0
@@ -103,20 +105,6 @@ def reproduce(
     """
     if out is not None and (out.is_file() or (out.is_dir() and any(out.iterdir()))):
         raise RequestError(f"{out} already exists; choose an empty folder for the objects")
-    target = _check_versions(context, manifest, worker)
-    with tempfile.TemporaryDirectory() as scratch:
-        top = Path(scratch)
-        compiler = ObjectCompiler(context, open_local(context.settings), target, worker)
-        subgraphs = []
-        for entry in manifest.subgraphs:
-            subgraphs.append(_recompile(compiler, entry, top))
-            on_subgraph(subgraphs[-1])
-        if out is not None:
-            replace_folder(out, lambda folder: _copy(top, folder))
-    return Reproduction(manifest.model_name, manifest.target, tuple(subgraphs), out)
-
-
-def _check_versions(context: Context, manifest: Manifest, worker: Pool) -> TargetInfo:
     answer = worker.call(
         context.settings.engine, "describe_target", manifest.target, timeout_secs=_TIMEOUT_SECS
     )
@@ -131,7 +119,16 @@ def _check_versions(context: Context, manifest: Manifest, worker: Pool) -> Targe
             f"cannot reproduce {manifest.model_name} here: the build environment differs in "
             f"{'; '.join(differences)}"
         )
-    return target
+    with tempfile.TemporaryDirectory() as scratch:
+        top = Path(scratch)
+        compiler = ObjectCompiler(context, open_local(context.settings), target, worker)
+        subgraphs = []
+        for entry in manifest.subgraphs:
+            subgraphs.append(_recompile(compiler, entry, top))
+            on_subgraph(subgraphs[-1])
+        if out is not None:
+            replace_folder(out, lambda folder: _copy(top, folder))
+    return Reproduction(manifest.model_name, manifest.target, tuple(subgraphs), out)
 
 
 def _differences(prefix: str, then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -20,7 +20,7 @@ from tuner.service.retention import RetentionTask
 from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
-from tuner.tuning.job.unsettled_attempts import UnsettledAttempts
+from tuner.tuning.job.suspects import UnsettledAttempts
 from tuner.tuning.writing.storage_retry import wait_for_lock
 
 _LEASE_CHECK_INTERVAL_SECS = 0.5

@@ -24,7 +24,7 @@ from tuner.service import logs
 from tuner.service.limited_loading import ProcessLimits, again_if_killed, load_all
 from tuner.tuning.context import TuningContext
 from tuner.tuning.job.session_options import SessionOptions
-from tuner.tuning.job.unsettled_attempts import UnsettledAttempts
+from tuner.tuning.job.suspects import UnsettledAttempts
 from tuner.tuning.session import TuningSession
 from tuner.tuning.status import TuningStatus
 from tuner.tuning.writing.storage_retry import FATAL_DB_ERRORS

@@ -23,7 +23,7 @@ from tuner.service.arenas import limit_arenas
 from tuner.service.coordinator_lease import CoordinatorLease
 from tuner.service.limited_loading import ProcessLimits
 from tuner.settings import Settings
-from tuner.tuning.job.unsettled_attempts import UnsettledAttempts
+from tuner.tuning.job.suspects import UnsettledAttempts
 from tuner.tuning.writing.storage_retry import FATAL_DB_ERRORS
 from tuner.workers.base import CallTimeout
 from tuner.workers.confinement import sandbox

@@ -22,13 +22,11 @@ from tuner.errors import DeviceBusy, TargetError
 from tuner.executors.base import Executor
 from tuner.measure.context import MeasureContext
 from tuner.measure.crash_counts import CrashCounts
-from tuner.tuning.job.suspect_turn import SuspectTurn
-from tuner.tuning.job.unsettled_attempts import UnsettledAttempts
+from tuner.tuning.job.suspects import SuspectTurn, UnsettledAttempts
 from tuner.tuning.tasks.cost_model_manager import CostModelManager
 from tuner.tuning.tasks.task_state_cache import TaskStateCache
 from tuner.tuning.writing.progress_throttle import ProgressThrottle
-from tuner.tuning.writing.record_writer import RecordWriter
-from tuner.tuning.writing.write_policy import WritePolicy
+from tuner.tuning.writing.record_writer import RecordWriter, WritePolicy
 
 if TYPE_CHECKING:
     from tuner.devices.runners.base import Runner

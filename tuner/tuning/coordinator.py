@@ -25,8 +25,7 @@ from tuner.errors import DeviceApart, DeviceLost, DiskFull, TunerError, WorkErro
 from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
 from tuner.tuning.devices.device_manager import DeviceManager
-from tuner.tuning.job.active_job import ActiveJob, RunningRound
-from tuner.tuning.job.pick_batch import PendingPick, PickBatch
+from tuner.tuning.job.active_job import ActiveJob, PendingPick, PickBatch, RunningRound
 from tuner.tuning.session import WAITING, TuningSession
 from tuner.tuning.writing.storage_retry import FATAL_DB_ERRORS
 
@@ -115,7 +114,7 @@ class Coordinator:
                 self._reap_finished()
                 if self._dispatch():
                     await asyncio.sleep(0)
-                elif self._is_over():
+                elif not (self._active_jobs or self._running_rounds or self._keep_running):
                     return
                 else:
                     await self._wait()
@@ -142,9 +141,6 @@ class Coordinator:
         self._active_jobs[job.job_id] = job
         self._devices.on_job_admitted()
         self._wake.set()
-
-    def _is_over(self) -> bool:
-        return not (self._active_jobs or self._running_rounds or self._keep_running)
 
     async def _wait(self) -> None:
         """Wait until a round or a question to a device ends, at most for the refresh interval."""
@@ -284,7 +280,9 @@ class Coordinator:
                 self._update_share(job)
                 continue
             job.is_finishing = pick is None
-            self._reserve(job, device)
+            device.n_rounds += 1
+            job.n_rounds += 1
+            self._update_share(job)
             if pick is None:
                 self._start(job, device, None, job.session.finish(device))
             elif isinstance(pick, NewPick):
@@ -309,11 +307,6 @@ class Coordinator:
             shares[job.job_id] = job.share
         else:
             shares.pop(job.job_id, None)
-
-    def _reserve(self, job: ActiveJob, device: Device) -> None:
-        device.n_rounds += 1
-        job.n_rounds += 1
-        self._update_share(job)
 
     def _start_pending(self) -> None:
         """Store the picks of the batch and start their rounds; a refused pick fails its job."""

@@ -23,9 +23,8 @@ from tuner.jobs.preparation import Prepared
 from tuner.measure.round_measurement import RoundStopped
 from tuner.tuning.context import TuningContext
 from tuner.tuning.job.attempts import JobAttempts
-from tuner.tuning.job.job_limits import JobLimits, requested_limits
+from tuner.tuning.job.job_limits import JobLimits, JobTimer, requested_limits
 from tuner.tuning.job.job_opening import open_job
-from tuner.tuning.job.job_timer import JobTimer
 from tuner.tuning.job.pick_chooser import PickChooser
 from tuner.tuning.job.run_deadline import out_of_time
 from tuner.tuning.job.session_options import SessionOptions, round_size
@@ -147,7 +146,11 @@ class TuningSession:
             None if there is nothing to do before a running round ends, or at all, or because the
             job was stopped.
         """
-        self._charge_preparation()
+        if self._started is not None:
+            # The job pays for the time from the start of its command to the first pick.
+            if self._limits.budget.secs is not None:
+                self._timer.charge(self._context.now() - self._started)
+            self._started = None
         with self._timer.running():
             several = self._context.has_multiple_devices
             if not self._refresh_limits(_LIMITS_INTERVAL_SECS if several else 0.0):
@@ -156,14 +159,6 @@ class TuningSession:
             if pick is not None:
                 self._context.task_states.reserve(pick.task_id)
             return pick
-
-    def _charge_preparation(self) -> None:
-        """Charge the job for the time from the start of its command to the first pick."""
-        if self._started is None:
-            return
-        if self._limits.budget.secs is not None:
-            self._timer.charge(self._context.now() - self._started)
-        self._started = None
 
     def on_round_started(self, pick: Pick) -> None:
         """Note that the round of a pick starts."""
@@ -209,7 +204,13 @@ class TuningSession:
             elif isinstance(failure, NothingLeft):
                 self._end_round(pick, failed=str(failure))
             else:
-                self._count_failed_search(pick, failure)
+                # The task is tried again later.
+                self._n_failed_searches += 1
+                self._end_round(pick, failed=str(failure))
+                if self._n_failed_searches >= _MAX_FAILED_SEARCHES:
+                    raise WorkError(
+                        f"{self._n_failed_searches} searches in a row failed: {failure}"
+                    )
 
     async def _run_in_time(self, pick: Pick, device: Device) -> None:
         """Run the round of a pick until it ends or the budget in seconds does.
@@ -397,17 +398,6 @@ class TuningSession:
         )
         self._context.record_writer.write_grouped(picks.end_picks, round_end, self.job_id)
         self._context.record_writer.flush_if_immediate(self.job_id)
-
-    def _count_failed_search(self, pick: Pick, error: WorkError) -> None:
-        """End a round whose search failed; the task is tried again later.
-
-        Raises:
-            WorkError: If the searches of several rounds in a row failed.
-        """
-        self._n_failed_searches += 1
-        self._end_round(pick, failed=str(error))
-        if self._n_failed_searches >= _MAX_FAILED_SEARCHES:
-            raise WorkError(f"{self._n_failed_searches} searches in a row failed: {error}")
 
     async def _confirm_winners(self, device: Device) -> None:
         snapshot = self.snapshot()

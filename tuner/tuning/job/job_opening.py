@@ -30,12 +30,17 @@ def open_job(
 
     Raises:
         Incomparable: If the trials of the target were timed with other settings.
-        RequestError: If the settings are not those of the service that the database belongs to.
+        RequestError: If the job is of a command line, and the settings are not those of the
+            service that the database belongs to.
     """
     spec, budget = options.spec, options.budget
-    evaluator = asdict(spec.evaluator)
+    settings = compared_settings(spec.evaluator)
     with sessions.begin() as session:
-        _check_comparable(session, prepared.target_id, options)
+        if not options.submission and submissions.has_any(session):
+            check_default(spec.evaluator)
+        for timed in map(compared_settings, targets.evaluators(session, prepared.target_id)):
+            if timed != settings:
+                raise Incomparable(timed, settings)
         new = jobs.NewJob(
             network_id=prepared.network_id,
             target_id=prepared.target_id,
@@ -47,7 +52,7 @@ def open_job(
             settings={
                 "allocator": spec.allocator,
                 "goal": spec.objective_options,
-                "evaluator": evaluator,
+                "evaluator": asdict(spec.evaluator),
                 "search": asdict(options.search),
                 "scheduler": dict(scheduler),
                 **({"command": options.command} if options.command else {}),
@@ -55,20 +60,3 @@ def open_job(
             submission=options.submission,
         )
         return jobs.open_job(session, new)
-
-
-def _check_comparable(session: Session, target_id: int, options: SessionOptions) -> None:
-    """Refuse to mix latencies that were measured in ways that do not compare.
-
-    Raises:
-        Incomparable: If trials of this target were timed with other settings.
-        RequestError: If the job is of a command line, and the settings are not those of the
-            service that the database belongs to.
-    """
-    evaluator = options.spec.evaluator
-    if not options.submission and submissions.has_any(session):
-        check_default(evaluator)
-    settings = compared_settings(evaluator)
-    for timed in map(compared_settings, targets.evaluators(session, target_id)):
-        if timed != settings:
-            raise Incomparable(timed, settings)

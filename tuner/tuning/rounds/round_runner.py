@@ -4,7 +4,7 @@ import logging
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from records import measure_records, targets, tasks
 from records.measure_records import NewRecord, PastTrial, StoredRecord
@@ -52,20 +52,6 @@ class RoundCallbacks(Protocol):
         """React to the result of one candidate of a round."""
 
 
-class _TaskHistory(NamedTuple):
-    """Records of a task when a round on it starts.
-
-    Attributes:
-        ir: IR of the workload.
-        past_trials: Trials that a search of this round may know.
-        recorded: Hashes of the traces that a killed run of this round recorded.
-    """
-
-    ir: bytes
-    past_trials: list[PastTrial]
-    recorded: set[str]
-
-
 class RoundRunner:
     """Runner of the rounds of one job, any number of them side by side."""
 
@@ -99,21 +85,27 @@ class RoundRunner:
             DeviceLost: If the device was lost; the results up to then are committed.
             RoundStopped: If the job was stopped; the results up to then are committed.
         """
-        history = self._load_history(pick)
+        is_resumed = self._context.task_states.trials_of(pick) > 0
+        with self._context.sessions() as session:
+            ir = tasks.workload_ir(session, pick.task_id)
+            past_trials = measure_records.past_trials(session, pick.task_id, pick.id)
+            # Hashes of the traces that a killed run of this round recorded.
+            recorded = measure_records.traces_of_pick(session, pick.id) if is_resumed else set()
         try:
-            proposed = await self._propose(pick, history)
+            proposed = await self._propose(pick, ir, past_trials)
         except WorkError as error:
             raise SearchFailed(str(error)) from error
-        candidates = self._select(pick, proposed, history, callbacks.trials_left(pick))
-        if proposed and not (candidates or history.recorded):
+        candidates = self._select(pick, proposed, recorded, callbacks.trials_left(pick))
+        if proposed and not (candidates or recorded):
             # A round without trials would say that the space of the task is exhausted.
             raise NothingLeft("other rounds took the budget or the candidates during the search")
         task = TaskUnderTest(
             pick.task_id,
             self._workloads[pick.task_id],
-            history.ir,
+            ir,
             self._context.task_states.best_latency(pick.task_id),
-            _input_seed(self._seed, pick.sequence),
+            # The seed of the inputs, at least 1; a resumed round has the same.
+            zlib.crc32(f"{self._seed}/{pick.sequence}".encode()) | 1,
         )
         await ensure_peaks(
             self._context, self._target, self._target_id, device, callbacks.secs_left()
@@ -162,19 +154,12 @@ class RoundRunner:
         evaluator = replace(self.measure_setup.evaluator, weights_in_memory=is_lost)
         self.measure_setup = replace(self.measure_setup, evaluator=evaluator)
 
-    def _load_history(self, pick: Pick) -> _TaskHistory:
-        is_resumed = self._context.task_states.trials_of(pick) > 0
-        with self._context.sessions() as session:
-            return _TaskHistory(
-                tasks.workload_ir(session, pick.task_id),
-                measure_records.past_trials(session, pick.task_id, pick.id),
-                measure_records.traces_of_pick(session, pick.id) if is_resumed else set(),
-            )
-
-    async def _propose(self, pick: Pick, history: _TaskHistory) -> list[Candidate]:
+    async def _propose(
+        self, pick: Pick, ir: bytes, past_trials: Sequence[PastTrial]
+    ) -> list[Candidate]:
         measured = [
             MeasuredTrace(trial.trace, trial.module_hash or "", trial.latency)
-            for trial in history.past_trials
+            for trial in past_trials
         ]
         # Candidates that other rounds are about to measure must not be proposed again.
         measured += [
@@ -184,7 +169,7 @@ class RoundRunner:
         newest = int(pick.terms["newest_record"])
         async with self._context.cpu_gate.shared():
             inputs = SearchInputs(
-                ir=history.ir,
+                ir=ir,
                 target=self.measure_setup.target,
                 measured=tuple(measured),
                 cost_model=await self._cost_models.model(newest + 1),
@@ -195,7 +180,7 @@ class RoundRunner:
             return await search(self._context.executor, self._options.search, inputs)
 
     def _select(
-        self, pick: Pick, proposed: Sequence[Candidate], history: _TaskHistory, n_left: int
+        self, pick: Pick, proposed: Sequence[Candidate], recorded: set[str], n_left: int
     ) -> list[Candidate]:
         """Return the candidates to measure: new ones, within the budget and the pick."""
         # Rounds that search at the same time may propose the same; the first one measures it.
@@ -204,23 +189,16 @@ class RoundRunner:
             candidate
             for candidate in proposed
             if candidate.trace not in in_flight
-            and not (
-                history.recorded and measure_records.trace_hash(candidate.trace) in history.recorded
-            )
+            and not (recorded and measure_records.trace_hash(candidate.trace) in recorded)
         ]
         # A resumed search may propose different candidates while other rounds are active; still
         # cap them at the pick's trial count.
-        return fresh[: max(min(n_left, pick.n_trials - len(history.recorded)), 0)]
+        return fresh[: max(min(n_left, pick.n_trials - len(recorded)), 0)]
 
     def _in_flight(self, pick: Pick) -> list[Candidate]:
         """Return the candidates that the rounds under way on the pick's task measure."""
         rounds = self._context.in_flight.get(pick.task_id, {}).values()
         return [candidate for candidates in rounds for candidate in candidates]
-
-
-def _input_seed(seed: int, sequence: int) -> int:
-    """Return the seed of the inputs of a round, at least 1; a resumed round has the same."""
-    return zlib.crc32(f"{seed}/{sequence}".encode()) | 1
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,9 @@ async def _search_island(
         result = await executor.submit("propose", request, timeout_secs=timeout_secs)
     except WorkerLost:
         result = await executor.submit("propose", request, timeout_secs=timeout_secs)
-    return _validate(result)
+    if isinstance(result, list) and all(map(_is_candidate, result)):
+        return result
+    raise WorkError(f"the search returned something that is not candidates: {result!r:.200}")
 
 
 def draw_n_random(share: float, n_candidates: int, seeds: tuple[int, int]) -> int:
@@ -155,17 +157,6 @@ def draw_n_random(share: float, n_candidates: int, seeds: tuple[int, int]) -> in
 def _mix_seed(*numbers: int) -> int:
     """Mix numbers into a seed in the range of TVM: from 1 to 2**31 - 1."""
     return zlib.crc32(repr(numbers).encode()) % (2**31 - 1) + 1
-
-
-def _validate(result: Any) -> list[Candidate]:
-    """Return the result of a worker, which can be anything, if it is a list of candidates.
-
-    Raises:
-        WorkError: If it is not.
-    """
-    if isinstance(result, list) and all(map(_is_candidate, result)):
-        return result
-    raise WorkError(f"the search returned something that is not candidates: {result!r:.200}")
 
 
 def _is_candidate(value: Any) -> bool:

@@ -118,7 +118,28 @@ class JobSnapshot:
     @cached_property
     def table(self) -> TaskTable:
         """The table as the scheduler takes it."""
-        return _table(self.tasks, self.features, self.in_flight, self.profiles)
+        all_picks = np.sort([pick_id for task in self.features for pick_id in task.picks])
+        last_picks = [task.last_pick for task in self.features]
+        best_secs = np.array([task.best_secs for task in self.features])
+        return TaskTable(
+            weights=np.array([task.weight for task in self.tasks]),
+            flop=np.array([task.flop for task in self.tasks]),
+            best_secs=best_secs,
+            window_secs=np.array([task.window_secs for task in self.features]),
+            n_rounds=np.array([task.n_rounds for task in self.features]),
+            n_trials=np.array([task.n_trials for task in self.features]),
+            n_failed_rounds=np.array([task.n_failed_rounds for task in self.features]),
+            n_stale_rounds=np.array([task.n_stale_rounds for task in self.features]),
+            rounds_since_pick=len(all_picks) - np.searchsorted(all_picks, last_picks, side="right"),
+            alive=np.array([task.alive for task in self.features]),
+            similarity_groups=self.profiles.groups,
+            secs_per_trial=np.array([task.secs_per_trial for task in self.features]),
+            n_in_flight=np.array(self.in_flight) if any(self.in_flight) else None,
+            curves=Curves.of(
+                [task.curve for task in self.features], [task.trials for task in self.features]
+            ),
+            roof_secs=self.profiles.credible_roofs(best_secs),
+        )
 
     @cached_property
     def others(self) -> tuple[int, ...]:
@@ -264,32 +285,4 @@ def make_snapshot(
         reached=max((job.reached for job in equivalents), default=0),
         shared=sum(job.n_trials for job in equivalents),
         origins=tuple(map(attrgetter("origin"), task_states)),
-    )
-
-
-def _table(
-    tasks: Sequence[WeightedTask],
-    features: Sequence[TaskFeatures],
-    in_flight: Sequence[int],
-    profiles: TaskProfiles,
-) -> TaskTable:
-    all_picks = np.sort([pick_id for task in features for pick_id in task.picks])
-    last_picks = [task.last_pick for task in features]
-    best_secs = np.array([task.best_secs for task in features])
-    return TaskTable(
-        weights=np.array([task.weight for task in tasks]),
-        flop=np.array([task.flop for task in tasks]),
-        best_secs=best_secs,
-        window_secs=np.array([task.window_secs for task in features]),
-        n_rounds=np.array([task.n_rounds for task in features]),
-        n_trials=np.array([task.n_trials for task in features]),
-        n_failed_rounds=np.array([task.n_failed_rounds for task in features]),
-        n_stale_rounds=np.array([task.n_stale_rounds for task in features]),
-        rounds_since_pick=len(all_picks) - np.searchsorted(all_picks, last_picks, side="right"),
-        alive=np.array([task.alive for task in features]),
-        similarity_groups=profiles.groups,
-        secs_per_trial=np.array([task.secs_per_trial for task in features]),
-        n_in_flight=np.array(in_flight) if any(in_flight) else None,
-        curves=Curves.of([task.curve for task in features], [task.trials for task in features]),
-        roof_secs=profiles.credible_roofs(best_secs),
     )

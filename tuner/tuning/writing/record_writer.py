@@ -1,14 +1,10 @@
-"""Write-behind queue between the rounds of all jobs and the database.
-
-Submitted writes share a transaction with all that were submitted since the last. A transaction
-per trial suits one device; with a thousand it would take all the time of the coordinator, so
-commits take a fifth of it at most, and grow instead, up to a size beyond which they save nothing.
-"""
+"""Write-behind queue between the rounds of all jobs and the database."""
 
 import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session, sessionmaker
@@ -17,7 +13,6 @@ from records import database, measure_records
 from records.measure_records import NewRecord, StoredRecord
 from tuner.interrupts import Interrupted
 from tuner.tuning.writing.storage_retry import FATAL_DB_ERRORS
-from tuner.tuning.writing.write_policy import WritePolicy
 
 # Pause after a commit, in durations of that commit.
 _PAUSE_PER_COMMIT = 4.0
@@ -25,12 +20,50 @@ _PAUSE_PER_COMMIT = 4.0
 # the time, each pause would exceed the one before. A commit of fewer has hardly more than one trial
 # of each round on a thousand devices, and pays for the rounds instead.
 _MAX_BATCH = 4_000
-
 _LOG = logging.getLogger(__name__)
-
 Write = Callable[[Session], object]
 GroupedWrite = Callable[[Session, Sequence[Any]], object]
 OnStored = Callable[[StoredRecord | None], None]
+
+
+class WritePolicy(Enum):
+    """Point at which a :class:`~tuner.tuning.writing.record_writer.RecordWriter` commits.
+
+    The policy follows the number of devices alone and is chosen in
+    :meth:`for_devices`. It can change while a coordinator runs, when devices appear or vanish;
+    writes that wait at that moment are committed under the new policy.
+
+    **Ordering**
+
+    The same under both policies: within one transaction trials are written first, then grouped
+    items, then changes in the order of their submission. Transactions never overlap, and a write
+    is never committed before one of the same kind that was submitted earlier.
+
+    **Durability**
+
+    Under ``IMMEDIATE`` everything that a job submitted is committed before its next pick is
+    chosen. Under ``BATCHED`` it is committed with the next batch, while further rounds run. Under
+    both, a round returns only after its trials are committed, so that a completed pick never
+    lacks one, and on a CPU each trial is committed before the next is timed, because a commit
+    would disturb the timing. A process that is killed loses what was submitted since the last
+    commit; a resumed job spends those trials again.
+
+    **Thread safety**
+
+    None. Writers are used by the thread of the event loop alone; threads that load jobs or run
+    calls hand their results to the loop first.
+    """
+
+    IMMEDIATE = "immediate"
+    BATCHED = "batched"
+
+    @classmethod
+    def for_devices(cls, n_devices: int) -> "WritePolicy":
+        """Return the policy of a coordinator that uses a number of devices.
+
+        A commit per trial would take all the time of a coordinator of a thousand devices.
+        """
+        return cls.BATCHED if n_devices > 1 else cls.IMMEDIATE
 
 
 class _Trial(NamedTuple):
@@ -51,7 +84,11 @@ class _Change(NamedTuple):
 
 
 _Item = _Trial | _Grouped | _Change
+
+
 _ORDER = (_Trial, _Grouped, _Change)
+
+
 _StoredTrial = tuple[_Trial, StoredRecord | None]
 
 

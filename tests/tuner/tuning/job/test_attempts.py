@@ -13,7 +13,7 @@ from tests.engines.toy_network import Workshop
 from tuner.jobs.spec import TuneSpec
 from tuner.measure.crash_counts import QUARANTINE_REASON
 from tuner.tuning.job.session_options import SessionOptions
-from tuner.tuning.job.unsettled_attempts import UnsettledAttempts
+from tuner.tuning.job.suspects import UnsettledAttempts
 from tuner.tuning.session import TuningSession
 
 

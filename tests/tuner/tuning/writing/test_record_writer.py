@@ -14,8 +14,7 @@ from records.storage import connections
 from tests.durability import DURABLE
 from tests.records import make
 from tuner.tuning.writing import record_writer
-from tuner.tuning.writing.record_writer import RecordWriter
-from tuner.tuning.writing.write_policy import WritePolicy
+from tuner.tuning.writing.record_writer import RecordWriter, WritePolicy
 
 Main = Callable[[RecordWriter], Coroutine[Any, Any, None]]
 
