@@ -54,7 +54,7 @@ def _two_norms(emit: Emit, data: relax.Var) -> list[relax.Var]:
 
 
 def _two_products(emit: Emit, data: relax.Var) -> list[relax.Var]:
-    """The sum of two products has the kernel of the last one."""
+    """Two products that meet are one kernel, and the norm of their sum another."""
     total = emit(relax.op.add(_product(emit, data, 1), _product(emit, data, 2)))
     return [_layer_norm(emit, total)]
 
@@ -82,7 +82,7 @@ _NETWORKS: dict[str, tuple[Callable[[Emit, relax.Var], list[relax.Var]], list[st
     "post": (_post_norm, ["matmul_add_add_layer_norm", "matmul_add_add_layer_norm_relu"]),
     "pre": (_pre_norm, ["matmul_add_add_layer_norm", "matmul_add_add_rms_norm"]),
     "norms": (_two_norms, ["matmul_add_layer_norm"]),
-    "products": (_two_products, ["matmul_add_add_layer_norm"]),
+    "products": (_two_products, ["matmul_add_matmul_add_add"]),
     "early": (_read_before, []),
     "columns": (_of_columns, []),
     "readers": (_of_two_readers, ["sigmoid_multiply_layer_norm"]),
