@@ -31,7 +31,7 @@ def test_the_table_comes_in_three_formats(served: Served) -> None:
     assert [(line["task"], line["trials"]) for line in lines] == [
         (task["name"], str(task["trials"])) for task in view["tasks"]
     ]
-    assert text.splitlines()[2].split()[:3] == ["0", "dense_s0-w0", "1"]
+    assert text.splitlines()[2].split()[:3] == ["1", "dense_s0-w0", "1"]
     assert "latency    unknown: 1 of 2 tasks have no best record yet" in text.splitlines()
 
 

@@ -13,7 +13,8 @@ from tuner.networks.onnx.node_builder import opset_of
 def drop_empty_values(model: onnx.ModelProto) -> int:
     """Replace operators whose results have no elements by constants, in place.
 
-    Operands of Concat and unread outputs of Split that have none are removed.
+    Operands of Concat and unread outputs of Split that have none are removed. Outputs of the model
+    stay: the tail may have to compute them.
 
     Args:
         model: Model whose ``value_info`` has the shapes of values; its main graph is changed.
@@ -33,11 +34,12 @@ def drop_empty_values(model: onnx.ModelProto) -> int:
     is_recent = opset_of(model) >= 13
     unread = {name for name in empty if not uses[name]}
     known = {name for name, each in sizes.items() if -1 not in each}
+    replaceable = (empty & known) - {output.name for output in graph.output}
     n_changed = 0
     for node in graph.node:
         if len(node.output) == 1 and node.op_type != "Constant":
             (name,) = node.output
-            if name in empty & known:
+            if name in replaceable:
                 _make_constant(node, sizes[name], infos[name].type.tensor_type.elem_type)
                 n_changed += 1
         if node.domain:
