@@ -1,4 +1,4 @@
-"""A tuner in 250 lines: the ideas of Subgraph Tuner, without its service, caches and safeguards.
+"""A tuner in 300 lines: the ideas of Subgraph Tuner, without its service, caches and safeguards.
 
 A network is split into tasks: its distinct fused subgraphs, with their number of occurrences. The
 task scheduler gives each round of trials to the task that is expected to shorten the network most.
@@ -214,7 +214,7 @@ class Workers:
             self.stop()
             return None, type(error).__name__
         except Exception as error:  # of the compiler, or the comparison
-            return None, str(error).splitlines()[-1] or type(error).__name__
+            return None, f"{type(error).__name__}: {error}"
 
     def stop(self) -> None:
         """End the process, whatever it does."""
@@ -225,9 +225,9 @@ class Workers:
         self._pool = None
 
 
-def tune(tasks: list[Task], n_trials: int, database: sqlite3.Connection) -> None:
+def tune(tasks: list[Task], n_trials: int, database: sqlite3.Connection, workers: Workers) -> None:
     """Spend trials on the tasks, each round where it is expected to help most."""
-    rng, workers, spent = random.Random(0), Workers(), 0
+    rng, spent = random.Random(0), 0
     while spent < n_trials:
         task = max(tasks, key=gain)
         rows = database.execute("SELECT trace FROM record WHERE workload = ?", [task.workload])
@@ -243,7 +243,6 @@ def tune(tasks: list[Task], n_trials: int, database: sqlite3.Connection) -> None
         spent += max(len(proposed), 1)
         name, best_us = task.functions[0], task.best_secs[-1] * 1e6
         print(f"{spent:4d} trials  {best_us:9.1f} us  x{task.weight}  {name}")
-    workers.stop()
 
 
 def best(database: sqlite3.Connection, task: Task) -> tuple[str | None, float]:
@@ -288,7 +287,11 @@ def main() -> None:
         database.execute(SCHEMA)
         image = np.random.default_rng(1).standard_normal((1, 3, 16, 16)).astype("float32")
         untuned = build(network, [], database)
-        tune(tasks, options.trials, database)
+        workers = Workers()
+        try:
+            tune(tasks, options.trials, database, workers)
+        finally:
+            workers.stop()
         tuned = build(network, tasks, database)
     (expected,) = onnx.reference.ReferenceEvaluator(model).run(None, {"image": image})
     output = tuned["main"](tvm.runtime.tensor(image)).numpy()

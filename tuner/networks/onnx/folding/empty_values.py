@@ -1,6 +1,7 @@
 """Removal of values without elements: kernels have at least one element."""
 
 from collections.abc import Mapping
+from itertools import count
 
 import numpy as np
 import onnx
@@ -86,12 +87,15 @@ def _set_lengths(
     del node.attribute[:]
     node.attribute.extend(kept)
     del node.input[1:]
-    name = f"{node.output[0]}_lengths"
+    names = {tensor.name for tensor in graph.initializer}
+    name = next(each for n in count() if (each := f"{node.output[0]}_lengths{n}") not in names)
     graph.initializer.append(numpy_helper.from_array(np.array(lengths), name))
     node.input.append(name)
 
 
 def _sizes(info: onnx.ValueInfoProto) -> list[int]:
-    """Return the known sizes of the dimensions, -1 for others."""
+    """Return the known sizes of the dimensions, -1 for others and for an unknown rank."""
+    if not info.type.tensor_type.HasField("shape"):
+        return [-1]
     dims = info.type.tensor_type.shape.dim
     return [dim.dim_value if dim.HasField("dim_value") else -1 for dim in dims]

@@ -171,7 +171,8 @@ def _rounded_codes(value: Any) -> Any:
     low, high = (_number(limit) + zero for limit in limits)
     if low < 0.0 or high > _LARGEST_BYTE:
         return None
-    numbers = clipped if low else clipped.b
+    # In this order, NaN becomes the limit.
+    numbers = tirx.Max(clipped.b, clipped.a) if low else clipped.b
     if zero:
         numbers = tirx.call_intrin(value.ty, value.op, numbers) + tirx.const(zero, value.ty.dtype)
     kind = dtype_of(value).replace("float", "int")

@@ -69,14 +69,16 @@ HELPERS = {
     "_sigmoid": """(x):
     return 1.0 / (1.0 + tl.exp(-x))
 """,
-    # Adding 1.5 * 2**23 leaves no bit behind the point; larger numbers have none.
+    # Adding 2**23 leaves no bit behind the point; larger numbers have none.
     "_nearbyint": """(x):
-    return tl.where(tl.abs(x) < 4194304.0, (x + 12582912.0) - 12582912.0, x)
+    whole = (tl.abs(x) + 8388608.0) - 8388608.0
+    return tl.where(tl.abs(x) < 8388608.0, tl.where(x < 0.0, -whole, whole), x)
 """,
-    # Kahan's correction for the rounding of 1 + x.
+    # Kahan's correction for the rounding of 1 + x; infinity is its own.
     "_log1p": """(x):
     u = 1.0 + x
-    return tl.where(u == 1.0, x, tl.log(u) * (x / tl.where(u == 1.0, 1.0, u - 1.0)))
+    is_own = (u == 1.0) | (x > 3.4028235e38)
+    return tl.where(is_own, x, tl.log(u) * (x / tl.where(is_own, 1.0, u - 1.0)))
 """,
     "_largest": """(x, y):
     return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)

@@ -101,6 +101,23 @@ def test_rounded_numbers_become_bytes(target: TargetInfo, n_lanes: int, zero: fl
     assert n_lanes == 1 or "packuswb" in kernel.inspect_source("asm")
 
 
+def test_nan_becomes_a_limit_above_zero(target: TargetInfo) -> None:
+    """As of a Relu before a quantisation whose zero point is not 0."""
+    x = te.placeholder((24,), "float32", name="x")
+    low, high = (tirx.const(limit, "float32") for limit in (10.0, 200.0))
+    rounded = te.compute((24,), lambda i: te.nearbyint(te.max(te.min(x[i], high), low)), "rounded")
+    codes = te.compute((24,), lambda i: rounded[i].astype("uint8"), "codes")
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([x, codes]))
+    schedule.compute_inline(schedule.get_sblock("rounded"))
+    schedule.vectorize(schedule.split(*schedule.get_loops(schedule.get_sblock("codes")), [3, 8])[1])
+    kernel = cpu_codegen.compile_kernels(schedule.mod, make_target(target.spec))
+    actual = tvm.runtime.empty((24,), "uint8")
+
+    kernel(tvm.runtime.tensor(np.full(24, np.nan, "float32")), actual)
+
+    assert set(actual.numpy().tolist()) <= {10, 200}
+
+
 def test_a_reduction_in_parts_starts_at_infinity(target: TargetInfo) -> None:
     """Parts of a maximum keep minus infinity and NaN, in vectors and one by one."""
     x = te.placeholder((3, 64), "float32", name="x")
