@@ -142,7 +142,8 @@ def _state(connection: Connection, shown: str) -> SchemaState:
     if revisions - known:
         raise SchemaTooNew(
             f"{shown} has schema revision {', '.join(sorted(revisions - known))}, which this"
-            f" version, whose newest is {head}, does not know: upgrade subgraph-tuner"
+            f" version, whose newest is {head}, does not know: upgrade subgraph-tuner, or use a new"
+            " database if this one is from before the first release"
         )
     if not revisions and connection.dialect.name == "sqlite":
         tables = set(inspect(connection).get_table_names()) - {"alembic_version"}

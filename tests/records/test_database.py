@@ -143,14 +143,15 @@ def test_sqlite_checks_foreign_keys_and_waits_for_locks(sqlite_url: str) -> None
     assert pragmas == [1, 30_000]
 
 
-def test_a_newer_schema_is_left_alone(url: str) -> None:
-    """The error names the revision and recommends an upgrade."""
+@pytest.mark.parametrize("revision", ["9999", "0001"])
+def test_an_unknown_schema_is_left_alone(url: str, revision: str) -> None:
+    """The error names the revision, whether later or from before the first release, and advises."""
     engine = database.open_database(url)
     with engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(text(f"UPDATE alembic_version SET version_num = '{revision}'"))
     engine.dispose()
 
-    with pytest.raises(SchemaTooNew, match=r"revision 9999.*upgrade subgraph-tuner"):
+    with pytest.raises(SchemaTooNew, match=f"{revision}.*upgrade subgraph-tuner, or use a new"):
         database.open_database(url)
 
 

@@ -1,6 +1,6 @@
 """Create the tables.
 
-Revision ID: 0001
+Revision ID: first_release
 """
 
 from functools import partial
@@ -23,7 +23,8 @@ from sqlalchemy import (
     text,
 )
 
-revision = "0001"
+# Databases from before the first release have the revisions 0001 and on, with other tables.
+revision = "first_release"
 down_revision = None
 BIG = BigInteger().with_variant(Integer(), "sqlite")
 TIME = DateTime(timezone=True)
