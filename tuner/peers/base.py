@@ -142,8 +142,10 @@ class ProfilingPeer(Peer, Protocol):
 
 
 def read_inputs(model: PeerModel, request: NetworkRun) -> dict[str, Array]:
-    """Read the inputs of a run; unused inputs, which cleaning dropped, are zeros."""
-    arrays = read_arrays(request.inputs)
+    """Read the inputs of a run in C order; unused inputs, which cleaning dropped, are zeros."""
+    # TensorRT takes only the address of an input, and a file may store another order.
+    read = read_arrays(request.inputs)
+    arrays: dict[str, Array] = {name: np.asarray(read[name], order="C") for name in read}
     for name, (shape, dtype) in model.inputs.items():
         if name not in arrays:
             arrays[name] = np.zeros(shape, dtype)

@@ -58,7 +58,9 @@ def run_model(model: PeerModel, request: NetworkRun) -> tuple[float, ...]:
     context, known = engine.context, set(_names(engine.engine))
     inputs = dict(zip(model.inputs, read_tensors(model, request), strict=True))
     for name in inputs.keys() & known:
-        context.set_input_shape(name, tuple(inputs[name].shape))
+        shape = tuple(inputs[name].shape)
+        if not context.set_input_shape(name, shape):
+            raise RequestError(f"TensorRT cannot run the model: {name} has the shape {shape}")
         context.set_tensor_address(name, inputs[name].data_ptr())
     outputs = [
         torch.empty(

@@ -11,7 +11,9 @@ from tuner.peers.torch import check_gpu, fetch, module_of, read_tensors
 
 # cuDNN and cuBLAS choose their kernels and allocate their workspaces in the first runs.
 _N_RUNS_BEFORE = 3
-_graphs: dict[str, tuple[Any, list[torch.Tensor], Any]] = {}
+# A graph is of the shapes and dtypes of its capture: copies to others would be broadcast.
+_Key = tuple[str, tuple[tuple[torch.Size, torch.dtype], ...]]
+_graphs: dict[_Key, tuple[Any, list[torch.Tensor], Any]] = {}
 
 
 def load_model(model: PeerModel) -> PeerInfo:
@@ -26,9 +28,10 @@ def run_model(model: PeerModel, request: NetworkRun) -> tuple[float, ...]:
     """Run a model and time it; see :class:`tuner.peers.base.Peer`."""
     tensors = read_tensors(model, request)
     with torch.inference_mode():
-        if model.path not in _graphs:
-            _graphs[model.path] = _capture(module_of(model), tensors)
-        graph, inputs, outputs = _graphs[model.path]
+        key = model.path, tuple((tensor.shape, tensor.dtype) for tensor in tensors)
+        if key not in _graphs:
+            _graphs[key] = _capture(module_of(model), tensors)
+        graph, inputs, outputs = _graphs[key]
         for place, tensor in zip(inputs, tensors, strict=True):
             place.copy_(tensor)
 

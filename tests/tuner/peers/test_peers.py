@@ -17,7 +17,7 @@ from tuner.engines.base import NetworkRun
 from tuner.errors import RequestError
 from tuner.library.arrays import Array, read_arrays, write_arrays
 from tuner.networks.onnx.cleaning import clean
-from tuner.peers.base import Device, Peer, PeerModel
+from tuner.peers.base import Device, Peer, PeerModel, read_inputs
 from tuner.peers.catalogue import PEERS, PeerPackage
 
 # torch.compile warns of parts of torch itself.
@@ -110,6 +110,51 @@ def test_outputs_are_those_of_the_model(peer: Peer, model: PeerModel) -> None:
     np.testing.assert_allclose(y, x @ _WEIGHT, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(k, (x @ _WEIGHT).argmax(1))
     assert (k.dtype, n_samples) == (np.int64, 3)
+
+
+def test_inputs_are_read_in_c_order(tmp_path: Path) -> None:
+    """Whatever the order in the file: peers may take only their address."""
+    x = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    write_arrays(tmp_path / "inputs.npz", {"x": x, "scalar": np.float32(1.0)})
+    request = NetworkRun("", str(tmp_path / "inputs.npz"), "", 0)
+
+    arrays = read_inputs(PeerModel("m", {"x": ((2, 3), "float64")}, {}, 1, "cpu"), request)
+
+    assert arrays["x"].flags.c_contiguous
+    assert arrays["scalar"].shape == ()
+    np.testing.assert_array_equal(arrays["x"], x)
+
+
+def test_a_graph_of_other_shapes_or_dtypes_is_captured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inputs are not broadcast to those of a graph of the same file."""
+    torch = pytest.importorskip("torch")
+    from tuner.peers import torch_cuda_graph
+
+    class OnCpu:
+        """Copies the input where CUDA would replay a graph."""
+
+        def __init__(self, inputs: list[object]) -> None:
+            self.inputs, self.output = inputs, torch.empty(0)
+
+        def replay(self) -> None:
+            self.output.resize_(self.inputs[0].shape).copy_(self.inputs[0])  # type: ignore[attr-defined]
+
+    def capture(_: object, inputs: list[object]) -> tuple[OnCpu, list[object], object]:
+        graph = OnCpu(inputs)
+        return graph, inputs, graph.output
+
+    monkeypatch.setattr(torch_cuda_graph, "_capture", capture)
+    monkeypatch.setattr(torch_cuda_graph, "module_of", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch_cuda_graph, "_graphs", {})
+    model = PeerModel(str(tmp_path / "m.pt2"), {"x": ((2, 2), "float32")}, {}, 1, "cpu")
+
+    for x in (np.ones((2, 2), np.float32), np.ones((1, 2), np.float32), np.ones((2, 2), np.int64)):
+        (output,), _ = run(torch_cuda_graph, model, x)
+        assert output.shape == x.shape
+    assert len(torch_cuda_graph._graphs) == 3
 
 
 def test_description_has_version_and_device(peer: Peer, model: PeerModel) -> None:
