@@ -36,7 +36,7 @@ class Turns:
         self._n_quiet = 0
 
     def add(self, client: str, start: Start, *, is_hasty: bool) -> None:
-        """Call a function, which does not raise, when the client has its turn.
+        """Call a function when the client has its turn; an error of it goes to the event loop.
 
         Args:
             client: Name of the client.
@@ -55,8 +55,15 @@ class Turns:
         if self._n_quiet >= _N_QUIET or now >= self._started + _MAX_DELAY_SECS:
             for _ in range(_N_AT_ONCE):
                 if self._starts:
-                    self._starts.pop()()
+                    self._start(self._starts.pop())
             self._started = now
         self._is_awake = bool(self._starts)
         if self._is_awake:
             asyncio.get_running_loop().call_soon(self._start_some)
+
+    def _start(self, start: Start) -> None:
+        try:
+            start()
+        except Exception as error:  # those that wait behind it have their turns all the same
+            context = {"message": "a request did not start", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)

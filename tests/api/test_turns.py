@@ -56,6 +56,28 @@ def test_connections_that_arrive_go_before_requests(
     assert started == ["request"]
 
 
+def test_one_that_does_not_start_stops_no_other() -> None:
+    """Its error is told to the event loop."""
+    started: list[str] = []
+    errors: list[BaseException] = []
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: errors.append(context["exception"])
+        )
+        queue = Turns()
+        for name in ("first", "second"):
+            queue.add("client", [].pop, is_hasty=False)
+            queue.add("client", partial(started.append, name), is_hasty=False)
+            for _ in range(turns._N_QUIET + 1):
+                await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+
+    assert started == ["first", "second"]
+    assert [type(error) for error in errors] == [IndexError, IndexError]
+
+
 def test_requests_behind_another_on_a_connection_are_in_a_hurry(
     quick: ApiSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

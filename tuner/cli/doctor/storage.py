@@ -29,7 +29,7 @@ def check_database(url: str) -> Check:
     try:
         engine = database.open_database(url)
     except SchemaTooNew as error:
-        return Check("database", "missing", str(error), f"upgrade subgraph-tuner, or {DATABASE_FIX}")
+        return Check("database", "missing", str(error), f"upgrade it, or {DATABASE_FIX}")
     except SchemaTooOld as error:
         return Check("database", "missing", str(error), "run `tuner db upgrade`")
     try:
