@@ -35,10 +35,12 @@ Outcome = Literal["passed", "failed", "undecided"]
 EXIT_CODES: Mapping[str, int] = {"coverage": 3, "latency": 4, "slowdown": 4}
 UNDECIDED = 5
 
-# Turns are added as long as noise leaves a limit open, at most up to this multiple of them.
+# Turns are added as long as noise leaves a limit open, at most up to this multiple of them; limits
+# are looked at after each.
 _MAX_EXTENSION = 4
-# Probability that the interval of a median does not contain it.
-_RISK = 0.05
+# Probability that the interval of one look does not contain the median: those of all looks contain
+# it in 95 of 100 checks.
+_RISK = 0.05 / _MAX_EXTENSION
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class CheckRequest:
     max_slowdown: float = 0.03
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     arrays: Path | None = None
-    n_turns: int = 10
+    n_turns: int = 12
     seed: int = 0
 
     @property
@@ -80,8 +82,8 @@ class Finding:
         outcome: Undecided if the interval contains the limit.
         value: Measured value: a share, or seconds.
         limit: Limit of the value.
-        interval: Interval that contains the median of the value in 95 of 100 checks; None for a
-            value that is counted.
+        interval: Interval that contains the median of the value in 95 of 100 checks, whenever the
+            check ended; None for a value that is counted.
     """
 
     name: str
@@ -176,7 +178,8 @@ def check_library(settings: Settings, folder: Path, request: CheckRequest) -> Ch
     Turns are added while the interval contains the limit.
 
     Raises:
-        RequestError: If a library is missing or damaged, or the baseline takes other inputs.
+        RequestError: If a library is missing or damaged, or the baseline takes other inputs or is
+            of another kind of target.
     """
     described = _read(folder)
     shapes, arrays = without_constants(
@@ -188,7 +191,7 @@ def check_library(settings: Settings, folder: Path, request: CheckRequest) -> Ch
         return checked
     libraries = [(folder, described)]
     if request.baseline is not None:
-        libraries.append((request.baseline, _baseline(request.baseline, called)))
+        libraries.append((request.baseline, _baseline(request.baseline, described, called)))
     is_gpu = kind_named(described.target) == "cuda"
     with (
         tempfile.TemporaryDirectory(dir=shared_folder()) as scratch,
@@ -259,10 +262,10 @@ def _finding(name: str, values: Sequence[float], limit: float) -> Finding:
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the interval of order statistics that contains the median with a probability of 95 %.
+    """Return the interval of order statistics that contains the median but for the risk of a look.
 
     Independent values lie below the median as a coin falls, whatever their distribution.
-    With fewer than six values it is the range of them, which is less certain.
+    With fewer than eight values it is the range of them, which is less certain.
     """
     ordered, n = sorted(values), len(values)
     rank, tail = 0, 0.5**n
@@ -278,22 +281,31 @@ def _coverage(described: Manifest, limit: float) -> Finding:
     return Finding("coverage", "passed" if share >= limit else "failed", share, limit)
 
 
-def _baseline(folder: Path, called: manifest.Inputs) -> Manifest:
-    """Read the baseline, and check that it takes the same inputs.
+def _baseline(folder: Path, library: Manifest, called: manifest.Inputs) -> Manifest:
+    """Read the baseline of a library, and check that it runs on its device and takes its inputs.
 
     Raises:
         RequestError: If it does not.
     """
     described = _read(folder)
-    shapes = {name: shape for name, (shape, _) in called.items()}
-    if described.programs[0].inputs.keys() != called.keys():
+    own, other = (kind_named(each.target) for each in (library, described))
+    if own != other:
         raise RequestError(
-            f"{folder} takes the inputs {', '.join(described.programs[0].inputs)}, "
-            f"and the library {', '.join(called)}",
+            f"{folder} is of the target {other}, and the library of {own}", field="baseline"
+        )
+    dtypes = {name: dtype for name, (_, dtype) in called.items()}
+    others = {name: dtype for name, (_, dtype) in described.inputs.items()}
+    if others != dtypes:
+        raise RequestError(
+            f"{folder} takes the inputs {_shown(others)}, and the library {_shown(dtypes)}",
             field="baseline",
         )
-    choose_run(described, shapes, None)
+    choose_run(described, {name: shape for name, (shape, _) in called.items()}, None)
     return described
+
+
+def _shown(dtypes: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {dtype}" for name, dtype in dtypes.items())
 
 
 def _read(folder: Path) -> Manifest:

@@ -71,7 +71,7 @@ def check(
         int,
         typer.Option(
             metavar="N",
-            help="Number of turns of about 0.1 s each, at least 6; noise adds up to three times "
+            help="Number of turns of about 0.1 s each, at least 8; noise adds up to three times "
             "as many.",
             rich_help_panel=options.MEASURING_PANEL,
         ),

@@ -1,5 +1,6 @@
 """The check of a library as tables, as Markdown and as JUnit XML."""
 
+import re
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
@@ -9,9 +10,11 @@ from tuner.compile.gate import Checked, Finding, Timing
 from tuner.formatting import DASH, milliseconds, percent, printable, short_name
 from tuner.profiling.verdicts import tune_command
 
-#: Fewer turns have no interval that contains the median with a probability of 95 %.
-MIN_TURNS = 6
+#: Fewer turns have no interval that contains the median in 95 of 100 checks.
+MIN_TURNS = 8
 
+# Characters that begin a mark, a link, an entity, a formula or HTML.
+_MARKS = re.compile(r"[\\`*_~\[\]<>&|$#]")
 _STYLES = {"passed": "green", "failed": "red", "undecided": "yellow"}
 _TIMES = ("Median (ms)", "Mean (ms)", "p90 (ms)", "p99 (ms)", "Runs/s")
 
@@ -73,7 +76,7 @@ def as_markdown(checked: Checked, model: str) -> str:
                 ],
             )
         )
-    parts += [f"{line}\n" for line in _remarks(checked, model)]
+    parts += [f"{_escaped(line)}\n" for line in _remarks(checked, model)]
     return "\n".join(parts) + "\n"
 
 
@@ -143,7 +146,7 @@ def _remarks(checked: Checked, model: str) -> list[str]:
             f"other work disturbed the {checked.n_turns} turns: repeat the check on a quiet "
             "machine, or with more --turns"
         )
-    return lines
+    return list(map(printable, lines))
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -152,4 +155,4 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _escaped(text: str) -> str:
-    return printable(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+    return _MARKS.sub(r"\\\g<0>", printable(text))

@@ -44,7 +44,7 @@ def test_a_model_is_built_with_the_best_records(cli: Cli) -> None:
 def test_a_library_that_is_too_slow_is_status_4(cli: Cli, max_ms: str, status: int) -> None:
     """Reports have what the screen has."""
     reports = ("--junit", "check.xml", "--markdown", "check.md")
-    command = ("check", "out", "--min-coverage", "0", "--turns", "6", "--max-ms", max_ms)
+    command = ("check", "out", "--min-coverage", "0", "--turns", "8", "--max-ms", max_ms)
     (cli.folder / "check.md").write_text("# Build\n")
 
     answer = cli(*command, *reports)
@@ -61,7 +61,7 @@ def test_a_library_that_is_too_slow_is_status_4(cli: Cli, max_ms: str, status: i
 
 def test_a_baseline_takes_turns(cli: Cli) -> None:
     """Both have as many turns; the outcome is one of three."""
-    command = ("check", "out", "--min-coverage", "0", "--turns", "6", "--baseline", "out", "--json")
+    command = ("check", "out", "--min-coverage", "0", "--turns", "8", "--baseline", "out", "--json")
 
     answer = cli(*command)
 
@@ -74,7 +74,7 @@ def test_a_baseline_takes_turns(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("out", "--turns", "5"), ("--turns", "at least 6")),
+        (("out", "--turns", "7"), ("--turns", "at least 8")),
         (("out", "--max-ms", "0"), ("--max-ms", "above 0")),
         (("out", "--min-coverage", "130%"), ("--min-coverage", "130%")),
         (("out", "--max-slowdown", "little"), ("--max-slowdown", "'little'")),
