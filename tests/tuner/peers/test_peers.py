@@ -115,7 +115,7 @@ def test_outputs_are_those_of_the_model(peer: Peer, model: PeerModel) -> None:
 def test_inputs_are_read_in_c_order(tmp_path: Path) -> None:
     """Whatever the order in the file: peers may take only their address."""
     x = np.asfortranarray(np.arange(6.0).reshape(2, 3))
-    write_arrays(tmp_path / "inputs.npz", {"x": x, "scalar": np.float32(1.0)})
+    write_arrays(tmp_path / "inputs.npz", {"x": x, "scalar": np.array(1.0)})
     request = NetworkRun("", str(tmp_path / "inputs.npz"), "", 0)
 
     arrays = read_inputs(PeerModel("m", {"x": ((2, 3), "float64")}, {}, 1, "cpu"), request)
