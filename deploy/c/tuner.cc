@@ -38,7 +38,9 @@ using Shape = std::vector<int64_t>;
 
 constexpr int kManifestVersion = 5;
 constexpr int kPooledAllocator = 2;
-constexpr size_t kAlignment = 64;  // of the widest vector load, bytes
+constexpr int64_t kAlignment = 64;  // of the widest vector load, bytes
+constexpr size_t kMaxManifestBytes = 256 << 20;
+constexpr int kMaxDepth = 64;  // of JSON: the parser recurses
 constexpr char kThreadsVariable[] = "TVM_NUM_THREADS";
 
 [[noreturn]] void Fail(const std::string& message) { throw std::runtime_error(message); }
@@ -61,6 +63,21 @@ struct Value {
     return any.cast<ffi::json::Object>().count(ffi::Any(ffi::String(key))) > 0;
   }
   bool IsNull() const { return any == nullptr; }
+
+  static Value Parsed(const std::string& json) {
+    int depth = 0;
+    bool in_text = false;
+    for (size_t i = 0; i < json.size() && depth <= kMaxDepth; ++i) {
+      if (json[i] == '"') in_text = !in_text;
+      else if (in_text) i += json[i] == '\\';
+      else depth += (json[i] == '[' || json[i] == '{') - (json[i] == ']' || json[i] == '}');
+    }
+    if (depth > kMaxDepth) throw std::out_of_range("it is nested too deeply");
+    ffi::String problem;
+    Value value{ffi::json::Parse(json, &problem)};
+    if (!problem.empty()) throw std::out_of_range(problem);
+    return value;
+  }
   int64_t Int() const { return any.cast<int64_t>(); }
   std::string Text() const { return any.cast<ffi::String>(); }
   std::vector<Value> Items() const {
@@ -81,32 +98,53 @@ struct Value {
   }
 };
 
-// A file in memory.
+// A file in memory, and open: its name may be that of another file by now.
 class MappedFile {
  public:
-  explicit MappedFile(const std::string& path) {
-    int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  explicit MappedFile(const std::string& path)
+      : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     struct stat status;
-    if (file < 0 || fstat(file, &status)) {
-      std::string reason = strerror(errno);
-      if (file >= 0) close(file);
-      Fail("cannot read " + path + ": " + reason);
-    }
+    if (descriptor_ < 0 || fstat(descriptor_, &status)) CloseAndFail(path, strerror(errno));
+    if (!S_ISREG(status.st_mode)) CloseAndFail(path, "it is not a file");
+    id_ = {status.st_dev, status.st_ino};
     size_ = status.st_size;
-    void* start = size_ ? mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0) : nullptr;
-    close(file);
-    if (start == MAP_FAILED) Fail("cannot read " + path + ": " + strerror(errno));
+    void* start = size_ ? mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor_, 0) : nullptr;
+    if (start == MAP_FAILED) CloseAndFail(path, strerror(errno));
     data_ = static_cast<uint8_t*>(start);
   }
   ~MappedFile() {
     if (data_) munmap(data_, size_);
+    Close();
   }
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
   uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
 
+  // Close the file, which stays in memory.
+  void Close() {
+    if (descriptor_ >= 0) close(descriptor_);
+    descriptor_ = -1;
+  }
+
+  // A path that names this file alone while its code is loaded: the dynamic linker compares names
+  // first, and would return the code of another file that it loaded by the same name.
+  std::string OwnName() const {
+    static std::map<std::pair<dev_t, ino_t>, size_t> numbers;
+    std::string name;
+    for (size_t n = numbers.emplace(id_, numbers.size() + 1).first->second; n; n /= 2)
+      name += n % 2 ? "/." : "/";
+    return name + "/proc/self/fd/" + std::to_string(descriptor_);
+  }
+
  private:
+  [[noreturn]] void CloseAndFail(const std::string& path, const std::string& reason) {
+    Close();
+    Fail("cannot read " + path + ": " + reason);
+  }
+
+  int descriptor_;
+  std::pair<dev_t, ino_t> id_;
   uint8_t* data_;
   size_t size_;
 };
@@ -222,26 +260,15 @@ void CheckMachine(const Value& manifest, const std::string& folder) {
 // What a process was started with; the variable is changed for each library.
 void SetThreads(const Value& device, int n_threads) {
   static const std::string of_user = getenv(kThreadsVariable) ? getenv(kThreadsVariable) : "";
-  cpu_set_t cores;
-  int64_t n_default = sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores);
+  std::vector<cpu_set_t> cores(64);  // of 1024 each
+  const size_t n_bytes = cores.size() * sizeof(cpu_set_t);
+  int64_t n_default = 1;
+  if (!sched_getaffinity(0, n_bytes, cores.data())) n_default = CPU_COUNT_S(n_bytes, cores.data());
   if (device.Has("n_cores") && device["n_cores"].Int() > 0)
     n_default = std::min(n_default, device["n_cores"].Int());
   std::string value = n_threads ? std::to_string(n_threads)
                                 : of_user.empty() ? std::to_string(n_default) : of_user;
   setenv(kThreadsVariable, value.c_str(), 1);
-}
-
-// A path that names this file alone, although another was loaded by the same path: the dynamic
-// linker compares names first, and would return the code of a library that was built again since.
-std::string OwnName(const std::string& folder, const std::string& name) {
-  static std::map<std::string, std::vector<std::pair<dev_t, ino_t>>> opened;
-  struct stat status;
-  if (stat((folder + "/" + name).c_str(), &status)) Fail("cannot read " + folder + "/" + name);
-  auto& files = opened[folder];
-  std::pair<dev_t, ino_t> file(status.st_dev, status.st_ino);
-  if (std::find(files.begin(), files.end(), file) == files.end()) files.push_back(file);
-  size_t number = std::find(files.begin(), files.end(), file) - files.begin();
-  return folder + std::string(1 + number, '/') + name;
 }
 
 // Memory of a tensor: a place in a file, or its own.
@@ -250,7 +277,7 @@ struct Memory {
   int64_t offset = 0;
 
   void AllocData(DLTensor* tensor) {
-    size_t n_bytes = (ffi::GetDataSize(*tensor) + kAlignment) / kAlignment * kAlignment;
+    const size_t n_bytes = (ffi::GetDataSize(*tensor) / kAlignment + 1) * kAlignment;
     tensor->data = file ? file->data() + offset : aligned_alloc(kAlignment, n_bytes);
     if (!tensor->data) throw std::bad_alloc();
   }
@@ -259,36 +286,73 @@ struct Memory {
   }
 };
 
-ffi::Tensor NewTensor(const Shape& shape, const std::string& dtype, Memory memory = {}) {
-  return ffi::Tensor::FromNDAlloc(memory, ffi::ShapeView(shape.data(), shape.size()),
-                                  ffi::StringToDLDataType(dtype), DLDevice{kDLCPU, 0});
+int64_t SizeOf(const Shape& shape, DLDataType dtype) {
+  int64_t n_bits = dtype.bits * dtype.lanes;
+  for (int64_t size : shape)
+    if (size < 0 || __builtin_mul_overflow(n_bits, size, &n_bits))
+      throw std::out_of_range("the shape " + Shown(shape) + " is impossible");
+  return n_bits / 8 + (n_bits % 8 > 0);
 }
+
+ffi::Tensor NewTensor(const Shape& shape, DLDataType dtype, Memory memory = {}) {
+  return ffi::Tensor::FromNDAlloc(memory, ffi::ShapeView(shape.data(), shape.size()), dtype,
+                                  DLDevice{kDLCPU, 0});
+}
+
+// A tensor as callers see it, with the strings and sizes that it points to.
+struct Described {
+  explicit Described(std::string name) : name(std::move(name)) {}
+  Described(std::string name, std::string dtype, Shape shape)
+      : name(std::move(name)), dtype(std::move(dtype)), shape(std::move(shape)) {}
+
+  std::string name, dtype;
+  Shape shape;
+  tuner_tensor tensor{};
+
+  void Point(const void* data, size_t n_bytes) {
+    tensor = {name.c_str(), dtype.c_str(), shape.size(), shape.data(), data, n_bytes};
+  }
+  void Clear() { tensor = {name.c_str(), nullptr, 0, nullptr, nullptr, 0}; }
+};
 
 // A limit of the whole numbers of an input, see tuner/library/limits.py.
 class Limit {
  public:
-  explicit Limit(const Value& limit)
-      : input(limit["input"].Text()), reader_(limit["reader"].Text()) {
+  Limit(const Value& limit, const std::vector<Described>& inputs)
+      : name_(limit["input"].Text()), reader_(limit["reader"].Text()) {
     is_divisor_ = limit["low"].IsNull() || limit["high"].IsNull();
     if (!is_divisor_) low_ = limit["low"].Int(), high_ = limit["high"].Int();
     for (const Value& axis : limit["part"].Items()) part_.push_back(axis.Ints());
+    while (number < inputs.size() && inputs[number].name != name_) ++number;
+    if (number == inputs.size() || !Fits(inputs[number]))
+      throw std::out_of_range("the limit of the input '" + name_ + "' does not fit it");
   }
 
   void Check(const ffi::Tensor& tensor) const { Visit(tensor, 0, 0); }
 
-  const std::string input;
+  size_t number = 0;  // of the input
 
  private:
+  bool Fits(const Described& input) const {
+    const DLDataType dtype = ffi::StringToDLDataType(input.dtype);
+    bool fits = (dtype.code == kDLInt || dtype.code == kDLUInt) && dtype.lanes == 1 &&
+                (dtype.bits == 8 || dtype.bits == 16 || dtype.bits == 32 || dtype.bits == 64) &&
+                part_.size() <= input.shape.size();
+    for (const Shape& axis : part_)
+      fits = fits && axis.size() == 3 && axis[0] >= 0 && axis[2] > 0 && axis[2] <= INT64_MAX / 2;
+    return fits;
+  }
+
   void Visit(const ffi::Tensor& tensor, size_t axis, int64_t index) const {
     if (axis == tensor.shape().size()) return CheckOne(Element(tensor, index));
     int64_t size = tensor.shape()[axis], start = 0, stop = size, step = 1;
     if (axis < part_.size())
-      start = part_[axis].at(0), stop = std::min(size, part_[axis].at(1)), step = part_[axis].at(2);
+      start = part_[axis][0], stop = std::min(size, part_[axis][1]), step = part_[axis][2];
     for (int64_t i = start; i < stop; i += step) Visit(tensor, axis + 1, index * size + i);
   }
 
   void CheckOne(int64_t value) const {
-    std::string name = "input '" + input + "' has ";
+    const std::string name = "input '" + name_ + "' has ";
     if (is_divisor_ && !value) Fail(name + "a 0, by which " + reader_ + " divides");
     if (!is_divisor_ && (value < low_ || value > high_))
       Fail(name + "the index " + std::to_string(value) + ", but " + reader_ +
@@ -313,26 +377,10 @@ class Limit {
     }
   }
 
-  std::string reader_;
+  std::string name_, reader_;
   bool is_divisor_;
   int64_t low_ = 0, high_ = 0;
   std::vector<Shape> part_;
-};
-
-// A tensor as callers see it, with the strings and sizes that it points to.
-struct Described {
-  explicit Described(std::string name) : name(std::move(name)) {}
-  Described(std::string name, std::string dtype, Shape shape)
-      : name(std::move(name)), dtype(std::move(dtype)), shape(std::move(shape)) {}
-
-  std::string name, dtype;
-  Shape shape;
-  tuner_tensor tensor{};
-
-  void Point(const void* data, size_t n_bytes) {
-    tensor = {name.c_str(), dtype.c_str(), shape.size(), shape.data(), data, n_bytes};
-  }
-  void Clear() { tensor = {name.c_str(), nullptr, 0, nullptr, nullptr, 0}; }
 };
 
 struct Program {
@@ -353,23 +401,28 @@ struct tuner_library {
     std::lock_guard<std::mutex> lock(opening);
     CheckRuntime();
     if (n_threads < 0) Fail("threads must be at least 1, got " + std::to_string(n_threads));
-    std::string path = folder + "/manifest.json";
-    Value manifest = Parsed(path);
+    const std::string path = folder + "/manifest.json";
+    Files files;
     try {
-      Check(manifest, folder);
+      const Value manifest = Manifest(path);
+      files = Checked(manifest, folder);
       if (!takes_tail) RefuseTail(manifest, folder);
-      Describe(manifest);
+      Describe(manifest, files);
+      SetThreads(manifest["device"], n_threads);
     } catch (const ffi::Error& error) {
       Fail(path + " is damaged: " + error.message());
     } catch (const std::logic_error& error) {
       Fail(path + " is damaged: " + error.what());
     }
-    SetThreads(manifest["device"], n_threads);
-    module_ = ffi::Module::LoadFromFile(OwnName(folder, "lib.so"));
+    const ffi::Function loader = ffi::Function::GetGlobalRequired("ffi.Module.load_from_file.so");
+    module_ = loader(files["lib.so"]->OwnName(), "so").cast<ffi::Module>();
     machine_ = module_->GetFunction("vm_load_executable").value()().cast<ffi::Module>();
     machine_->GetFunction("vm_initialization").value()(int{kDLCPU}, 0, kPooledAllocator);
-    for (Program& program : programs_)
-      program.function = machine_->GetFunction(program.entry).value();
+    for (Program& program : programs_) {
+      const auto function = machine_->GetFunction(program.entry);
+      if (!function) Fail(path + " is damaged: lib.so has no program " + program.entry);
+      program.function = *function;
+    }
   }
 
   // A call: first its inputs, then its run.
@@ -378,15 +431,12 @@ struct tuner_library {
     Call(tuner_library& library, const tuner_tensor* inputs, size_t n_inputs)
         : library_(library), lock_(library.running_, std::try_to_lock) {
       if (!lock_) Fail("the library runs in another thread: open it once for each thread");
-      for (Described& output : library.outputs_) output.Clear();
-      library.returned_.clear();
+      const std::unique_ptr<tuner_library, void (*)(tuner_library*)> cleared(&library, ClearOutputs);
       program_ = &library.ProgramFor(inputs, n_inputs);
       for (size_t i = 0; i < n_inputs; ++i)
         if (inputs[i].n_bytes)
           memcpy(program_->copies[i].data_ptr(), inputs[i].data, inputs[i].n_bytes);
-      for (const Limit& limit : program_->limits)
-        for (size_t i = 0; i < n_inputs; ++i)
-          if (program_->inputs[i].name == limit.input) limit.Check(program_->copies[i]);
+      for (const Limit& limit : program_->limits) limit.Check(program_->copies[limit.number]);
     }
 
     void Run() {
@@ -398,6 +448,12 @@ struct tuner_library {
     }
 
    private:
+    // After the inputs are copied, which may be outputs of the run before.
+    static void ClearOutputs(tuner_library* library) {
+      for (Described& output : library->outputs_) output.Clear();
+      library->returned_.clear();
+    }
+
     tuner_library& library_;
     std::unique_lock<std::mutex> lock_;
     Program* program_;
@@ -420,38 +476,40 @@ struct tuner_library {
         Fail(std::string(name) + " is not loaded: link to it");
   }
 
-  static Value Parsed(const std::string& path) {
+  static Value Manifest(const std::string& path) {
     MappedFile file(path);
-    ffi::String problem;
-    std::string content(reinterpret_cast<const char*>(file.data()), file.size());
-    Value manifest{ffi::json::Parse(content, &problem)};
-    if (!problem.empty()) Fail(path + " is damaged: " + std::string(problem));
-    return manifest;
+    if (file.size() > kMaxManifestBytes) throw std::out_of_range("it is too large");
+    return Value::Parsed({reinterpret_cast<const char*>(file.data()), file.size()});
   }
 
-  // Check all that can be checked before code is loaded.
-  void Check(const Value& manifest, const std::string& folder) {
+  using Files = std::map<std::string, std::shared_ptr<MappedFile>>;
+
+  // Check all that can be checked before code is loaded; return the files that are loaded.
+  static Files Checked(const Value& manifest, const std::string& folder) {
     int64_t version = manifest["version"].Int();
     if (version != kManifestVersion)
       Fail(folder + " has manifest version " + std::to_string(version) +
            ", and this program reads version " + std::to_string(kManifestVersion) +
            ": build the library again");
-    ffi::String problem;
-    Value target{ffi::json::Parse(manifest["target"].Text(), &problem)};
-    if (!problem.empty() || target["kind"].Text() != "llvm")
+    if (Value::Parsed(manifest["target"].Text())["kind"].Text() != "llvm")
       Fail(folder + " is not a library for a CPU: its target is " + manifest["target"].Text());
     const std::string engine = manifest["engine"].Text();
     if (engine.rfind("tuner.engines.relax.", 0))
       Fail(folder + " was built by " + engine + ", which alone can load it");
     CheckMachine(manifest, folder);
+    Files files;
     for (const auto& [name, sha256] : manifest["files"].Fields()) {
+      if (name.find('/') != std::string::npos)
+        throw std::out_of_range("the file '" + name + "' is outside of the folder");
       std::string path = folder + "/" + name;
       if (access(path.c_str(), F_OK)) Fail(folder + " is incomplete: " + name + " is missing");
       auto file = std::make_shared<MappedFile>(path);
       if (Sha256::Of(file->data(), file->size()) != sha256.Text())
         Fail(path + " was altered after it was built; build it again");
-      if (name == "weights.bin") weights_ = file;
+      if (name == "lib.so" || name == "weights.bin") files[name] = file;
     }
+    if (!files.count("lib.so")) throw std::out_of_range("lib.so is not one of its files");
+    return files;
   }
 
   static void RefuseTail(const Value& manifest, const std::string& folder) {
@@ -462,9 +520,10 @@ struct tuner_library {
            " on, are not compiled");
   }
 
-  void Describe(const Value& manifest) {
+  void Describe(const Value& manifest, Files& files) {
     std::vector<ffi::Tensor> weights;
-    for (const Value& weight : manifest["weights"].Items()) weights.push_back(Weight(weight));
+    for (const Value& weight : manifest["weights"].Items())
+      weights.push_back(Weight(weight, files["weights.bin"]));
     for (const Value& program : manifest["programs"].Items()) Add(program, weights);
     if (programs_.empty()) throw std::out_of_range("it names no program");
     const Value tail = manifest["tail"];
@@ -473,12 +532,20 @@ struct tuner_library {
     for (Described& output : outputs_) output.Clear();
   }
 
-  ffi::Tensor Weight(const Value& weight) const {
+  static ffi::Tensor Weight(const Value& weight, const std::shared_ptr<MappedFile>& file) {
+    if (!file) throw std::out_of_range("weights.bin is not one of its files");
+    file->Close();
     const int64_t offset = weight["offset"].Int(), n_bytes = weight["n_bytes"].Int();
-    if (!weights_ || offset < 0 || n_bytes < 0 ||
-        static_cast<size_t>(offset + n_bytes) > weights_->size())
+    const Shape shape = weight["shape"].Ints();
+    const DLDataType dtype = ffi::StringToDLDataType(weight["dtype"].Text());
+    if (n_bytes != SizeOf(shape, dtype))
+      throw std::out_of_range("a weight has another size than its shape");
+    if (offset < 0 || offset % kAlignment)
+      throw std::out_of_range("a weight has the offset " + std::to_string(offset));
+    const int64_t size = file->size();
+    if (offset > size || n_bytes > size - offset)
       throw std::out_of_range("a weight lies beyond the end of weights.bin");
-    return NewTensor(weight["shape"].Ints(), weight["dtype"].Text(), {weights_, offset});
+    return NewTensor(shape, dtype, {file, offset});
   }
 
   void Add(const Value& program, const std::vector<ffi::Tensor>& weights) {
@@ -487,12 +554,20 @@ struct tuner_library {
     for (const auto& [name, spec] : program["inputs"].Fields()) {
       added.inputs.emplace_back(name, spec.Items().at(1).Text(), spec.Items().at(0).Ints());
       const Described& input = added.inputs.back();
-      added.copies.push_back(NewTensor(input.shape, input.dtype));
+      const DLDataType dtype = ffi::StringToDLDataType(input.dtype);
+      SizeOf(input.shape, dtype);
+      added.copies.push_back(NewTensor(input.shape, dtype));
     }
-    for (size_t i = 0; i < added.inputs.size(); ++i)
-      added.inputs[i].Point(nullptr, ffi::GetDataSize(added.copies[i]));
+    const std::vector<Described>& first = programs_[0].inputs;
+    bool is_same = added.inputs.size() == first.size();
+    for (size_t i = 0; is_same && i < first.size(); ++i) {
+      Described& input = added.inputs[i];
+      is_same = input.name == first[i].name && input.dtype == first[i].dtype;
+      input.Point(nullptr, ffi::GetDataSize(added.copies[i]));
+    }
+    if (!is_same) throw std::out_of_range("its programs take different inputs");
     for (int64_t number : program["weights"].Ints()) added.weights.push_back(weights.at(number));
-    for (const Value& limit : program["limits"].Items()) added.limits.emplace_back(limit);
+    for (const Value& limit : program["limits"].Items()) added.limits.emplace_back(limit, added.inputs);
   }
 
   Program& ProgramFor(const tuner_tensor* inputs, size_t n_inputs) {
@@ -558,7 +633,6 @@ struct tuner_library {
     }
   }
 
-  std::shared_ptr<MappedFile> weights_;
   ffi::Module module_{ffi::UnsafeInit()}, machine_{ffi::UnsafeInit()};
   std::vector<Program> programs_;
   std::vector<Described> outputs_;

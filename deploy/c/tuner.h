@@ -42,10 +42,11 @@ typedef struct tuner_tensor {
 /* Open the folder of a library: manifest.json, lib.so and weights.bin.
  *
  * The version of the manifest, the checksum of every file and the instruction sets of this CPU are
- * checked before code is loaded.
+ * checked before code is loaded. The code is read by /proc/self/fd, so that it is what was checked.
  *
  * n_threads: threads that run it, at least 1; 0 for the value that TVM_NUM_THREADS had at first,
- *   or else as many as it was tuned with, at most the cores that this process may use.
+ *   or else as many as it was tuned with, at most the cores that this process may use. Ignored
+ *   while the same lib.so is open in this process: it keeps the number of its first opening.
  * Returns NULL if it cannot be run here. Libraries for GPUs, and libraries whose last operators
  *   run in ONNX Runtime, are refused.
  */
@@ -86,7 +87,7 @@ const tuner_tensor *tuner_output(const tuner_library *library, size_t number);
 /* Run the program for the shapes of the inputs.
  *
  * inputs: n_inputs tensors in the order of tuner_input(). Their data is copied, and needs no
- *   alignment. A name may be NULL; otherwise it is compared.
+ *   alignment; it may be that of an output. A name may be NULL; otherwise it is compared.
  * Returns 0; 1 if an input cannot be used; 2 if the run failed.
  */
 int tuner_run(tuner_library *library, const tuner_tensor *inputs, size_t n_inputs);

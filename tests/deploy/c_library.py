@@ -21,7 +21,7 @@ class Interface:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._functions, f"tuner_{name}")
 
-    def opened(self, folder: Path, n_threads: int = 1) -> Any:
+    def opened(self, folder: Path | str, n_threads: int = 1) -> Any:
         """Open a library."""
         library = self.open(str(folder).encode(), n_threads)
         if not library:

@@ -19,6 +19,7 @@ from deploy.python.tuner_runtime.core import described_array
 from tests.deploy.c_library import Interface
 from tests.deploy.small_network import inputs_of
 from tests.tuner.networks.models import difference, model, run
+from tuner.errors import RequestError
 from tuner.library import processors
 
 _FEATURES = processors._FLAGS.get(processors.this_machine(), {})
@@ -135,7 +136,34 @@ Change = Callable[[dict[str, Any]], Any]
         (lambda raw: raw["files"].update({"lib.so": "0" * 64}), "lib.so was altered"),
         (lambda raw: raw["files"].update(other=""), "incomplete: other is missing"),
         (lambda raw: raw.pop("programs"), "manifest.json is damaged: it has no programs"),
+        (lambda raw: raw["files"].pop("lib.so"), "damaged: lib.so is not one of its files"),
+        (lambda raw: raw["files"].pop("weights.bin"), "weights.bin is not one of its files"),
+        (lambda raw: raw["files"].update({"../x": ""}), "the file '../x' is outside of the folder"),
+        (lambda raw: raw.update(target="[" * 200000), "damaged: it is nested too deeply"),
         (lambda raw: raw["weights"][0].update(offset=1 << 40), "damaged: a weight lies beyond"),
+        (lambda raw: raw["weights"][0].update(offset=(1 << 63) - 64), "a weight lies beyond"),
+        (lambda raw: raw["weights"][0].update(offset=4), "damaged: a weight has the offset 4"),
+        (lambda raw: raw["weights"][0].update(n_bytes=4), "another size than its shape"),
+        (lambda raw: raw["weights"][0].update(shape=[1 << 40] * 2), "shape .* is impossible"),
+        (lambda raw: _input(raw).__setitem__(0, [-1]), r"the shape \(-1,\) is impossible"),
+        (
+            lambda raw: raw["programs"].append({**raw["programs"][0], "inputs": {}}),
+            "different inputs",
+        ),
+        (
+            lambda raw: _limit(raw).update(part=[[0, 2, 0]]),
+            "limit of the input 'index' does not fit",
+        ),
+        (lambda raw: _limit(raw).update(part=[[-9, 2, 1]]), "limit of the input 'index' does not"),
+        (
+            lambda raw: _limit(raw).update(part=[[0, 2]]),
+            "limit of the input 'index' does not fit it",
+        ),
+        (lambda raw: _limit(raw).update(part=[[0, 1, 1]] * 2), "input 'index' does not fit it"),
+        (lambda raw: _limit(raw).update(input="a"), "limit of the input 'a' does not fit it"),
+        (lambda raw: _limit(raw).update(input="z"), "limit of the input 'z' does not fit it"),
+        (lambda raw: raw["programs"][0].update(entry="z"), "damaged: lib.so has no program z"),
+        (lambda raw: raw.update(device=None), "manifest.json is damaged: "),
         (lambda raw: raw["programs"][0].update(weights=[99]), "manifest.json is damaged: "),
         (lambda raw: raw.update(features=7), "manifest.json is damaged: "),
     ],
@@ -150,6 +178,18 @@ def test_a_library_that_cannot_run_is_refused(
         interface.opened(folder)
 
 
+def _limit(raw: dict[str, Any]) -> dict[str, Any]:
+    (limit,) = raw["programs"][0]["limits"]
+    assert isinstance(limit, dict)
+    return limit
+
+
+def _input(raw: dict[str, Any]) -> list[Any]:
+    spec = raw["programs"][0]["inputs"]["a"]
+    assert isinstance(spec, list)
+    return spec
+
+
 def _changed(built: Path, tmp_path: Path, change: Change) -> Path:
     folder = tmp_path / "changed.lib"
     shutil.copytree(built / "network.lib", folder)
@@ -159,7 +199,9 @@ def _changed(built: Path, tmp_path: Path, change: Change) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", None])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"a": "\\"]]", "b": ' + b"[" * 200000, None]
+)
 def test_a_folder_without_a_manifest_is_refused(
     interface: Interface, tmp_path: Path, content: bytes | None
 ) -> None:
@@ -201,13 +243,43 @@ def test_files_of_every_length_have_their_checksum(
     interface.close(interface.opened(folder))
 
 
+@pytest.mark.parametrize("name", ["lib.so", "weights.bin"])
+def test_the_tuner_refuses_files_without_a_checksum(built: Path, tmp_path: Path, name: str) -> None:
+    """It would load whatever they have become."""
+    folder = _changed(built, tmp_path, lambda raw: raw["files"].pop(name))
+
+    with pytest.raises(RequestError, match=f"damaged: {name} is not one of its files"):
+        tuner.load(folder)
+
+
+def test_a_file_that_is_none_is_refused(built: Path, interface: Interface, tmp_path: Path) -> None:
+    """A pipe would block, as nothing is written into it."""
+    folder = _changed(built, tmp_path, lambda raw: raw)
+    (folder / "weights.bin").unlink()
+    os.mkfifo(folder / "weights.bin")
+
+    with pytest.raises(RuntimeError, match=r"weights\.bin: it is not a file"):
+        interface.opened(folder)
+
+
+def test_no_file_stays_open(built: Path, interface: Interface) -> None:
+    """The weights of an opened library are in memory."""
+    descriptors = Path("/proc/self/fd")
+    n_open = len([*descriptors.iterdir()])
+
+    opened = interface.opened(built / "network.lib")
+
+    assert len([*descriptors.iterdir()]) == n_open
+    interface.close(opened)
+
+
 def test_a_library_that_was_built_again_is_the_new_one(
     built: Path, interface: Interface, tmp_path: Path
 ) -> None:
     """The dynamic linker would return the code that the same path had before."""
     folder = tmp_path / "network.lib"
     shutil.copytree(built / "network.lib", folder)
-    old = interface.opened(folder)
+    old, same = (interface.opened(f"{folder}{end}") for end in ("", "/"))
     node = helper.make_node("Neg", ["data"], ["y"])
     onnx.save(model([node], {"data": (3,)}, {"y": (3,)}), tmp_path / "network.onnx")
     tuner.build(str(tmp_path / "network.onnx"), folder, data_dir=built / "data")
@@ -217,8 +289,8 @@ def test_a_library_that_was_built_again_is_the_new_one(
     data = np.array([-1.0, 0.0, 2.0], np.float32)
     assert interface(new, {"data": data})["y"].tolist() == [1.0, 0.0, -2.0]
     assert interface(old, inputs_of(0))["y"].shape == (2, 4)
-    interface.close(new)
-    interface.close(old)
+    for library in (new, old, same):
+        interface.close(library)
 
 
 def test_the_example_in_c(built: Path, tmp_path: Path) -> None:

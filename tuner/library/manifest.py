@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -292,7 +292,7 @@ def parse(content: bytes, name: str) -> Manifest:
         raw = json.loads(content)
         _check_version(name, raw["version"])
         return _parse(raw)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RequestError(f"{name} is damaged: {error}") from error
 
 
@@ -308,6 +308,9 @@ def _parse(raw: dict[str, Any]) -> Manifest:
     programs = tuple(_program(program) for program in raw["programs"])
     if not programs:
         raise ValueError("it names no program")
+    for name in raw["files"]:
+        if Path(name).name != name:
+            raise ValueError(f"the file {name!r} is outside of the folder")
     tail = parse_tail(raw["tail"])
     # Only these have a digest, which is compared before a file is loaded.
     missing = {program.tail for program in programs if tail is not None} - raw["files"].keys()
@@ -357,12 +360,19 @@ def values_of(raw: Mapping[str, Any]) -> dict[str, InputValue]:
     return {name: tuple(each) if isinstance(each, list) else each for name, each in raw.items()}
 
 
-def verify(folder: Path, manifest: Manifest) -> None:
+def verify(folder: Path, manifest: Manifest, loaded: Iterable[str] = ()) -> None:
     """Compare every file with its checksum.
 
+    Args:
+        folder: Folder of the library.
+        manifest: Its manifest.
+        loaded: Names of files that the caller loads, which must have a checksum.
+
     Raises:
-        RequestError: If a file is missing or altered.
+        RequestError: If a file is missing, altered, or without a checksum.
     """
+    for name in set(loaded) - manifest.files.keys():
+        raise RequestError(f"{folder / MANIFEST} is damaged: {name} is not one of its files")
     for name, expected in manifest.files.items():
         path = folder / name
         if not path.is_file():

@@ -61,6 +61,8 @@ def test_fallback_makes_the_estimate_unknown() -> None:
         (lambda raw: raw.update(subgraphs=[1]), "is damaged"),
         (lambda raw: raw.update(subgraphs=None), "is damaged"),
         (lambda raw: raw.update(files=None), "is damaged"),
+        (lambda raw: raw.update(files={"../a": ""}), r"the file '\.\./a' is outside of the folder"),
+        (lambda raw: raw.update(files={}), r"is damaged: lib\.so is not one of its files"),
         (lambda raw: raw.update(outputs=None), "is damaged"),
         (lambda raw: raw.update(colour="red"), "is damaged"),
         (lambda raw: raw.update(tail=TAIL), "is damaged: the tail '' is not one of its files"),
@@ -82,12 +84,14 @@ def test_damaged_manifest_is_refused(
     path.write_text(json.dumps(raw))
 
     with pytest.raises(RequestError, match=message) as caught:
-        manifest.verify(tmp_path, manifest.read(tmp_path))
+        manifest.verify(tmp_path, manifest.read(tmp_path), [manifest.LIBRARY])
     assert len(str(caught.value).splitlines()) == 1
     assert str(tmp_path) in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"3", b"\xff\xff", b'"text"'])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"null", b"3", b"\xff\xff", b'"text"', b"[" * 200000]
+)
 def test_file_that_is_not_a_json_object_is_damaged(tmp_path: Path, content: bytes) -> None:
     """Reading it raises a RequestError."""
     (tmp_path / manifest.MANIFEST).write_bytes(content)

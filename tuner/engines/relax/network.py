@@ -88,7 +88,8 @@ class Library(NamedLibrary):
     def __init__(self, folder: Path) -> None:
         described = manifest.read(folder)
         check_library(described, folder)
-        manifest.verify(folder, described)
+        weights = [WEIGHTS] if described.weights else []
+        manifest.verify(folder, described, [manifest.LIBRARY, *weights])
         self.outputs = described.returned
         self._output_names = frozenset(self.outputs)
         self.n_outputs = [call.n_outputs for call in described.kernel_calls]
@@ -97,14 +98,14 @@ class Library(NamedLibrary):
             onednn.check(str(described.device.get(onednn.NAME, "")))
         file = _own_name(folder / manifest.LIBRARY)
         self._vm = VirtualMachine(tvm_ffi.load_module(file), device)
-        weights = load_weights(folder / WEIGHTS, described.weights, device)
+        tensors = load_weights(folder / WEIGHTS, described.weights, device)
         self._queue: GpuQueue | None = None
         if device.dlpack_device_type() != _CPU:
             scratch.install(file)
             _on_gpus.add(self)
             self._queue = GpuQueue(device, self._vm[manifest.WORKSPACE]())
         self.programs = tuple(
-            self._program(program, [weights[index] for index in program.weights], device)
+            self._program(program, [tensors[index] for index in program.weights], device)
             for program in described.programs
         )
         self.inputs = self.programs[0].inputs
@@ -320,8 +321,8 @@ def _profile(program: Program, tensors: Sequence[Any], timers: CallTimers) -> Pr
     return ProfiledRun((end - start) / 1e9, tuple(calls))
 
 
-# Files that were loaded by each path, oldest first.
-_files: dict[str, list[tuple[int, int]]] = {}
+# Number of each file that was loaded, by its device and inode.
+_numbers: dict[tuple[int, int], int] = {}
 
 
 def _own_name(path: Path) -> str:
@@ -331,11 +332,9 @@ def _own_name(path: Path) -> str:
     the code of the former one.
     """
     stat = path.stat()
-    files = _files.setdefault(str(path), [])
-    if (stat.st_dev, stat.st_ino) not in files:
-        files.append((stat.st_dev, stat.st_ino))
-    slashes = "/" * (1 + files.index((stat.st_dev, stat.st_ino)))
-    return f"{path.parent}{slashes}{path.name}"
+    number = _numbers.setdefault((stat.st_dev, stat.st_ino), len(_numbers) + 1)
+    digits = f"{number:b}".replace("1", "/.").replace("0", "/")
+    return f"{path.parent}{digits}/{path.name}"
 
 
 def _spec(array: Any) -> manifest.TensorSpec:

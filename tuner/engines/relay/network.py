@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,8 @@ class Library:
     def __init__(self, folder: Path) -> None:
         described = manifest.read(folder)
         check_library(described, folder)
-        manifest.verify(folder, described)
+        files = (files_of(program.entry) for program in described.programs)
+        manifest.verify(folder, described, chain.from_iterable(files))
         self.outputs = described.returned
         self.programs = tuple(
             Program(program.inputs, _load(folder, program.entry)) for program in described.programs
