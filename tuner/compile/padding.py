@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+import msgspec
+
 from tuner.build_cache.key_inputs import code_of, versions_of
 from tuner.build_cache.keys import Key
 from tuner.build_cache.opening import open_local
@@ -11,7 +13,7 @@ from tuner.errors import RequestError, WorkError
 from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, call_on_model
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.requests import ModelRequest
-from tuner.library.buckets import BucketedDimension, Buckets, SummedDimension, parse
+from tuner.library.buckets import BucketedDimension, Buckets, SummedDimension
 from tuner.networks.base import ModelFacts
 from tuner.networks.originals import Original
 from tuner.networks.shapes import DynamicDimension
@@ -101,7 +103,7 @@ def check_padding(
     entry = cache.find(key)
     if entry is not None:
         with entry:
-            return parse(entry.info)
+            return msgspec.convert(dict(entry.info), Buckets)
     try:
         buckets = _check(settings, model, max_bytes, limits)
     except WorkError as error:  # of this run: the next build tries again

@@ -4,13 +4,15 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tuner.build_cache.cache import Cache
 from tuner.build_cache.key_inputs import code_of, versions_of
 from tuner.build_cache.keys import Key
 from tuner.engines.base import ModelFile
 from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, ModelQuery, load_in
-from tuner.library.limits import parse as parse_limits
-from tuner.library.manifest import Source, parse_tail, values_of
+from tuner.library.limits import Limits
+from tuner.library.manifest import InputValue, Source, Tail
 from tuner.networks.base import LoadedModel
 from tuner.workers.pool import Pool
 
@@ -82,9 +84,9 @@ def _find(cache: Cache, key: Key) -> LoadedModel | None:
         outputs=tuple(info["outputs"]),
         notes=tuple(info["notes"]),
         source=Source(**info["source"]),
-        values=values_of(info["values"]),
-        tail=parse_tail(info["tail"]),
-        limits=parse_limits(info["limits"]),
+        values=msgspec.convert(info["values"], dict[str, InputValue]),
+        tail=msgspec.convert(info["tail"], Tail | None),
+        limits=msgspec.convert(info["limits"], Limits),
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 # The client reads manifests, and runs where NumPy may be missing.
 if TYPE_CHECKING:
@@ -194,32 +194,6 @@ def pad(array: "Array", shape: tuple[int, ...], value: float) -> "Array":
     padded: Array = np.full(shape, value, array.dtype)
     padded[tuple(map(slice, array.shape))] = array
     return padded
-
-
-def parse(raw: Mapping[str, Any]) -> Buckets:
-    """Read the buckets of a manifest's file."""
-
-    def axes_of(named: Mapping[str, Any]) -> Axes:
-        return {name: tuple(axes) for name, axes in named.items()}
-
-    return Buckets(
-        tuple(
-            BucketedDimension(
-                **{
-                    **dimension,
-                    "sizes": tuple(dimension["sizes"]),
-                    "inputs": axes_of(dimension["inputs"]),
-                    "outputs": axes_of(dimension["outputs"]),
-                }
-            )
-            for dimension in raw["dimensions"]
-        ),
-        dict(raw["padding"].items()),
-        tuple(
-            SummedDimension(tuple(each["parts"]), each["offset"], axes_of(each["inputs"]))
-            for each in raw["sums"]
-        ),
-    )
 
 
 def _listed(sizes: tuple[int, ...]) -> str:

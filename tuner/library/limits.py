@@ -60,11 +60,6 @@ class InputLimit:
                 )
 
 
-def parse(raw: Iterable[Mapping[str, Any]]) -> tuple[InputLimit, ...]:
-    """Return limits as they are after a passage through JSON."""
-    return tuple(InputLimit(**{**each, "part": tuple(map(tuple, each["part"]))}) for each in raw)
-
-
 Limits = tuple[InputLimit, ...]
 
 

@@ -3,15 +3,15 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tuner.errors import RequestError
 from tuner.library.buckets import Buckets
-from tuner.library.buckets import parse as parse_buckets
 from tuner.library.limits import InputLimit
-from tuner.library.limits import parse as parse_limits
 
 MANIFEST = "manifest.json"
 LIBRARY = "lib.so"
@@ -305,59 +305,21 @@ def _check_version(name: str, version: int) -> None:
 
 
 def _parse(raw: dict[str, Any]) -> Manifest:
-    programs = tuple(_program(program) for program in raw["programs"])
-    if not programs:
+    unknown = raw.keys() - {field.name for field in fields(Manifest)}
+    if unknown:
+        raise ValueError(f"it has no field {min(unknown)!r}")
+    manifest = msgspec.convert(raw, Manifest)
+    if not manifest.programs:
         raise ValueError("it names no program")
-    for name in raw["files"]:
+    for name in manifest.files:
         if Path(name).name != name:
             raise ValueError(f"the file {name!r} is outside of the folder")
-    tail = parse_tail(raw["tail"])
     # Only these have a digest, which is compared before a file is loaded.
-    missing = {program.tail for program in programs if tail is not None} - raw["files"].keys()
+    tails = {program.tail for program in manifest.programs if manifest.tail is not None}
+    missing = tails - manifest.files.keys()
     if missing:
         raise ValueError(f"the tail {min(missing)!r} is not one of its files")
-    return Manifest(
-        **{
-            **raw,
-            "outputs": tuple(raw["outputs"]),
-            "programs": programs,
-            "weights": tuple(
-                Weight(**{**weight, "shape": tuple(weight["shape"])}) for weight in raw["weights"]
-            ),
-            "subgraphs": tuple(SubgraphEntry(**subgraph) for subgraph in raw["subgraphs"]),
-            "files": dict(raw["files"].items()),
-            "kernel_calls": tuple(KernelCall(**call) for call in raw["kernel_calls"]),
-            "source": Source(**raw["source"]),
-            "buckets": parse_buckets(raw["buckets"]) if raw["buckets"] else None,
-            "tail": tail,
-            "features": tuple(map(str, raw["features"])),
-        }
-    )
-
-
-def _program(raw: dict[str, Any]) -> Program:
-    inputs = {name: (tuple(shape), dtype) for name, (shape, dtype) in raw["inputs"].items()}
-    values = values_of(raw["values"])
-    weights, limits = tuple(raw["weights"]), parse_limits(raw["limits"])
-    changed = {"inputs": inputs, "weights": weights, "values": values, "limits": limits}
-    return Program(**{**raw, **changed, "memory": _memory(raw["memory"])})
-
-
-def _memory(raw: Mapping[str, Any] | None) -> ProgramMemory | None:
-    if not raw:
-        return None
-    outputs = tuple((tuple(shape), dtype) for shape, dtype in raw["outputs"])
-    return ProgramMemory(outputs, tuple(raw["written"]))
-
-
-def parse_tail(raw: Mapping[str, Any] | None) -> Tail | None:
-    """Return the description of a tail as it is after a passage through JSON."""
-    return Tail(**{**raw, "returned": tuple(raw["returned"])}) if raw else None
-
-
-def values_of(raw: Mapping[str, Any]) -> dict[str, InputValue]:
-    """Return values of inputs as they are after a passage through JSON."""
-    return {name: tuple(each) if isinstance(each, list) else each for name, each in raw.items()}
+    return manifest
 
 
 def verify(folder: Path, manifest: Manifest, loaded: Iterable[str] = ()) -> None:

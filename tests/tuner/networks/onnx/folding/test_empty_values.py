@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -11,7 +12,7 @@ from onnx import TensorProto, helper
 from tests.tuner.networks.models import Array, model, run
 from tests.tuner.networks.single_nodes import node_model
 from tuner.engines.base import ModelFile
-from tuner.library.manifest import Source, values_of
+from tuner.library.manifest import InputValue, Source
 from tuner.networks.base import LoadedModel
 from tuner.networks.onnx.cleaning import clean
 from tuner.networks.originals import write_original
@@ -131,7 +132,7 @@ def test_values_pass_through_json() -> None:
     """Shapes, truth values and numbers stay what they are."""
     values = {"past": (1, 0, 8), "flag": True, "rate": 16000}
 
-    read = values_of(json.loads(json.dumps(values)))
+    read = msgspec.convert(json.loads(json.dumps(values)), dict[str, InputValue])
 
     assert read == values
     assert read["flag"] is True
