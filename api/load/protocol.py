@@ -148,7 +148,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Start a request when its client has its turn."""
         self._answered = cycle
-        self._peer.ask(self.loop.time())
+        if not self._open.is_behind_proxy:  # which sends requests of many clients on a connection
+            self._peer.ask(self.loop.time())
 
         def start() -> None:
             if not self.transport.is_closing():
@@ -157,8 +158,18 @@ class BoundedProtocol(HttpToolsProtocol):
         self._turns.add(self._client, start, is_hasty=self._peer.is_hasty)
 
     def _name_client(self) -> str:
-        """Return the address of a client, with its program if it is one of this machine."""
+        """Return the address of a client, with its program if it is one of this machine.
+
+        Behind a trusted proxy it is the last one that the proxies name and that is none of them.
+        """
         address = self.client[0] if self.client else ""
+        # The middleware of uvicorn, which reads the headers once the request has started.
+        proxies = getattr(self.config.loaded_app, "trusted_hosts", ())
+        if address in proxies:
+            named = (value for name, value in self.headers if name == b"x-forwarded-for")
+            hops = b",".join(named).decode("latin-1").split(",")
+            clients = (hop for each in reversed(hops) if (hop := each.strip()) not in proxies)
+            address = next(clients, "") or address
         if not is_loopback(address):
             return address
         agents = (value for name, value in self.headers if name == b"user-agent")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from api.settings import ApiSettings
+from api.turns import Start, Turns
 from records.service import audit
 from tests.api import make
 from tests.api.conftest import Served, serving
@@ -74,6 +75,25 @@ def test_clients_behind_a_proxy_have_rates_of_their_own(quick: ApiSettings) -> N
         first = [status("203.0.113.7") for _ in range(8)]
         assert (first[0], first[-1]) == (200, 429)
         assert status("203.0.113.8") == 200
+
+
+def test_clients_behind_a_proxy_have_turns_of_their_own(
+    quick: ApiSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is in a hurry because the proxy sends its request at once after that of another."""
+    added: list[tuple[str, bool]] = []
+    add = Turns.add
+
+    def noted(self: Turns, client: str, start: Start, *, is_hasty: bool) -> None:
+        added.append((client, is_hasty))
+        add(self, client, start, is_hasty=is_hasty)
+
+    with serving(replace(quick, trusted_proxies=("127.0.0.1", "10.0.0.0/8"))) as served:
+        monkeypatch.setattr(Turns, "add", noted)
+        for chain in ("1.2.3.4, 203.0.113.7, 10.9.9.9", "203.0.113.8"):
+            served.client.get("/healthz", headers={"x-forwarded-for": chain})
+
+    assert added == [("203.0.113.7", False), ("203.0.113.8", False)]
 
 
 @pytest.mark.parametrize(

@@ -307,7 +307,7 @@ def _check_version(name: str, version: int) -> None:
 def _parse(raw: dict[str, Any]) -> Manifest:
     unknown = raw.keys() - {field.name for field in fields(Manifest)}
     if unknown:
-        raise ValueError(f"it has no field {min(unknown)!r}")
+        raise ValueError(f"its field {min(unknown)!r} is unknown")
     manifest = msgspec.convert(raw, Manifest)
     if not manifest.programs:
         raise ValueError("it names no program")
