@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,11 @@ from onnx import helper
 
 import tuner
 from deploy.python import build_wheel
+from deploy.python.tuner_runtime import core
 from tests.deploy.c_library import Array
 from tests.deploy.small_network import inputs_of
 from tests.tuner.networks.models import difference, model, run
+from tuner.errors import WorkError
 from tuner.library.arrays import read_arrays, write_arrays
 from tuner.library.manifest import sha256_of
 
@@ -119,6 +122,27 @@ def test_an_input_that_does_not_fit_is_refused(
     """The error has the type that the tuner's own has."""
     with pytest.raises(RuntimeError, match=message):
         call(built / "network.lib", inputs_of(0) | changes)
+
+
+def test_threads_may_share_a_library(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call has its own outputs."""
+    monkeypatch.setattr(core, "_FILE", built / "libtuner.so")
+    library = core.load(built / "network.lib")
+    expected = [library(inputs_of(seed))["y"] for seed in (0, 1)]
+
+    with ThreadPoolExecutor(2) as threads:
+        outputs = [*threads.map(library, map(inputs_of, [0, 1] * 200))]
+
+    for number, output in enumerate(outputs):
+        np.testing.assert_array_equal(output["y"], expected[number % 2])
+
+
+def test_an_output_without_its_dtype_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the package that has it."""
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+
+    with pytest.raises(WorkError, match="outputs of bfloat17 need the package ml_dtypes"):
+        core._dtype("bfloat17")
 
 
 def test_inputs_are_padded_to_buckets(tmp_path: Path, built: Path, call: Call) -> None:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -88,6 +89,7 @@ class CompiledLibrary(NamedLibrary):
         self.inputs, self.outputs = described.inputs, described.returned
         self.programs = described.programs
         self._functions = functions_of(_FILE)
+        self._lock = Lock()
         n_threads = int(os.environ[VARIABLE])
         self._library = self._functions.tuner_open_without_tail(os.fsencode(folder), n_threads)
         if not self._library:
@@ -98,20 +100,22 @@ class CompiledLibrary(NamedLibrary):
             self._functions.tuner_close(self._library)
 
     def run_arrays(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Run the network.
+        """Run the network; calls of several threads run one after the other.
 
         Raises:
             ValueError: If an input cannot be used; the message names it.
-            WorkError: If the run failed.
+            WorkError: If the run failed, or an output has a dtype that needs ml_dtypes.
         """
         for name in arrays.keys() ^ self.inputs.keys():
             problem = "is missing" if name in self.inputs else "is unknown"
             raise ValueError(f"input {name!r} {problem}; inputs are {', '.join(self.inputs)}")
         given = {name: np.asarray(arrays[name], order="C") for name in self.inputs}
         tensors = (Tensor * len(given))(*(described_array(*each) for each in given.items()))
-        if status := self._functions.tuner_run(self._library, tensors, len(tensors)):
-            raise ValueError(self._error()) if status == _BAD_INPUT else WorkError(self._error())
-        return {name: self._output(number) for number, name in enumerate(self.outputs)}
+        with self._lock:  # the next run overwrites the outputs
+            if status := self._functions.tuner_run(self._library, tensors, len(tensors)):
+                message = self._error()
+                raise ValueError(message) if status == _BAD_INPUT else WorkError(message)
+            return {name: self._output(number) for number, name in enumerate(self.outputs)}
 
     def run_on_device(self, *_: Any) -> NoReturn:
         """Refuse arrays on a GPU.
@@ -136,6 +140,8 @@ def _dtype(name: str) -> Any:
     try:
         return np.dtype(name)
     except TypeError:
-        import ml_dtypes
-
+        try:
+            import ml_dtypes
+        except ImportError as error:
+            raise WorkError(f"outputs of {name} need the package ml_dtypes: {error}") from error
         return np.dtype(getattr(ml_dtypes, name))
