@@ -27,7 +27,7 @@ from tuner.library.manifest import Manifest
     ("n", "rank"), [(1, 0), (7, 0), (8, 0), (10, 0), (11, 1), (12, 1), (48, 14)]
 )
 def test_ends_are_order_statistics(n: int, rank: int) -> None:
-    """Of the smallest coverage that leaves a fourth of the risk to each of four looks."""
+    """They are the closest that leave a fourth of the risk to each of four looks."""
     values = [float(value) for value in range(n)]
 
     low, high = median_interval(values[::-1])
@@ -107,7 +107,7 @@ def of_dtype(dtype: str) -> Manifest:
 def test_a_baseline_of_another_kind_is_refused(
     tmp_path: Path, baseline: Manifest, message: str
 ) -> None:
-    """Of other dtypes, or of a GPU for a library of a CPU; an equal one is taken."""
+    """It has other dtypes, or is of a GPU beside a library of a CPU; an equal one is taken."""
     library = of_dtype("float32")
     for folder, written in (("equal", library), ("other", baseline)):
         (tmp_path / folder).mkdir()
