@@ -77,8 +77,9 @@ class Cli:
             connection.close()
 
     def environ(self, **changes: str) -> dict[str, str]:
-        """Ours, without what a developer may have set."""
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
+        """Ours, without what a developer or readline in our parent may have set."""
+        others = ("TUNER_", "COLUMNS", "LINES")
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(others)}
         config = self.folder / "config.toml"
         config.touch()
         places = {

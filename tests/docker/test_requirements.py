@@ -19,7 +19,7 @@ from tests.docker.images import ROOT
 _OURS = {"api", "records", "scheduler", "tuner"}
 
 # What the worker's image does without, since no job of the service needs it.
-_LEFT_OUT = {"matplotlib", "onnxruntime", "onnxscript", "openvino", "ray", "torch"}
+_LEFT_OUT = {"matplotlib", "onnxruntime", "onnxscript", "openvino", "ray", "tensorrt", "torch"}
 
 # Imports every module of the packages named, in an interpreter that finds only what is listed.
 _IMPORT_ALL = """

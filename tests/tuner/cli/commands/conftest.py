@@ -57,7 +57,9 @@ class Shell:
     def environ(self, **changes: str) -> dict[str, str]:
         """Return the environment without settings of the developer."""
         inherited = {
-            key: value for key, value in os.environ.items() if not key.startswith("TUNER_")
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("TUNER_", "COLUMNS", "LINES"))
         }
         config = self.folder / "config.toml"
         config.touch()
