@@ -14,8 +14,8 @@ from api.app import create_app
 from api.load.capacity import max_connections
 from api.load.connections import Connections
 from api.load.protocol import BoundedProtocol
+from api.load.turns import Turns
 from api.settings import ApiSettings, read_api_settings
-from api.turns import Turns
 from records.errors import RecordsError
 from records.service import tokens
 from tuner.context import Context, open_context

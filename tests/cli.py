@@ -44,6 +44,26 @@ class Answer:
         return self.err.strip().splitlines()[-1] if self.err.strip() else ""
 
 
+def environ_of(folder: Path) -> dict[str, str]:
+    """Return ours for commands on a folder, without settings of a developer.
+
+    The width of a terminal is left out, too: readline sets it in processes of xdist.
+    """
+    others = ("TUNER_", "COLUMNS", "LINES")
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(others)}
+    config = folder / "config.toml"
+    config.touch()
+    return {
+        **inherited,
+        "PYTHONPATH": str(ROOT),
+        "TUNER_DATA_DIR": str(folder / "data"),
+        "TUNER_CONFIG": str(config),
+        # As on a machine of its own: other tests measure at the same time.
+        "TUNER_RUNTIME_DIR": str(folder / "locks"),
+        "TUNER_WORKER_ENVIRONMENT": WORKER_VARIABLES,
+    }
+
+
 @dataclass(frozen=True)
 class Cli:
     """A data directory, and a way to run commands on it in processes of their own."""
@@ -77,19 +97,8 @@ class Cli:
             connection.close()
 
     def environ(self, **changes: str) -> dict[str, str]:
-        """Ours, without what a developer or readline in our parent may have set."""
-        others = ("TUNER_", "COLUMNS", "LINES")
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(others)}
-        config = self.folder / "config.toml"
-        config.touch()
-        places = {
-            "TUNER_DATA_DIR": str(self.data_dir),
-            "TUNER_CONFIG": str(config),
-            # As on a machine of its own: other tests measure at the same time.
-            "TUNER_RUNTIME_DIR": str(self.folder / "locks"),
-            "TUNER_WORKER_ENVIRONMENT": WORKER_VARIABLES,
-        }
-        return {**kept, "PYTHONPATH": str(ROOT), **places, **self.settings, **changes}
+        """Return the environment of commands; see :func:`environ_of`."""
+        return {**environ_of(self.folder), **self.settings, **changes}
 
     def start(self, *args: str, **environ: str) -> subprocess.Popen[str]:
         """Start a command in a process group of its own."""

@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import ClientDisconnect
 
 from api.errors import Problem
-from api.fair_queue import FairQueue
+from api.load.fair_queue import FairQueue
 
 # No transaction of a request or of an import takes longer.
 _STALL_TIMEOUT_SECS = 60.0
@@ -77,7 +77,7 @@ SENDER: ContextVar[Sender] = ContextVar("sender")
 class FairSemaphore:
     """Admits a number of requests at a time.
 
-    A free slot goes to the clients in turn, as :class:`~api.fair_queue.FairQueue` orders them.
+    A free slot goes to the clients in turn, as :class:`~api.load.fair_queue.FairQueue` orders them.
     Without waiters nothing is delayed. A request whose client disconnects stops waiting.
 
     Args:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from api.load.connections import Connections
-    from api.turns import Turns
+    from api.load.turns import Turns
 
 #: Maximum size of request line and headers together, and of what else a request has but a body.
 MAX_HEAD_BYTES = 64 * 1024

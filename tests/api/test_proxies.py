@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from api.load.turns import Start, Turns
 from api.settings import ApiSettings
-from api.turns import Start, Turns
 from records.service import audit
 from tests.api import make
 from tests.api.conftest import Served, serving

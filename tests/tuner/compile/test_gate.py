@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.tuner.library.small_library import described
-from tuner.cli.rendering.check_reports import MIN_TURNS, as_markdown
+from tuner.cli.rendering.check_reports import as_markdown
 from tuner.compile.gate import (
     _MAX_EXTENSION,
+    MIN_TURNS,
     Checked,
     CheckRequest,
     Timing,

@@ -75,7 +75,7 @@ def check(
             "as many.",
             rich_help_panel=options.MEASURING_PANEL,
         ),
-    ] = 10,
+    ] = 12,
     seed: options.InputSeedOption = 0,
     junit: Annotated[
         Path | None,
@@ -113,12 +113,12 @@ def check(
     """
     from tuner import local
     from tuner.cli.rendering import check_reports
-    from tuner.compile.gate import CheckRequest, as_json
+    from tuner.compile.gate import MIN_TURNS, CheckRequest, as_json
     from tuner.errors import RequestError
     from tuner.jobs.requests import model_requests, parse_input_sets, parse_inputs
 
-    if turns < check_reports.MIN_TURNS:
-        raise RequestError(f"--turns must be at least {check_reports.MIN_TURNS}, got {turns}")
+    if turns < MIN_TURNS:
+        raise RequestError(f"--turns must be at least {MIN_TURNS}, got {turns}")
     if max_ms is not None and not 0.0 < max_ms < float("inf"):
         raise RequestError(f"--max-ms must be above 0, got {max_ms:g}")
     if (server := connection.chosen()) is not None:

@@ -10,9 +10,6 @@ from tuner.compile.gate import Checked, Finding, Timing
 from tuner.formatting import DASH, milliseconds, percent, printable, short_name
 from tuner.profiling.verdicts import tune_command
 
-#: Fewer turns have no interval that contains the median in 95 of 100 checks.
-MIN_TURNS = 8
-
 # Characters that begin a mark, a link, an entity, a formula or HTML.
 _MARKS = re.compile(r"[\\`*_~\[\]<>&|$#]")
 _STYLES = {"passed": "green", "failed": "red", "undecided": "yellow"}

@@ -72,9 +72,7 @@ def show_library(folder: Path, manifest: Manifest) -> None:
         if value:
             print_line(f"{name:10} {value}")
     stdout_console().print(coverage(manifest))
-    n_subgraphs, estimate = len(manifest.subgraphs), manifest.estimated_secs
-    tuned = f"{n_subgraphs - manifest.n_fallbacks} of {n_subgraphs} subgraphs tuned"
-    print_line(tuned + (f", estimated {milliseconds(estimate)} ms" if estimate is not None else ""))
+    print_line(summary(manifest))
     show_programs(manifest)
 
 
@@ -93,6 +91,13 @@ def _shown(inputs: Inputs) -> str:
         f"{name} {dtype} {'x'.join(map(str, shape)) or 'scalar'}"
         for name, (shape, dtype) in inputs.items()
     )
+
+
+def summary(manifest: Manifest) -> str:
+    """Return how many subgraphs are tuned as text, and the estimated latency if it is known."""
+    n_subgraphs, estimate = len(manifest.subgraphs), manifest.estimated_secs
+    tuned = f"{n_subgraphs - manifest.n_fallbacks} of {n_subgraphs} subgraphs tuned"
+    return tuned if estimate is None else f"{tuned}, estimated {milliseconds(estimate)} ms"
 
 
 def coverage(manifest: Manifest) -> Grid:

@@ -8,7 +8,7 @@ from tuner.cli.console import stdout_console
 from tuner.cli.rendering import cache_misses, stale_records
 from tuner.cli.rendering.grid import Column, Grid
 from tuner.cli.rendering.json_output import tasks_as_json
-from tuner.cli.rendering.library import contents_as_json, coverage, show_programs
+from tuner.cli.rendering.library import contents_as_json, coverage, show_programs, summary
 from tuner.cli.rendering.tables import task_table
 from tuner.formatting import milliseconds, short_name, trial_count
 from tuner.reports import BuildReport, ExtractReport, TuneReport
@@ -107,7 +107,9 @@ def show_build(report: BuildReport, options: Mapping[str, object]) -> None:
     console.print(coverage(report.manifest))
     if (cache_use := _cache_use(report)) is not None:
         console.print(cache_use, highlight=False)
-    console.print(_summary(report), highlight=False)
+    duration = "" if report.secs is None else f" in {report.secs:.2f} s"
+    head = f"{'Cached' if report.cached else 'Built'} {report.folder}{duration}"
+    console.print(f"{head}: {summary(report.manifest)}", highlight=False)
     show_programs(report.manifest)
     if report.n_fallbacks:
         tune = hints.command("tune", report.model, options=options)
@@ -130,13 +132,3 @@ def _cache_use(report: BuildReport) -> str | None:
     if report.cached and report.compile_secs is not None:
         return f"Cache hit: the whole library, {report.compile_secs:.1f} s of compiling saved."
     return None
-
-
-def _summary(report: BuildReport) -> str:
-    n_subgraphs, estimate = len(report.manifest.subgraphs), report.manifest.estimated_secs
-    duration = "" if report.secs is None else f" in {report.secs:.2f} s"
-    return (
-        f"{'Cached' if report.cached else 'Built'} {report.folder}{duration}: "
-        f"{n_subgraphs - report.n_fallbacks} of {n_subgraphs} subgraphs tuned"
-        + (f", estimated {milliseconds(estimate)} ms" if estimate is not None else "")
-    )

@@ -15,6 +15,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import Workload
 from tvm.tirx import PrimFunc
 
+from tuner.engines import tvm_json
 from tuner.engines.base import variant_of
 from tuner.engines.log_base import LoggedWorkload, TraceBatch, TraceText, WorkloadText
 from tuner.engines.relax.ir import traces, workloads
@@ -56,8 +57,8 @@ def write_workload(ir: bytes) -> list[WorkloadText]:
 
 def _written(kernel: PrimFunc, note: str) -> WorkloadText:
     module = workloads.as_workload(kernel)
-    arguments = [traces.plain(info.as_json()) for info in ArgInfo.from_entry_func(module)]
-    line = json.dumps(traces.plain(Workload(module).as_json()))
+    arguments = [tvm_json.plain(info.as_json()) for info in ArgInfo.from_entry_func(module)]
+    line = json.dumps(tvm_json.plain(Workload(module).as_json()))
     return WorkloadText(line, workloads.dump(module), json.dumps(arguments), note)
 
 
@@ -68,7 +69,7 @@ def read_target(text: str) -> str:
 
 def write_target(spec: str) -> str:
     """Return a target as TVM exports it; see :class:`LogEngine`."""
-    return json.dumps(traces.plain(make_target(spec, intrinsics=False).export()))
+    return json.dumps(tvm_json.plain(make_target(spec, intrinsics=False).export()))
 
 
 def read_traces(batch: TraceBatch) -> list[TraceText]:
@@ -102,7 +103,7 @@ def _write_trace(module: tvm.IRModule, trace: str, target: tvm.target.Target) ->
         schedule = traces.replay_and_postprocess(module, trace, target)
     except WorkError as error:
         return TraceText(problem=str(error))
-    whole = traces.plain(schedule.trace.as_json(remove_postproc=False))
+    whole = tvm_json.plain(schedule.trace.as_json(remove_postproc=False))
     return TraceText(json.dumps(whole, separators=(",", ":")), workloads.hash_of(schedule.mod))
 
 

@@ -9,7 +9,7 @@ from tvm import auto_scheduler
 from tvm.target import Target, codegen
 
 from tuner.devices.cpu_caches import machine_cores
-from tuner.engines import target_json
+from tuner.engines import tvm_json
 from tuner.engines.base import TargetInfo
 from tuner.engines.linker import linker_version
 from tuner.engines.relay.settings import COMPILER, PIPELINE
@@ -44,7 +44,7 @@ def describe_target(spec: str) -> TargetInfo:
         raise TargetError(f"LLVM {codegen.llvm_version_major()} knows no CPU {model!r}")
     machine, features = _machine(target), _features(target)
     return TargetInfo(
-        spec=target_json.canonical(target),
+        spec=tvm_json.canonical_target(target),
         kind=str(target.kind.name),
         device=_device(),
         pipeline=PIPELINE,
@@ -66,7 +66,7 @@ def canonical(text: str, n_cores: int) -> str:
         TargetError: If it is unknown, or this engine does not support it.
     """
     try:
-        attributes = target_json.plain(Target(text).export())
+        attributes = tvm_json.plain(Target(text).export())
     except (ValueError, TypeError, tvm.TVMError) as error:
         raise TargetError(f"unknown target {text!r}: {summary(error, last=True)}") from error
     if attributes["kind"] != "llvm":
@@ -74,7 +74,7 @@ def canonical(text: str, n_cores: int) -> str:
             f"target kind {attributes['kind']!r} is not supported by the engine relay"
         )
     written = {name: value for name, value in attributes.items() if value != ""}
-    return target_json.canonical(_parse(json.dumps({"num-cores": n_cores, **written})))
+    return tvm_json.canonical_target(_parse(json.dumps({"num-cores": n_cores, **written})))
 
 
 @lru_cache(maxsize=8)
@@ -111,7 +111,7 @@ def _parse(spec: str) -> Target:
     if kind != "llvm":
         raise TargetError(f"target kind {kind!r} is not supported by the engine relay; use llvm")
     if "num-cores" not in target.attrs:
-        target = Target({**target_json.plain(target.export()), "num-cores": machine_cores()})
+        target = Target({**tvm_json.plain(target.export()), "num-cores": machine_cores()})
     return target
 
 

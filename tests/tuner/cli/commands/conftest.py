@@ -16,7 +16,7 @@ import pytest
 
 from records import bests, database, jobs, measure_records, networks, picks, targets, tasks
 from records.service import leases
-from tests.cli import ROOT, WORKER_VARIABLES
+from tests.cli import environ_of
 from tuner.cli.main import make_program, run_program
 
 # Building it takes as long as a quick command.
@@ -55,21 +55,8 @@ class Shell:
         return [sys.executable, "-c", _PROGRAM, *args]
 
     def environ(self, **changes: str) -> dict[str, str]:
-        """Return the environment without settings of the developer."""
-        inherited = {
-            key: value
-            for key, value in os.environ.items()
-            if not key.startswith(("TUNER_", "COLUMNS", "LINES"))
-        }
-        config = self.folder / "config.toml"
-        config.touch()
-        paths = {
-            "TUNER_DATA_DIR": str(self.folder / "data"),
-            "TUNER_CONFIG": str(config),
-            "TUNER_RUNTIME_DIR": str(self.folder / "locks"),
-            "TUNER_WORKER_ENVIRONMENT": WORKER_VARIABLES,
-        }
-        return {**inherited, "PYTHONPATH": str(ROOT), **paths, **changes}
+        """Return the environment of commands; see :func:`tests.cli.environ_of`."""
+        return {**environ_of(self.folder), **changes}
 
     def __call__(self, *args: str, stdin: str = "", **environ: str) -> Answer:
         """Run a command to its end."""

@@ -19,6 +19,7 @@ from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
+from tuner.engines import tvm_json
 from tuner.engines.allowed_calls import check_annotations
 from tuner.engines.base import variant_of
 from tuner.engines.relax.graph.definitions import step_loops
@@ -40,7 +41,7 @@ _PARALLEL = "meta_schedule.parallel"
 
 def dump(trace: Trace, variant: str = "") -> str:
     """Serialise the decisions of a trace for a workload, or for its variant."""
-    decisions = plain(trace.as_json(remove_postproc=True))
+    decisions = tvm_json.plain(trace.as_json(remove_postproc=True))
     named = {"variant": variant, "trace": decisions} if variant else decisions
     return json.dumps(named, separators=(",", ":"))
 
@@ -143,21 +144,6 @@ def _processors(target: Target) -> PostOrderApply:
 def gpu_processors() -> list[Postproc]:
     """Return the post-processors of GPUs, for search and replay alike; the last one tensorises."""
     return list(Postproc.create("cuda-tensorcore"))
-
-
-def plain(value: Any) -> Any:
-    """Convert TVM's containers and numbers to Python's."""
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, tvm.tirx.IntImm):
-        return int(value.value)
-    if isinstance(value, tvm.tirx.FloatImm):
-        return float(value.value)
-    if hasattr(value, "items"):
-        return {str(key): plain(item) for key, item in value.items()}
-    return [plain(item) for item in value]
 
 
 def _texts(trace: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ import tvm_ffi
 from tvm.target import Target, codegen
 
 from tuner.devices.cpu_caches import machine_cores
-from tuner.engines import target_json
+from tuner.engines import tvm_json
 from tuner.engines.base import TargetInfo
 from tuner.engines.linker import linker_version
 from tuner.engines.relax import fast_import
@@ -70,7 +70,7 @@ def describe_target(spec: str) -> TargetInfo:
     # With Triton, a region is one subgraph on GPUs.
     is_with_triton = kind == "cuda" and compiler.supports(str(target.attrs["arch"]))
     return TargetInfo(
-        spec=target_json.canonical(target),
+        spec=tvm_json.canonical_target(target),
         kind=kind,
         device=_device(target, kind),
         pipeline=f"{PIPELINE}-triton" if is_with_triton else PIPELINE,
@@ -88,7 +88,7 @@ def canonical(spec: str) -> str:
     Raises:
         TargetError: If it is unknown, malformed or of a kind that is not supported.
     """
-    return target_json.canonical(_supported(spec)[0])
+    return tvm_json.canonical_target(_supported(spec)[0])
 
 
 def _supported(spec: str) -> tuple[Target, str]:
@@ -97,7 +97,7 @@ def _supported(spec: str) -> tuple[Target, str]:
     if kind not in ("llvm", "cuda"):
         raise TargetError(f"target kind {kind!r} is not supported; use llvm or cuda")
     # A tag may bring attributes that its text does not name.
-    _check_attributes(target_json.plain(target.export()))
+    _check_attributes(tvm_json.plain(target.export()))
     return target, kind
 
 
@@ -127,7 +127,9 @@ def _parse(spec: str) -> Target:
             return gpu_targets.complete(target, spec)
         if not is_cpu(target) or "num-cores" in target.attrs:
             return target
-        return Target({**json.loads(target_json.canonical(target)), "num-cores": machine_cores()})
+        return Target(
+            {**json.loads(tvm_json.canonical_target(target)), "num-cores": machine_cores()}
+        )
     except json.JSONDecodeError as error:
         raise TargetError(f"target is not valid JSON: {error}") from error
     except (ValueError, TypeError, RuntimeError) as error:

@@ -17,6 +17,7 @@ from tvm import ir, tirx
 from tvm.s_tir import SBlock
 from tvm.tirx import AttrStmt, For, PrimFunc
 
+from tuner.engines.relax.ir.rebuilt import rebuilt_block
 from tuner.engines.relax.ir.tensor_types import is_number
 
 Nodes = Sequence[Any]
@@ -97,17 +98,7 @@ class _Guard:
         reads, writes = ([*map(self._region, regions)] for regions in (block.reads, block.writes))
         if not _differ(reads, block.reads) and not _differ(writes, block.writes):
             return block
-        return SBlock(
-            block.iter_vars,
-            reads,
-            writes,
-            block.name_hint,
-            block.body,
-            block.init,
-            block.alloc_buffers,
-            block.match_buffers,
-            block.annotations,
-        )
+        return rebuilt_block(block, reads=reads, writes=writes)
 
     def quotient(self, node: Any) -> Any:
         """Define a quotient by 0, and that of the lowest number by -1, which overflows."""

@@ -5,7 +5,7 @@ import tvm_ffi
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.tirx import For, ForKind, PrimFunc
 
-from tuner.engines.relax.ir.loops import rebuilt
+from tuner.engines.relax.ir.rebuilt import rebuilt
 
 _ROOT = "root"
 

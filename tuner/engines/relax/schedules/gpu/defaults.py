@@ -13,6 +13,7 @@ from tvm.target import Target
 from tvm.tirx import BufferStore, IterVar, PrimFunc
 
 from tuner.engines.relax.codegen import nvrtc
+from tuner.engines.relax.ir.rebuilt import rebuilt_block
 from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.schedules.base import Workload
 from tuner.engines.relax.schedules.gpu import block_limits
@@ -72,16 +73,11 @@ def _without_reduction(block: SBlock) -> SBlock:
         return block.init.value if load.source.same_as(block.init.buffer) else load
 
     value = tvm_ffi.structural_map(block.body.value, (ir.TensorLoad, initial))
-    return SBlock(
-        [IterVar(axis.dom, axis.var, IterVar.DataPar) for axis in block.iter_vars],
-        block.reads,
-        block.writes,
-        block.name_hint,
-        BufferStore(block.body.buffer, value, block.body.indices),
-        None,
-        block.alloc_buffers,
-        block.match_buffers,
-        block.annotations,
+    return rebuilt_block(
+        block,
+        iter_vars=[IterVar(axis.dom, axis.var, IterVar.DataPar) for axis in block.iter_vars],
+        body=BufferStore(block.body.buffer, value, block.body.indices),
+        init=None,
     )
 
 

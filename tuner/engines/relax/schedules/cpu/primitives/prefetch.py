@@ -16,8 +16,8 @@ from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize, Schedule
 from tvm.tirx import Evaluate, For, ForKind, IndexMap, PrimFunc, SeqStmt
 
-from tuner.engines.relax.ir.loops import rebuilt
 from tuner.engines.relax.ir.packed_layouts import LAYOUT_FREE
+from tuner.engines.relax.ir.rebuilt import rebuilt, rebuilt_block
 from tuner.engines.relax.schedules.cpu.primitives.operands import operands_of
 
 #: Annotation of the products whose weights are prefetched.
@@ -96,17 +96,7 @@ def _insert(statement: Any, loops: list[For], params: list[Any]) -> tuple[Any, _
         if MARK in block.annotations:
             return statement, _prefetch_of(statement, loops, params)
         if not block.iter_vars:
-            changed = SBlock(
-                block.iter_vars,
-                block.reads,
-                block.writes,
-                block.name_hint,
-                _insert(block.body, loops, params)[0],
-                block.init,
-                block.alloc_buffers,
-                block.match_buffers,
-                block.annotations,
-            )
+            changed = rebuilt_block(block, body=_insert(block.body, loops, params)[0])
             return SBlockRealize(statement.iter_values, statement.predicate, changed), None
     return statement, None
 

@@ -15,6 +15,8 @@ from tvm.s_tir import SBlock
 from tvm.sym import Analyzer
 from tvm.tirx import PrimFunc
 
+from tuner.engines.relax.ir.rebuilt import rebuilt_block
+
 #: Annotation of a product whose vectors lie in several groups: the columns of a group, and the
 #: numbers that it reads. Also the attribute of its kernel.
 MARK = "tuner.groups"
@@ -63,16 +65,10 @@ def _spread_block(block: SBlock) -> SBlock:
             return load
         return tirx.call_intrin(load.ty, _NAME, load, n_out, n_in, reduced[-1])
 
-    return SBlock(
-        block.iter_vars,
-        block.reads,
-        block.writes,
-        block.name_hint,
-        tvm_ffi.structural_map(block.body, (ir.TensorLoad, spread)),
-        block.init,
-        block.alloc_buffers,
-        block.match_buffers,
-        {key: value for key, value in block.annotations.items() if key != MARK},
+    return rebuilt_block(
+        block,
+        body=tvm_ffi.structural_map(block.body, (ir.TensorLoad, spread)),
+        annotations={key: value for key, value in block.annotations.items() if key != MARK},
     )
 
 

@@ -1,10 +1,10 @@
-"""JSON of targets, for every version of TVM."""
+"""JSON of TVM's objects, for every version of TVM."""
 
 import json
 from typing import Any
 
 
-def canonical(target: Any) -> str:
+def canonical_target(target: Any) -> str:
     """Return the canonical JSON of a TVM target; a tag is written out."""
     exported = plain(target.export())
     exported.pop("tag", None)
@@ -13,12 +13,12 @@ def canonical(target: Any) -> str:
 
 def plain(value: Any) -> Any:
     """Convert TVM's containers and numbers to Python's."""
-    if hasattr(value, "items"):
-        return {str(key): plain(item) for key, item in value.items()}
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
     if isinstance(value, str):
         return str(value)
-    if isinstance(value, (bool, int, float)):
-        return value
+    if hasattr(value, "items"):
+        return {str(key): plain(item) for key, item in value.items()}
     if hasattr(value, "value"):
-        return int(value.value)
+        return value.value
     return [plain(item) for item in value]

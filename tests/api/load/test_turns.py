@@ -5,9 +5,9 @@ from functools import partial
 
 import pytest
 
-from api import turns
+from api.load import turns
+from api.load.turns import Turns
 from api.settings import ApiSettings
-from api.turns import Turns
 from tests.api.conftest import serving
 from tests.api.load.test_connections import connected
 

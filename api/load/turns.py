@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from api.fair_queue import FairQueue
+from api.load.fair_queue import FairQueue
 
 Start: TypeAlias = Callable[[], None]
 # Requests between two looks at the sockets. The first step of each takes up to a millisecond, and a
