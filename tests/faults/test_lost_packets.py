@@ -1,6 +1,7 @@
 """A network that loses packets and refuses nothing: connections are given up within seconds."""
 
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -29,8 +30,10 @@ from tuner.errors import DeviceLost
 
 __all__ = ["postgres", "postgres_url"]
 
+# Names and addresses are of this process: a killed run leaves its link behind.
 _NAME = f"tuner{os.getpid() % 10_000}"
-_HERE, _THERE = "10.213.77.1", "10.213.77.2"
+_LINK = secrets.randbelow(1 << 14) * 4
+_HERE, _THERE = (f"10.213.{_LINK >> 8}.{(_LINK & 255) + end}" for end in (1, 2))
 _PORT = 5432
 # Passes bytes from a port within the namespace on to the socket file of the server.
 _FORWARD = """
@@ -129,6 +132,8 @@ def network(postgres_url: str) -> Iterator[Network]:
         if forwarder is not None:
             forwarder.kill()
             forwarder.communicate()
+        # A process that still ends in the namespace would keep the link.
+        subprocess.run(["ip", "link", "del", f"{_NAME}a"], check=False, capture_output=True)
         _run("ip", "netns", "del", _NAME)
 
 

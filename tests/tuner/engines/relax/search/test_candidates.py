@@ -293,18 +293,26 @@ def test_too_few_candidates_are_made_up_for(task_of: TaskOf, target: TargetInfo)
 def test_the_clock_kernel_is_timed_beside_the_samples(
     task_of: TaskOf, target: TargetInfo, tmp_path: Path
 ) -> None:
-    """One kernel tells how fast the device is, whatever the candidate."""
+    """One kernel tells how fast the device is, whatever the candidate.
+
+    A reading whose threads wait for a core does not count, so busy cores are asked again.
+    """
     task = task_of("matmul")
     built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
     request = RunRequest(built.artifact, target.spec, (), QUICK)
 
-    results = [worker.run(request), *worker.run_interleaved([request, request], 2)]
+    def read() -> list[float | None]:
+        results = [worker.run(request), *worker.run_interleaved([request, request], 2)]
+        return [*(result.clock_secs for result in results), worker.clock_secs(target.spec, 0.001)]
 
-    clocks = [result.clock_secs or 0.0 for result in results]
-    assert min(clocks) > 0
+    attempts = [read()]
+    while None in attempts[-1] and len(attempts) < 60:
+        attempts.append(read())
+
+    clocks = [secs for secs in attempts[-1] if secs is not None]
+    assert len(clocks) == 4
     # Others may use the cores for one of the readings, but none is of something else.
-    assert median(clocks) < 20 * min(clocks)
-    assert (worker.clock_secs(target.spec, 0.001) or 0.0) > 0
+    assert 0 < median(clocks) < 20 * min(clocks)
 
 
 @pytest.mark.parametrize(("kind", "weights"), [("matmul", [1]), ("softmax", [])])
