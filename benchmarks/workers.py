@@ -1,6 +1,5 @@
 """Worker processes of benchmarks, which run their own code on files anywhere."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import psutil
@@ -11,11 +10,9 @@ from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
 
 
-def open_worker(
-    settings: Settings, name: str = "network", *, environ: Mapping[str, str] | None = None
-) -> Pool:
+def open_worker(settings: Settings) -> Pool:
     """Start a process as :func:`tuner.workers.factory.fresh_worker` does, but not confined."""
-    return fresh_worker(replace(settings, worker_sandbox="off"), name, environ=environ)
+    return fresh_worker(replace(settings, worker_sandbox="off"), "network")
 
 
 def is_worker(process: psutil.Process) -> bool:

@@ -13,8 +13,6 @@ from onnx import TensorProto
 from tuner.networks.onnx.contrib.key_cache import find_cache
 from tuner.networks.onnx.node_builder import Replacement, UnknownValueError
 
-_NO_SCORE = -np.inf
-
 
 @dataclass(frozen=True)
 class _Heads:

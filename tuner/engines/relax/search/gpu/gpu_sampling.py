@@ -23,7 +23,6 @@ from tuner.engines.relax.search.gpu.gpu_resources import Limits, Plan
 # Attempts to find a mutation that fits.
 _MAX_MUTATIONS = 32
 _MAX_SEED = 2**30
-_N_TURNS = 3
 
 
 def sample(

@@ -1,1 +1,0 @@
-"""Allocators compared on recorded latency curves."""
