@@ -49,6 +49,7 @@ _LIMITS = {
     "n_threads": "MAX_THREADS_PER_BLOCK",
     "l2_bytes": "L2_CACHE_SIZE",
     "n_multiprocessors": "MULTIPROCESSOR_COUNT",
+    "memory_bits": "GLOBAL_MEMORY_BUS_WIDTH",
 }
 
 
@@ -64,6 +65,7 @@ class GpuLimits:
         n_threads: Threads of a block, at most.
         l2_bytes: Size of the second-level cache.
         n_multiprocessors: Streaming multiprocessors.
+        memory_bits: Width of the memory bus.
     """
 
     shared_bytes: int
@@ -73,6 +75,7 @@ class GpuLimits:
     n_threads: int
     l2_bytes: int
     n_multiprocessors: int
+    memory_bits: int
 
 
 @dataclass(frozen=True)

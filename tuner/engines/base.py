@@ -129,6 +129,7 @@ class WorkloadProfile:
         grouping: ``"dense"``, ``"grouped"`` or ``"depthwise"``; empty unless that reduction
             multiplies operands.
         dtype: Data type of that reduction's sums, or of the output.
+        operands: Data type of the numbers that it multiplies; empty unless they have one.
         n_bytes: Bytes that one call must read and write, each once: inputs, weights and output.
         input_bytes: Size of the inputs and weights, whether or not one call reads all of them.
         output_bytes: Size of the outputs.
@@ -147,26 +148,31 @@ class WorkloadProfile:
     n_output_elements: int = 0
     variants: Mapping[str, float] = field(default_factory=dict)
     weight_bytes: int = 0
+    operands: str = ""
 
 
 @dataclass(frozen=True)
 class DevicePeaks:
-    """Operations and bytes per second that a device reaches at most, measured on all its cores.
+    """Operations and bytes per second that a device reaches at most.
+
+    Those of a CPU are measured on all its cores, those of a GPU follow from its clocks and units.
 
     Attributes:
-        flops: Floating-point operations per second by data type; a multiply-add counts two.
+        flops: Operations per second by data type; a multiply-add counts two. On a GPU, the type is
+            that of the operands.
         cache_bytes: Size of the last-level cache.
         cache_bandwidth: Bytes per second that are read from the last-level cache.
         memory_bandwidth: Bytes per second that are read from memory.
         weights_kept_secs: Time for which the last-level cache keeps the weights of a kernel. Then
-            reading them takes a quarter longer, because others use the cache, too.
+            reading them takes a quarter longer, because others use the cache, too. None if nothing
+            but the size of the cache limits it.
     """
 
     flops: Mapping[str, float]
     cache_bytes: int
     cache_bandwidth: float
     memory_bandwidth: float
-    weights_kept_secs: float
+    weights_kept_secs: float | None
 
 
 @dataclass(frozen=True)
@@ -589,7 +595,12 @@ class Engine(Protocol):
     def measure_peaks(self, target: str) -> DevicePeaks:
         """Measure the peaks of this CPU in this process, which must not do anything else.
 
-        Takes less than two seconds. An engine that cannot measure them lacks this function.
+        Takes less than two seconds; those of a GPU are not measured. An engine that does not know
+        them lacks this function.
+
+        Raises:
+            RequestError: If the target is a GPU that this process does not see, or whose clocks
+                are unknown.
         """
 
     def reference(self, request: ReferenceRequest) -> bytes:

@@ -4,6 +4,7 @@ Both engines use it, on the TIR of their own TVM: the names of their classes tel
 """
 
 import math
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,6 +55,7 @@ def profile(function: Node, weight_indices: Collection[int] = ()) -> WorkloadPro
         input_bytes=sum(map(_size, inputs)),
         output_bytes=sum(map(_size, outputs)),
         n_output_elements=sum(map(_n_elements, outputs)),
+        operands="" if main is None else main.operands,
         weight_bytes=sum(traffic[index] for index in weight_indices),
     )
 
@@ -99,6 +101,42 @@ class _Block:
             for buffer, indices in loads
             if not any(buffer.same_as(written) for written in self.written)
         ]
+
+    @property
+    def operands(self) -> str:
+        """Data type of the factors that it adds up; empty unless they have one."""
+        values = [n.value for n in _below(self.node.body) if type(n).__name__ == "BufferStore"]
+        products = (
+            term
+            for value in values
+            if type(value).__name__ == "Add"
+            for term in (value.a, value.b)
+            if type(term).__name__ == "Mul"
+        )
+        dtypes = {_dtype(_narrowest(each)) for term in products for each in (term.a, term.b)}
+        return dtypes.pop() if len(dtypes) == 1 else ""
+
+
+def _dtype(expr: Node) -> str:
+    # In TVM 0.27 an expression has its data type in its type.
+    typed: Any = getattr(expr, "ty", expr)
+    return str(typed.dtype)
+
+
+def _narrowest(expr: Node) -> Node:
+    """Return an expression without conversions to a wider type of the same kind."""
+    while type(expr).__name__ == "Cast":
+        (before, n_bits), (after, n_wider) = map(_kind, (_dtype(expr.value), _dtype(expr)))
+        if before != after or n_bits > n_wider:
+            break
+        expr = expr.value
+    return expr
+
+
+def _kind(dtype: str) -> tuple[str, int]:
+    """Return the kind of a data type, the same for all floating-point types, and its bits."""
+    kind, n_bits = re.findall(r"^b?(\D+)(\d*)", dtype)[0]
+    return kind, int(n_bits or 1)
 
 
 def _below(node: Node) -> Iterator[Node]:

@@ -120,7 +120,7 @@ class TaskView(Schema):
         latency_secs: Latency of one call, by the best record.
         gflops: Billions of operations a second; 0 while there is no best record.
         share: Part of the network's latency, from 0 to 1.
-        roof_secs: Latency that no kernel can beat, by operations and bytes at the measured peaks
+        roof_secs: Latency that no kernel can beat, by operations and bytes at the peaks
             of the device; None if unknown.
         roof_share: Roof divided by latency: 1 at the roof.
         trials: Trials spent on the task by all jobs.

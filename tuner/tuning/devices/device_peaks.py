@@ -1,4 +1,4 @@
-"""Measurement of the peaks of a target's device, once, for the roofs of all tasks on it."""
+"""Peaks of a target's device, asked for once, for the roofs of all tasks on it."""
 
 import logging
 import math
@@ -24,17 +24,18 @@ _LOG = logging.getLogger(__name__)
 async def ensure_peaks(
     context: TuningContext, target: TargetInfo, target_id: int, device: Device, secs_left: float
 ) -> None:
-    """Measure and store the peaks of the CPU of this machine, unless they are known.
+    """Store the peaks of the CPU of this machine or of a GPU, unless they are known.
 
     They are measured before the first round; if that fails because other processes use the cores,
     or takes longer than a quarter of ``secs_left``, again after twenty times as long as it took.
-    Without peaks, as for GPUs and devices of
-    other machines, the roofs of the tasks are unknown.
+    Without peaks, as for GPUs without known clocks and CPUs of other machines, the roofs of the
+    tasks are unknown.
 
     Raises:
         DeviceLost: If the device was lost.
     """
-    if target_id in context.targets_with_peaks or not device.runner.shares_cores:
+    has_peaks = device.runner.shares_cores or "max_sm_mhz" in target.device
+    if target_id in context.targets_with_peaks or not has_peaks:
         return
     started = context.now()
     if started < context.peaks_wait_until.get(target_id, started):
@@ -65,7 +66,7 @@ async def ensure_peaks(
 
 
 def _validate(answer: Any) -> dict[str, Any]:
-    """Return measured peaks, if they are what a worker should return, for the database.
+    """Return peaks, if they are what a worker should return, for the database.
 
     Raises:
         WorkError: If they are not.
@@ -73,7 +74,8 @@ def _validate(answer: Any) -> dict[str, Any]:
     if not isinstance(answer, DevicePeaks):
         raise WorkError(f"the worker returned {answer!r:.200}")
     peaks = asdict(answer)
-    numbers = [*peaks["flops"].values(), *(peaks[name] for name in peaks if name != "flops")]
+    others = [peaks[name] for name in peaks if name != "flops" and peaks[name] is not None]
+    numbers = [*peaks["flops"].values(), *others]
     if not all(isinstance(number, int | float) and 0 < number < math.inf for number in numbers):
         raise WorkError(f"peaks are not positive numbers: {answer!r:.200}")
     return peaks

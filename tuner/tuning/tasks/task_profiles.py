@@ -94,7 +94,8 @@ def peak_flops(task: WeightedTask) -> float:
     """Return the operations per second that a task reaches at most on its device; 0 if unknown."""
     if task.profile is None or task.peaks is None:
         return 0.0
-    return float(task.peaks["flops"].get(task.profile["dtype"], 0.0))
+    peak = _peak_flops(task.profile, task.peaks)
+    return peak if math.isfinite(peak) else 0.0
 
 
 def loses_weights(
@@ -103,15 +104,19 @@ def loses_weights(
     """Return whether others replace the weights of a network in the last-level cache.
 
     They do if an inference is expected to take longer than the cache keeps what is not read again
-    while the network reads other data; False if that is not known.
+    while the network reads other data, or where the cache keeps all that it holds, if the weights
+    are larger than it. False if that is not known.
 
     Args:
         tasks: Tasks of the network.
-        peaks: Measured peaks of the device; None if unknown.
+        peaks: Peaks of the device; None if unknown.
         n_networks: Networks that the tasks are of, all of the same size.
     """
     if peaks is None:
         return False
+    if peaks["weights_kept_secs"] is None:
+        n_bytes = sum(task.weight * (task.profile or {}).get("weight_bytes", 0) for task in tasks)
+        return bool(n_bytes / n_networks > peaks["cache_bytes"])
     secs = 0.0
     for task in tasks:
         arithmetic, traffic = _lower_bounds(replace(task, peaks=peaks), task.flop)
@@ -142,10 +147,15 @@ def _lower_bounds(
     n_bytes = float(profile["n_bytes"])
     is_cached = n_bytes <= peaks["cache_bytes"]
     bandwidth = peaks["cache_bandwidth" if is_cached else "memory_bandwidth"]
-    peak_flops = peaks["flops"].get(profile["dtype"], math.inf)
     if flop is None:
         flop = min(task.flop, *profile["variants"].values(), math.inf)
     traffic = n_bytes / bandwidth
     if weights_in_memory:
         traffic = max(traffic, profile["weight_bytes"] / peaks["memory_bandwidth"])
-    return float(flop / peak_flops), float(traffic)
+    return float(flop / _peak_flops(profile, peaks)), float(traffic)
+
+
+def _peak_flops(profile: Mapping[str, Any], peaks: Mapping[str, Any]) -> float:
+    """Return the peak for the operands of a subgraph, else for its sums; inf if unknown."""
+    flops = peaks["flops"]
+    return float(flops.get(profile.get("operands"), flops.get(profile["dtype"], math.inf)))

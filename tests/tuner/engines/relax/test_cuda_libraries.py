@@ -152,16 +152,24 @@ def test_equal_requests_give_equal_libraries(tmp_path: Path) -> None:
 
 
 def test_a_job_measures_on_the_gpu_of_this_machine(driver: Path, tmp_path: Path) -> None:
-    """It searches, builds and runs; the kernels of the stub compute nothing, so all differ."""
-    words = ["tune", "zoo:mlp", "--target", "cuda", "--trials", "4", "--data-dir", str(tmp_path)]
-    environ = {**os.environ, "LD_LIBRARY_PATH": str(driver)}
-    done = subprocess.run(
-        [sys.executable, "-m", "tuner", *words],
-        capture_output=True, text=True, check=False, cwd=ROOT, env=environ,
-    )  # fmt: skip
+    """It searches, builds and runs; the kernels of the stub compute nothing, so all differ.
+
+    The table has the roofs of its tasks, from the clocks of the GPU.
+    """
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "tuner", *words, "--data-dir", str(tmp_path)],
+            capture_output=True, text=True, check=False, cwd=ROOT,
+            env={**os.environ, "LD_LIBRARY_PATH": str(driver)},
+        )  # fmt: skip
+
+    done = run("tune", "zoo:mlp", "--target", "cuda", "--trials", "4")
 
     assert done.returncode == 1
     assert "the last one failed with wrong_result" in done.stderr
+    table = run("table", "1", "--json")
+    assert all(task["roof_secs"] > 0.0 for task in json.loads(table.stdout)["tasks"]), table.stderr
 
 
 @pytest.mark.gpu

@@ -95,6 +95,15 @@ def test_visible_gpu_is_described(pool: Pool) -> None:
     assert other.device["name"] == "sm_80"
 
 
+def test_peaks_of_the_visible_gpu(pool: Pool) -> None:
+    """They are computed from its clocks and units; code for another GPU has the same device."""
+    peaks = pool.call(ENGINE, "measure_peaks", describe(pool, "cuda").spec, timeout_secs=60.0)
+
+    assert peaks.memory_bandwidth == 2 * 1980e6 * 1024 / 8
+    assert peaks.cache_bytes == 50 << 20
+    assert peaks.flops["float16"] == pytest.approx(1024 * 1980e6 * 4096, rel=0.01)
+
+
 def test_runtime_is_loaded_where_there_is_a_driver(pool: Pool) -> None:
     """It is loaded by its name if possible, else from the Python packages."""
     (packaged,) = [path for path in cudart._packaged() if Path(path).is_file()]

@@ -7,6 +7,7 @@ import pytest
 from onnx import helper
 
 from tests.tuner.engines.relax.conftest import Array, Save, draw
+from tests.tuner.engines.relax.triton.conftest import product
 from tuner.engines.base import TargetInfo
 from tuner.engines.relax import worker
 from tuner.errors import RequestError, WorkError
@@ -68,6 +69,21 @@ def test_window_and_grouping(
 
     assert (profile.window, profile.grouping) == expected
     assert profile.dtype == "float32"
+
+
+@pytest.mark.parametrize(("dtype", "operands"), [("float16", "float16"), ("float32", "float32")])
+def test_operands_are_what_tensor_cores_multiply(dtype: str, operands: str) -> None:
+    """Sums of float16 are in float32, which is not the type of the operands."""
+    (profile,) = worker.profile([product((1, 8, 24, 40), dtype)])
+
+    assert (profile.operands, profile.dtype) == (operands, "float32")
+
+
+def test_integers_that_are_scaled_are_no_operands() -> None:
+    """A float32 that comes of a byte is multiplied as float32."""
+    scaled = product((1, 8, 24, 40), before=lambda value: value.astype("int8").astype("float16"))
+
+    assert worker.profile([scaled])[0].operands == "float16"
 
 
 def test_traffic_counts_each_argument_once(save: Save, target: TargetInfo) -> None:

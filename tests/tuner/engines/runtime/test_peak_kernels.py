@@ -48,6 +48,7 @@ def test_the_shortest_sample_counts() -> None:
     assert peaks.cache_bandwidth == pytest.approx(1e10)
     assert peaks.memory_bandwidth == pytest.approx(1e10)
     assert peaks.cache_bytes > 2**20
+    assert peaks.weights_kept_secs is not None
     assert peaks.weights_kept_secs > 1.0
 
 

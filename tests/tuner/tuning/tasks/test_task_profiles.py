@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,6 +69,27 @@ def test_others_replace_the_weights_of_a_network_that_takes_long(
     peaks = None if retention is None else PEAKS | retention
 
     assert loses_weights([task(peaks=None)], peaks, n_networks) is is_lost
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "n_networks"), [(0.9e6, 1), (1.1e6, 1), (2.1e6, 2), (1.9e6, 2)]
+)
+def test_a_cache_of_its_own_loses_what_does_not_fit(n_bytes: float, n_networks: int) -> None:
+    """The last-level cache of a GPU keeps the weights of a network that is smaller."""
+    peaks = PEAKS | {"weights_kept_secs": None}
+    tasks = [replace(task(weight_bytes=n_bytes / 2), weight=2)]
+
+    assert loses_weights(tasks, peaks, n_networks) is (n_bytes / n_networks > 1e6)
+
+
+@pytest.mark.parametrize(
+    ("operands", "expected"), [("float16", 2e8 / 4e11), ("int8", 2e8 / 1e11), ("", 2e8 / 1e11)]
+)
+def test_the_peak_is_that_of_the_operands(operands: str, expected: float) -> None:
+    """Products of float16 are fast; without a peak of the operands, that of the sums holds."""
+    peaks = PEAKS | {"flops": {"float32": 1e11, "float16": 4e11}}
+
+    assert roof_secs(task(peaks=peaks, operands=operands)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
