@@ -1,6 +1,6 @@
 """Workloads, tasks, and their weights in a network."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,13 +72,17 @@ def ensure_workload(session: Session, workload: NewWorkload) -> Workload:
 
 def full_name(session: Session, beginning: str) -> str:
     """Return the name of the only workload whose name begins so; else the text itself."""
-    if not workload_names.is_beginning(beginning):
-        return beginning
-    # Unlike LIKE, a range is found by the index.
-    in_range = (Workload.hash >= beginning, Workload.hash < beginning + "g")
-    stmt = select(Workload.hash).where(*in_range)
-    names = session.scalars(stmt.distinct().limit(2)).all()
+    names = names_from(session, beginning) if workload_names.is_beginning(beginning) else []
     return names[0] if len(names) == 1 else beginning
+
+
+def names_from(session: Session, beginning: str, limit: int = 2) -> Sequence[str]:
+    """Return the first names of workloads that begin so, a whole name alone."""
+    names = Workload.hash == beginning
+    if workload_names.is_beginning(beginning):
+        # Unlike LIKE, a range is found by the index.
+        names = (Workload.hash >= beginning) & (Workload.hash < beginning + "g")
+    return session.scalars(select(Workload.hash).where(names).distinct().limit(limit)).all()
 
 
 def ensure_task(session: Session, workload_id: int, target_id: int) -> Task:

@@ -1,5 +1,6 @@
 """Numbers, times and the task scheduler table as text for people; "-" stands for unknown."""
 
+import json
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -127,6 +128,21 @@ def by_variant(name: str, variant: str) -> str:
 def source(origin: str | None, variant: str) -> str:
     """Name the source of a record, and the variant that it is of unless the source names it."""
     return by_variant(origin or DASH, "" if variant in (origin or "") else variant)
+
+
+def trace_lines(trace: str) -> list[str]:
+    """Format the trace of a record with an instruction a line; one that is not JSON as it is."""
+    try:
+        parsed = json.loads(trace)
+    except ValueError:
+        return [trace]
+    lines: list[object] = []
+    if isinstance(parsed, dict) and "trace" in parsed:
+        lines, parsed = [{"variant": parsed.get("variant")}], parsed["trace"]
+    # Instructions and decisions: a list of each.
+    for part in parsed if isinstance(parsed, list) else [parsed]:
+        lines += part if isinstance(part, list) else [part]
+    return [json.dumps(line, ensure_ascii=False) for line in lines]
 
 
 def told_apart(names: Sequence[str], workloads: Sequence[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """Work of the Python API on this machine: opens settings, database and workers, and reports."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,9 @@ from tuner.compile.reproduce import RecompiledSubgraph, Reproduction, read_manif
 from tuner.compile.reproduce import reproduce as recompile
 from tuner.context import Context, open_context
 from tuner.devices.target_cache import DescribeTarget
-from tuner.engines.environments import ENGINES
+from tuner.engines.base import BuildRequest, KernelPart
+from tuner.engines.environments import ENGINES, RELAY
+from tuner.errors import RequestError
 from tuner.executors.factory import open_describer
 from tuner.interrupts import interruptible
 from tuner.jobs.preparation import Prepared, prepare
@@ -26,6 +28,7 @@ from tuner.jobs.stale_records import stale_bests
 from tuner.library.buckets import Buckets
 from tuner.profiling.library_profile import ProfileRequest, profile_library
 from tuner.profiling.results import LibraryProfile
+from tuner.queries.records import read_record
 from tuner.reports import BuildReport, ExtractReport, TuneReport
 from tuner.settings import SettingOverrides, read_settings
 from tuner.tuning.rounds.remeasure import verify_records
@@ -37,6 +40,7 @@ from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
 
 _DEFINITION_TIMEOUT_SECS = 120.0
+_CODE_TIMEOUT_SECS = 300.0
 
 
 def tune(
@@ -157,6 +161,30 @@ def reproduce(
         fresh_worker(context.settings) as worker,
     ):
         return recompile(context, described, worker, out, on_subgraph)
+
+
+def print_kernel(
+    record: int, parts: Sequence[KernelPart], overrides: SettingOverrides
+) -> Mapping[str, str]:
+    """Compile the candidate of a record again and return parts of its code.
+
+    Raises:
+        RequestError: If the engine of the record cannot print code, or a compiler is missing.
+        WorkError: If the candidate cannot be compiled.
+    """
+    with interruptible(only_waiting=True), open_context(**overrides) as context:
+        with context.readers() as session:
+            details = read_record(session, record)
+            ir = tasks.workload_ir(session, details.task)
+        settings = context.settings.with_engine(details.engine)
+        if settings.environment == RELAY:
+            raise RequestError(f"the engine {RELAY} does not print the code of records")
+        request = BuildRequest(ir, details.target, details.trace)
+        with fresh_worker(settings) as worker:
+            code: Mapping[str, str] = worker.call(
+                settings.engine, "print_kernel", request, parts, timeout_secs=_CODE_TIMEOUT_SECS
+            )
+    return code
 
 
 def verify(

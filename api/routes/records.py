@@ -20,7 +20,7 @@ from api.clients.auth import Subject
 from api.dependencies import Administering, ReaderDep, Reading, StateDep
 from api.documents import pagination, schemas
 from api.documents.openapi import problems
-from api.documents.schemas import BestPage, RecordPage, Text
+from api.documents.schemas import BestPage, Id, RecordPage, Text
 from api.errors import Problem
 from api.load.exports import MEDIA_TYPE, ExportResponse
 from api.routes import PREFIX
@@ -31,7 +31,7 @@ from records.models import Target
 from records.service import audit
 from records.service.access import check_visible
 from tuner.queries import records as record_queries
-from tuner.schemas import Imported
+from tuner.schemas import Imported, RecordDetails
 
 router = APIRouter(prefix=PREFIX, tags=["records"])
 _MAX_MEMORY_BYTES = 8 * 2**20
@@ -44,7 +44,13 @@ _IMPORT_ADVICE = (
 _WAIT_SECS, _RETRY_AFTER_SECS = 30.0, 30
 _BEST_PAGE = TypeAdapter(BestPage)
 Workload = Annotated[
-    Annotated[Text, Query(max_length=200, description="Hash of a workload.")] | None, Query()
+    Annotated[Text, Query(max_length=200, description="Hash of a workload, or its beginning.")]
+    | None,
+    Query(),
+]
+Name = Annotated[
+    Annotated[Text, Query(max_length=200, description="Part of the workload's name.")] | None,
+    Query(),
 ]
 
 
@@ -53,6 +59,7 @@ async def list_best_records(  # noqa: PLR0913, PLR0917  a parameter for each fie
     state: StateDep,
     subject: Reading,
     workload: Workload = None,
+    name: Name = None,
     target: schemas.OptionalId = None,
     job: schemas.OptionalId = None,
     cursor: schemas.Cursor = None,
@@ -61,6 +68,7 @@ async def list_best_records(  # noqa: PLR0913, PLR0917  a parameter for each fie
     """List the fastest verified record of every task: of a workload, a target, a job, or all."""
     query = {
         "workload": workload,
+        "name": name,
         "target_id": target,
         "after": pagination.number_of(cursor),
         "limit": limit + 1,
@@ -85,10 +93,11 @@ def _best_page(
 
 
 @router.get("/records/list", response_model=RecordPage)
-def list_records(
+def list_records(  # noqa: PLR0913, PLR0917  a parameter for each field of the query
     _subject: Reading,
     session: ReaderDep,
     workload: Workload = None,
+    name: Name = None,
     task: schemas.OptionalId = None,
     failed: Annotated[bool, Query(description="Failed trials only.")] = False,
     cursor: schemas.Cursor = None,
@@ -98,6 +107,7 @@ def list_records(
     rows = record_queries.read_records(
         session,
         workload=workload,
+        name=name,
         task=task,
         failed=failed,
         before=pagination.number_of(cursor),
@@ -105,6 +115,12 @@ def list_records(
     )
     shown, more = pagination.cut(rows, limit)
     return RecordPage(shown, pagination.encode(shown[-1].record) if more else None)
+
+
+@router.get("/records/{record_id}", response_model=RecordDetails, responses=problems(404))
+def read_record(record_id: Id, subject: Reading, session: ReaderDep) -> RecordDetails:
+    """Serve a measure record with its trace, and the job that paid for it if it is visible."""
+    return record_queries.read_record(session, record_id, subject.viewer)
 
 
 @router.get(

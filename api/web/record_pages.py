@@ -1,8 +1,6 @@
 """The records browser: best records by name or hash, records by page, and single records."""
 
-import json
 from dataclasses import dataclass
-from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
@@ -12,11 +10,11 @@ from api.documents.schemas import Id, OptionalId
 from api.web import access
 from api.web.rendering import render
 from api.web.sorting import query
-from records.models import MeasureRecord
-from records.service.access import ownership
-from tuner.engines.base import origin_of
+from tuner.formatting import trace_lines
 from tuner.queries import record_browser
+from tuner.queries import records as record_queries
 from tuner.queries.record_browser import RecordFilter
+from tuner.schemas import RecordDetails
 
 router = APIRouter(include_in_schema=False)
 
@@ -73,25 +71,19 @@ def read_record(
     request: Request, subject: access.Reader, session: ReaderDep, record_id: Id
 ) -> HTMLResponse:
     """Show a record with its samples and its trace."""
-    details = record_browser.read_record(session, record_id)
-    record, pick = details.record, details.pick
-    is_ours = pick is not None and subject.viewer.sees(ownership(session, pick.job_id))
+    record = record_queries.read_record(session, record_id, subject.viewer)
+    text = "\n".join(trace_lines(record.trace))
     return render(
         request,
         "record.html",
         record=record,
-        task=details.task,
-        origin=origin_of(record.trace, record.origin),
-        pick=pick if is_ours else None,
-        is_imported=pick is None,
-        is_best=details.task.record_id == record.id,
         samples=_samples(record),
-        trace=_pretty(record.trace),
-        cut=len(record.trace) > _MAX_TRACE_CHARS,
+        trace=text[:_MAX_TRACE_CHARS],
+        cut=len(text) > _MAX_TRACE_CHARS,
     )
 
 
-def _samples(record: MeasureRecord) -> list[Samples]:
+def _samples(record: RecordDetails) -> list[Samples]:
     measurements = [("Samples", record.run_secs), ("Samples of the finals", record.confirmed_secs)]
     shown = [(title, tuple(secs)) for title, secs in measurements if secs]
     if not shown:
@@ -102,13 +94,3 @@ def _samples(record: MeasureRecord) -> list[Samples]:
         Samples(title, secs, tuple(2 + 96 * (s - low) / span if span else 50 for s in secs))
         for title, secs in shown
     ]
-
-
-def _pretty(trace: str) -> str:
-    shown: Any = trace
-    if len(trace) <= _MAX_TRACE_CHARS:
-        try:
-            shown = json.dumps(json.loads(trace), indent=1, ensure_ascii=False)
-        except ValueError:
-            shown = trace
-    return str(shown)[:_MAX_TRACE_CHARS]

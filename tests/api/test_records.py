@@ -44,6 +44,40 @@ def test_the_best_records_of_a_workload(served: Served) -> None:
     assert none == {"items": [], "next": None}
 
 
+def test_records_are_searched_by_the_name_of_their_workload(served: Served) -> None:
+    """A part of it is enough, in any case; best records and all records know it."""
+    with served.sessions.begin() as session:
+        for name in ("w0", "w1"):
+            task = rows.task(session, name)
+            measure_records.add_record(session, rows.timed(task, "t", 0.5))
+
+    for path in ("best", "list"):
+        (item,) = served.client.get(f"{AT}/{path}", params={"name": "W1"}).json()["items"]
+        assert item["name"].endswith("w1")
+
+
+def test_a_record_has_its_trace_and_its_job(served: Served) -> None:
+    """An imported record has no job, and an unknown number is not found."""
+    with served.sessions.begin() as session:
+        job_id = make.tuned(session)
+        imported = measure_records.add_record(
+            session, rows.timed(rows.task(session, "w9"), "t", 1.0)
+        )
+        assert imported is not None
+        number = imported.id
+    best = served.client.get(f"{AT}/best", params={"job": job_id}).json()["items"][0]
+    record = served.client.get(f"{AT}/{best['record']}").json()
+    other = served.client.get(f"{AT}/{number}").json()
+
+    assert {name: record[name] for name in best.keys() & record.keys()} == {
+        name: best[name] for name in best.keys() & record.keys()
+    }
+    assert (record["job"], record["is_best"], record["is_imported"]) == (job_id, True, False)
+    assert record["trace"]
+    assert (other["job"], other["is_imported"]) == (None, True)
+    assert served.client.get(f"{AT}/999").status_code == 404
+
+
 def test_best_records_come_in_pages(served: Served) -> None:
     """Best records of all tasks, or of a job, are sorted by task."""
     with served.sessions.begin() as session:

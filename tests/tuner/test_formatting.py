@@ -155,3 +155,17 @@ def test_the_table_is_aligned_and_printable() -> None:
     assert {len(head), len(first), len(second)} == {len(rule)}
     assert "spent      64 of 100 trials, 0:01:01" in rest
     assert "latency    unknown: 1 of 2 tasks have no best record yet" in rest
+
+
+@pytest.mark.parametrize(
+    ("trace", "lines"),
+    [
+        ('[[["Split",[4]],["Fuse",[]]],[[0,2]]]', ['["Split", [4]]', '["Fuse", []]', "[0, 2]"]),
+        ('{"variant":"v-1","trace":[[["A"]],[]]}', ['{"variant": "v-1"}', '["A"]']),
+        ('{"task":1}', ['{"task": 1}']),
+        ("cut off [", ["cut off ["]),
+    ],
+)
+def test_a_trace_has_an_instruction_a_line(trace: str, lines: list[str]) -> None:
+    """Traces of other engines, and damaged ones, are shown as they are."""
+    assert formatting.trace_lines(trace) == lines

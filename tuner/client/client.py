@@ -32,6 +32,7 @@ from tuner.schemas import (
     NetworkInfo,
     NetworkTask,
     PickView,
+    RecordDetails,
     RecordView,
     Submitted,
     TargetInfo,
@@ -269,18 +270,35 @@ class TunerClient:
         return manifests.read(out)
 
     def best_records(
-        self, *, workload: str | None = None, target: int | None = None, job: int | None = None
+        self,
+        *,
+        workload: str | None = None,
+        name: str | None = None,
+        target: int | None = None,
+        job: int | None = None,
     ) -> list[BestView]:
-        """Return the best record of every task, or of the tasks of one workload, target or job."""
-        params = {"workload": workload, "target": target, "job": job}
+        """Return the best record of every task, or of the tasks of one workload, target or job.
+
+        ``workload`` is a hash or its beginning, ``name`` a part of the workload's name.
+        """
+        params = {"workload": workload, "name": name, "target": target, "job": job}
         return list(self._pages(BestView, "/records/best", params))
 
     def list_records(
-        self, *, workload: str | None = None, task: int | None = None, failed: bool = False
+        self,
+        *,
+        workload: str | None = None,
+        name: str | None = None,
+        task: int | None = None,
+        failed: bool = False,
     ) -> Iterator[RecordView]:
-        """Iterate over measure records, the newest first."""
-        params = {"workload": workload, "task": task, "failed": failed or None}
+        """Iterate over measure records, the newest first; see :meth:`best_records`."""
+        params = {"workload": workload, "name": name, "task": task, "failed": failed or None}
         return self._pages(RecordView, "/records/list", params)
+
+    def record(self, record: int) -> RecordDetails:
+        """Return a measure record with its trace."""
+        return self._transport.read(RecordDetails, "GET", f"/records/{record}")
 
     def export_records(self, *, target: int | None = None) -> Iterator[str]:
         """Yield the lines of a log of all records, or of one target's, as they arrive.

@@ -23,6 +23,7 @@ ErrorKind = Literal[
 ]
 
 InputKind = Literal["real", "whole"]
+KernelPart = Literal["schedule", "source", "assembly"]
 
 _VARIANT = '{"variant":'
 _VARIANTS = "variants:"
@@ -585,6 +586,18 @@ class Engine(Protocol):
 
     def build(self, request: BuildRequest) -> BuildResult:
         """Build a candidate into an artifact."""
+
+    def print_kernel(self, request: BuildRequest, parts: Sequence[KernelPart]) -> Mapping[str, str]:
+        """Return parts of a candidate's code, for people.
+
+        Its schedule in the notation of the compiler, or for a Triton kernel its configuration; the
+        source (LLVM, CUDA or Triton); its instructions as assembly, or as PTX for a GPU. An engine
+        that cannot print them lacks this function.
+
+        Raises:
+            RequestError: If a compiler is not installed.
+            WorkError: If the trace cannot be replayed, or the compiler refuses the kernel.
+        """
 
     def calibration_kernel(self, target: str) -> bytes:
         """Return the IR of a fixed subgraph by which devices of a target are compared.

@@ -8,7 +8,7 @@ from sqlalchemy import Select, and_, or_, select
 from sqlalchemy.orm import Session
 
 from records.errors import NoSuchRow
-from records.models import BestRecord, MeasureRecord, Pick, Target, Task, Workload
+from records.models import BestRecord, MeasureRecord, Target, Task, Workload
 
 _MAX_TARGETS = 200
 _MAX_CURSOR_DIGITS = 18
@@ -35,18 +35,6 @@ class RecordPage:
 
     rows: Sequence[tuple[MeasureRecord, str]]
     next: str | None
-
-
-@dataclass(frozen=True)
-class RecordDetails:
-    """A record with its task and the pick that paid for it; an imported one has no pick.
-
-    ``task`` is a row as :func:`find_task` returns it.
-    """
-
-    record: MeasureRecord
-    task: Any
-    pick: Pick | None
 
 
 def browse_records(session: Session, chosen: RecordFilter, limit: int = 50) -> RecordPage:
@@ -95,19 +83,6 @@ def find_task(session: Session, task_id: int) -> Any:
     if task is None:
         raise NoSuchRow(f"no task {task_id}")
     return task
-
-
-def read_record(session: Session, record_id: int) -> RecordDetails:
-    """Return a record with its task and its pick.
-
-    Raises:
-        NoSuchRow: If the record does not exist.
-    """
-    record = session.get(MeasureRecord, record_id)
-    if record is None:
-        raise NoSuchRow(f"no measure record {record_id}")
-    pick = session.get(Pick, record.pick_id) if record.pick_id is not None else None
-    return RecordDetails(record, find_task(session, record.task_id), pick)
 
 
 def list_targets(session: Session) -> list[Target]:

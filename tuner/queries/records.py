@@ -1,19 +1,24 @@
 """Measure records and best records, as lists show them."""
 
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import BindParameter, Select, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from records.bests import HEAD_CHARS
+from records.errors import NoSuchRow
 from records.logs.measure_log import ImportReport
-from records.models import BestRecord, MeasureRecord, Target, Task, Workload
+from records.models import BestRecord, MeasureRecord, Pick, Target, Task, Workload
+from records.service.access import EVERYTHING, Viewer, ownership
 from records.tasks import full_name
 from scheduler import estimate
 from tuner.engines.base import origin_of, variant_of_origin
-from tuner.schemas import BestView, Imported, RecordView
+from tuner.schemas import BestView, Imported, RecordDetails, RecordView
 
+# Tasks whose numbers go into a statement, from which databases find their records by an index.
+_MAX_LISTED_TASKS = 10_000
 # Column of the beginning of a trace, which becomes the name of its variant.
 _HEAD = func.substr(MeasureRecord.trace, 1, HEAD_CHARS).label("variant")
 # Built once: building them takes longer than the database takes to answer. The outer join keeps
@@ -81,11 +86,27 @@ _RECORDS = (
     .order_by(MeasureRecord.id.desc())
 )
 
+_DETAILS = (
+    _RECORDS.add_columns(
+        MeasureRecord.trace,
+        MeasureRecord.module_hash,
+        MeasureRecord.confirmed_factor,
+        Workload.engine,
+        Workload.flop,
+        BestRecord.record_id.label("best"),
+        Pick.job_id.label("job"),
+        Pick.sequence.label("pick"),
+    )
+    .outerjoin(BestRecord, BestRecord.task_id == Task.id)
+    .outerjoin(Pick, Pick.id == MeasureRecord.pick_id)
+)
 
-def read_bests(
+
+def read_bests(  # noqa: PLR0913  a keyword for each part of the query
     session: Session,
     *,
     workload: str | None = None,
+    name: str | None = None,
     target_id: int | None = None,
     task_ids: list[int] | None = None,
     after: int | None = None,
@@ -97,7 +118,8 @@ def read_bests(
 
     Args:
         session: The transaction.
-        workload: Name of the workload, or its beginning; None for all.
+        workload: Hash of the workload, or its beginning; None for all.
+        name: Part of the workload's name, in any case; None for all.
         target_id: Number of the target; None for all.
         task_ids: Numbers of the tasks; None for all.
         after: Number of the last task of the previous page.
@@ -105,7 +127,7 @@ def read_bests(
     """
     if workload is not None:
         workload = full_name(session, workload)
-    if workload is not None and task_ids is None and after is None:
+    if workload is not None and name is None and task_ids is None and after is None:
         # The most frequent look-up: its statements are built once.
         statement = _OF_WORKLOAD if target_id is None else _OF_TASK
         rows = _rows(session, statement, {"workload": workload, "target": target_id})
@@ -115,6 +137,8 @@ def read_bests(
         stmt = stmt.where(Task.workload_id.in_(_named(workload)))
     else:
         stmt = stmt.order_by(Task.id).limit(limit)
+    if name is not None:
+        stmt = stmt.where(Workload.name.icontains(name, autoescape=True))
     if target_id is not None:
         stmt = stmt.where(Task.target_id == target_id)
     if task_ids is not None:
@@ -124,10 +148,11 @@ def read_bests(
     return _bests(_rows(session, stmt), limit)
 
 
-def read_records(
+def read_records(  # noqa: PLR0913  a keyword for each part of the query
     session: Session,
     *,
     workload: str | None = None,
+    name: str | None = None,
     task: int | None = None,
     failed: bool = False,
     before: int | None = None,
@@ -137,7 +162,8 @@ def read_records(
 
     Args:
         session: The transaction.
-        workload: Name of the workload, or its beginning; None for all.
+        workload: Hash of the workload, or its beginning; None for all.
+        name: Part of the workload's name, in any case; None for all.
         task: Number of the task; None for all.
         failed: True for failures only.
         before: Number of the last record of the previous page.
@@ -145,28 +171,56 @@ def read_records(
     """
     # The numbers alone come from an index; the rows are then few.
     numbers = select(MeasureRecord.id).order_by(MeasureRecord.id.desc()).limit(limit)
-    if workload is not None or task is not None:
-        numbers = numbers.where(MeasureRecord.task_id.in_(_tasks(session, workload, task)))
-    if failed:
-        numbers = numbers.where(MeasureRecord.error_kind.is_not(None))
-        if task is not None or workload is not None:
+    if (workload, name, task) != (None, None, None):
+        numbers = numbers.where(MeasureRecord.task_id.in_(_tasks(session, workload, name, task)))
+        if failed:
             # The same by the check of the table, and in an index with the task.
             numbers = numbers.where(MeasureRecord.latency.is_(None))
+    if failed:
+        numbers = numbers.where(MeasureRecord.error_kind.is_not(None))
     if before is not None:
         numbers = numbers.where(MeasureRecord.id < before)
     stmt = _RECORDS.where(MeasureRecord.id.in_(list(session.scalars(numbers))))
     return [RecordView(**row) for row in _rows(session, stmt)]
 
 
-def _tasks(session: Session, workload: str | None, task: int | None) -> list[int]:
-    """Return the numbers of the tasks of a workload, of which there is one a target, or of one."""
+def read_record(session: Session, record_id: int, viewer: Viewer = EVERYTHING) -> RecordDetails:
+    """Return a record; its job only if a viewer may see that.
+
+    Raises:
+        NoSuchRow: If the record does not exist.
+    """
+    row = next(_rows(session, _DETAILS.where(MeasureRecord.id == record_id)), None)
+    if row is None:
+        raise NoSuchRow(f"no measure record {record_id}")
+    best, flop, job = row.pop("best"), row.pop("flop"), row["job"]
+    factor, samples = row.pop("confirmed_factor") or 1.0, row["confirmed_secs"]
+    final_secs = statistics.median(samples) * factor if samples else None
+    if job is not None and not viewer.sees(ownership(session, job)):
+        row |= {"job": None, "pick": None}
+    return RecordDetails(
+        **row,
+        gflops=estimate.gflops(flop, final_secs or row["latency_secs"]),
+        final_secs=final_secs,
+        is_best=best == record_id,
+        is_imported=job is None,
+    )
+
+
+def _tasks(
+    session: Session, workload: str | None, name: str | None, task: int | None
+) -> Sequence[int] | Select[int]:
+    """Return the numbers of tasks; of very many, the query that selects them."""
     stmt = select(Task.id)
     if workload is not None:
-        named = _named(full_name(session, workload))
+        stmt = stmt.where(Task.workload_id.in_(_named(full_name(session, workload))))
+    if name is not None:
+        named = select(Workload.id).where(Workload.name.icontains(name, autoescape=True))
         stmt = stmt.where(Task.workload_id.in_(named))
     if task is not None:
         stmt = stmt.where(Task.id == task)
-    return list(session.scalars(stmt))
+    numbers = session.scalars(stmt.limit(_MAX_LISTED_TASKS + 1)).all()
+    return numbers if len(numbers) <= _MAX_LISTED_TASKS else stmt
 
 
 def _bests(rows: Iterator[dict[str, Any]], limit: int | None) -> list[BestView]:

@@ -36,6 +36,7 @@ from tuner.schemas.jobs import (
 from tuner.schemas.records import (
     BestView,
     Imported,
+    RecordDetails,
     RecordView,
 )
 
@@ -59,6 +60,7 @@ __all__ = [
     "OutlookView",
     "PickView",
     "QuotaUse",
+    "RecordDetails",
     "RecordView",
     "SplitView",
     "Submitted",

@@ -100,6 +100,33 @@ class RecordView(Schema):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RecordDetails(RecordView):
+    """A measure record with its trace, and what it belongs to.
+
+    Attributes:
+        trace: Decisions of the schedule, JSON.
+        module_hash: Hash of the scheduled program; None if it was not built.
+        engine: Engine of the workload.
+        gflops: Billions of operations a second; 0 for a failure.
+        final_secs: Latency of one call by the finals, which then counts; None if it was in none.
+        is_best: True for the best record of its task.
+        is_imported: True if no job paid for it here.
+        job: Job that paid for it; None if that is another owner's.
+        pick: Number of its pick in that job.
+    """
+
+    trace: str
+    module_hash: str | None = None
+    engine: str
+    gflops: float
+    final_secs: float | None = None
+    is_best: bool
+    is_imported: bool
+    job: int | None = None
+    pick: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Imported(Schema):
     """The result of an import; ``torn`` is 1 if the last line was cut off and left out.
 

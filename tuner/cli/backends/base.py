@@ -1,16 +1,34 @@
 """Contract of the access to jobs and records."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Literal, Protocol
 
 from tuner.errors import RequestError
-from tuner.schemas import BestView, Imported, JobSummary, JobView, PickView, RecordView
+from tuner.schemas import (
+    BestView,
+    Imported,
+    JobSummary,
+    JobView,
+    PickView,
+    RecordDetails,
+    RecordView,
+)
 
 if TYPE_CHECKING:
     from scheduler.replay import Recording
 
 Action = Literal["pause", "cancel", "resume", "release"]
+MAX_ID = 2**31 - 1
 _MAX_LISTED = 10
+
+
+@dataclass(frozen=True)
+class WorkloadFilter:
+    """Workloads by the beginning of a hash and a part of the name; None for all."""
+
+    hash: str | None = None
+    name: str | None = None
 
 
 class Backend(Protocol):
@@ -46,13 +64,16 @@ class Backend(Protocol):
     def recording(self, job: int) -> "Recording":
         """Return the latency curves of a job's tasks."""
 
-    def bests(self, workload: str | None, job: int | None) -> list[BestView]:
-        """Return the best record of every task, optionally of one workload or one job."""
+    def bests(self, workloads: WorkloadFilter, job: int | None) -> list[BestView]:
+        """Return the best record of every task, optionally of one job."""
 
     def records(
-        self, workload: str | None, task: int | None, *, failed: bool, limit: int
+        self, workloads: WorkloadFilter, task: int | None, *, failed: bool, limit: int
     ) -> list[RecordView]:
         """Return at most ``limit`` measure records, newest first."""
+
+    def record(self, record: int) -> RecordDetails:
+        """Return a record by its number."""
 
     def export(self, stream: IO[str], target: int | None) -> int:
         """Write the records of one target, or all, as JSON lines; return their number."""
@@ -74,3 +95,8 @@ def no_such_job(job: int | None, jobs: Sequence[JobSummary]) -> RequestError:
     n_more = len(jobs) - _MAX_LISTED
     more = f" and {n_more} older ones" if n_more > 0 else ""
     return RequestError(f"no job {job}; known jobs: {', '.join(names[:_MAX_LISTED])}{more}")
+
+
+def no_such_record(record: int) -> RequestError:
+    """Return the error for an unknown record."""
+    return RequestError(f"no record {record}; `tuner records list` shows the numbers")

@@ -8,24 +8,38 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from records import jobs, tasks
-from records.errors import BadLog
+from records.errors import BadLog, NoSuchRow
 from records.logs import measure_log
-from records.models import Job, JobState, Target, Task, Workload
+from records.models import Job, JobState, Target, Task
 from records.service import submissions
 from records.tuning import attempts, job_states
-from tuner.cli.backends.base import Action, no_such_job
+from tuner.cli.backends.base import (
+    MAX_ID,
+    Action,
+    WorkloadFilter,
+    no_such_job,
+    no_such_record,
+)
 from tuner.context import Context
 from tuner.errors import RequestError
+from tuner.formatting import short_name
 from tuner.job_replay import recording as recordings
 from tuner.queries import jobs as job_queries
 from tuner.queries import picks as pick_queries
 from tuner.queries import records as record_queries
-from tuner.schemas import BestView, Imported, JobSummary, JobView, PickView, RecordView
+from tuner.schemas import (
+    BestView,
+    Imported,
+    JobSummary,
+    JobView,
+    PickView,
+    RecordDetails,
+    RecordView,
+)
 
 if TYPE_CHECKING:
     from scheduler.replay import Recording
 
-_MAX_ID = 2**31 - 1
 _ALL = 10**9
 
 
@@ -87,27 +101,42 @@ class LocalBackend:
             name = summary.network or summary.name
             return recordings.record(session, name, tasks.tasks_of_job(session, row))
 
-    def bests(self, workload: str | None, job: int | None) -> list[BestView]:
+    def bests(self, workloads: WorkloadFilter, job: int | None) -> list[BestView]:
         """Read best records."""
         with self._context.readers() as session:
-            _check_workload(session, workload)
+            _check_workload(session, workloads.hash)
             task_ids = None
             if job is not None:
                 weighted = tasks.tasks_of_job(session, _find(session, job))
                 task_ids = [task.task_id for task in weighted]
-            return record_queries.read_bests(session, workload=workload, task_ids=task_ids)
+            return record_queries.read_bests(
+                session, workload=workloads.hash, name=workloads.name, task_ids=task_ids
+            )
 
     def records(
-        self, workload: str | None, task: int | None, *, failed: bool, limit: int
+        self, workloads: WorkloadFilter, task: int | None, *, failed: bool, limit: int
     ) -> list[RecordView]:
         """Read measure records."""
         with self._context.readers() as session:
-            _check_workload(session, workload)
+            _check_workload(session, workloads.hash)
             if task is not None and session.get(Task, task) is None:
                 raise RequestError(f"no task {task}; `tuner records list` shows the numbers")
             return record_queries.read_records(
-                session, workload=workload, task=task, failed=failed, limit=limit
+                session,
+                workload=workloads.hash,
+                name=workloads.name,
+                task=task,
+                failed=failed,
+                limit=limit,
             )
+
+    def record(self, record: int) -> RecordDetails:
+        """Read a measure record."""
+        with self._context.readers() as session:
+            try:
+                return record_queries.read_record(session, record)
+            except NoSuchRow as error:
+                raise no_such_record(record) from error
 
     def export(self, stream: IO[str], target: int | None) -> int:
         """Write a log of records."""
@@ -141,7 +170,7 @@ def _find(session: Session, job: int | None) -> Job:
     row = None
     if job is None:
         row = jobs.latest_job(session)
-    elif 0 < job <= _MAX_ID:
+    elif 0 < job <= MAX_ID:
         row = session.get(Job, job)
     if row is None or row.hidden:
         raise no_such_job(job, job_queries.list_jobs(session, limit=_ALL))
@@ -183,6 +212,11 @@ def _check_workload(session: Session, workload: str | None) -> None:
     if workload is None:
         return
     # PostgreSQL rejects NUL and lone surrogates in any text, even in a comparison.
-    name = tasks.full_name(session, workload) if workload.isprintable() else None
-    if not session.scalars(select(Workload.id).where(Workload.hash == name).limit(1)).first():
+    names = tasks.names_from(session, workload) if workload.isprintable() else []
+    if not names:
         raise RequestError(f"no workload {workload!r}; `tuner tasks MODEL` lists the hashes")
+    if len(names) > 1:
+        raise RequestError(
+            f"workloads {short_name(names[0])} and {short_name(names[1])} begin with {workload!r}; "
+            "give more digits"
+        )

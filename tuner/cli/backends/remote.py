@@ -6,16 +6,28 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO, cast
 
-from tuner.cli.backends.base import Action, no_such_job
+from tuner.cli.backends.base import (
+    MAX_ID,
+    Action,
+    WorkloadFilter,
+    no_such_job,
+    no_such_record,
+)
 from tuner.client import NotFoundError, RequestRejected, TunerClient
 from tuner.errors import RequestError
 from tuner.job_replay import recording as recordings
-from tuner.schemas import BestView, Imported, JobSummary, JobView, PickView, RecordView
+from tuner.schemas import (
+    BestView,
+    Imported,
+    JobSummary,
+    JobView,
+    PickView,
+    RecordDetails,
+    RecordView,
+)
 
 if TYPE_CHECKING:
     from scheduler.replay import Recording
-
-_MAX_ID = 2**31 - 1
 
 
 class RemoteBackend:
@@ -83,17 +95,26 @@ class RemoteBackend:
             path.write_bytes(self._client.recording(job))
             return recordings.read(path)
 
-    def bests(self, workload: str | None, job: int | None) -> list[BestView]:
+    def bests(self, workloads: WorkloadFilter, job: int | None) -> list[BestView]:
         """Read best records."""
         job_id = None if job is None else self.find_job(job).id
-        return self._client.best_records(workload=workload, job=job_id)
+        return self._client.best_records(workload=workloads.hash, name=workloads.name, job=job_id)
 
     def records(
-        self, workload: str | None, task: int | None, *, failed: bool, limit: int
+        self, workloads: WorkloadFilter, task: int | None, *, failed: bool, limit: int
     ) -> list[RecordView]:
         """Read measure records."""
-        rows = self._client.list_records(workload=workload, task=task, failed=failed)
+        rows = self._client.list_records(
+            workload=workloads.hash, name=workloads.name, task=task, failed=failed
+        )
         return list(islice(rows, limit))
+
+    def record(self, record: int) -> RecordDetails:
+        """Read a measure record."""
+        try:
+            return self._client.record(record)
+        except NotFoundError as error:
+            raise no_such_record(record) from error
 
     def export(self, stream: IO[str], target: int | None) -> int:
         """Write a log of records."""
@@ -113,7 +134,7 @@ class RemoteBackend:
 
     def _existing(self, job: int, request: Callable[[], JobSummary]) -> JobSummary:
         """Send a request about a job; an unknown job raises an error that lists the known ones."""
-        if 0 < job <= _MAX_ID:
+        if 0 < job <= MAX_ID:
             try:
                 return request()
             except NotFoundError:

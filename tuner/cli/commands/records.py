@@ -1,28 +1,44 @@
-"""``tuner records``: list, export, import, distill and verify measure records."""
+"""``tuner records``: list, show, export, import, distill and verify measure records."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuner.cli import options
+from tuner.cli import connection, options
 from tuner.cli.backends import open_backend
 from tuner.cli.commands import records_distill, records_logs, records_verify
 from tuner.cli.console import print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tuner.engines.base import KernelPart
     from tuner.schemas import BestView, RecordView
 
 app = typer.Typer(
-    help="List, export, import and verify measure records.",
+    help="List, show, export, import and verify measure records.",
     no_args_is_help=True,
 )
 
-_MAX_ID = 2**31 - 1
+_MAX_TASK = 2**31 - 1
+_MAX_RECORD = 2**53 - 1
 
 WorkloadOption = Annotated[
     str | None,
     typer.Option(
-        "--workload", metavar="HASH", help="List records of this workload only.", show_default=False
+        "--workload",
+        metavar="HASH",
+        help="List records of the workload with this hash, or beginning of a hash, only.",
+        show_default=False,
+    ),
+]
+NameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        metavar="TEXT",
+        help="List records of workloads with this text in their name only.",
+        show_default=False,
     ),
 ]
 
@@ -30,6 +46,7 @@ WorkloadOption = Annotated[
 @app.command("best")
 def best(
     workload: WorkloadOption = None,
+    name: NameOption = None,
     job: Annotated[
         int | None,
         typer.Option(metavar="JOB", help="List tasks of this job only.", show_default=False),
@@ -45,10 +62,11 @@ def best(
     Example:
         tuner records best --job 3
     """
+    from tuner.cli.backends.base import WorkloadFilter
     from tuner.cli.rendering.record_tables import show_bests
 
     with open_backend(database, data_dir) as backend:
-        rows = backend.bests(workload, job)
+        rows = backend.bests(WorkloadFilter(workload, name), job)
     if json_output:
         print_json({"records": [_as_json(row) for row in rows]})
         return
@@ -58,6 +76,7 @@ def best(
 @app.command("list")
 def list_records(
     workload: WorkloadOption = None,
+    name: NameOption = None,
     task: Annotated[
         int | None,
         typer.Option(
@@ -65,7 +84,7 @@ def list_records(
             help="List records of this task only.",
             show_default=False,
             min=1,
-            max=_MAX_ID,
+            max=_MAX_TASK,
         ),
     ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="List failed trials only.")] = False,
@@ -81,14 +100,74 @@ def list_records(
     Example:
         tuner records list --failed --limit 10
     """
+    from tuner.cli.backends.base import WorkloadFilter
     from tuner.cli.rendering.record_tables import show_records
 
     with open_backend(database, data_dir) as backend:
-        rows = backend.records(workload, task, failed=failed, limit=limit)
+        rows = backend.records(WorkloadFilter(workload, name), task, failed=failed, limit=limit)
     if json_output:
         print_json({"records": [_as_json(row) for row in rows]})
         return
     show_records(rows, limit)
+
+
+@app.command("show")
+def show(
+    record: Annotated[
+        int,
+        typer.Argument(metavar="RECORD", help="Number of the record.", min=1, max=_MAX_RECORD),
+    ],
+    schedule: Annotated[
+        bool,
+        typer.Option(
+            "--schedule",
+            help="Print the scheduled program as TIR, or the configuration of a Triton kernel.",
+        ),
+    ] = False,
+    source: Annotated[
+        bool,
+        typer.Option("--source", help="Print the source that is compiled: LLVM, CUDA or Triton."),
+    ] = False,
+    assembly: Annotated[
+        bool,
+        typer.Option("--assembly", help="Print the instructions of the kernel; PTX for a GPU."),
+    ] = False,
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
+    json_output: options.JsonOption = False,
+) -> None:
+    """Show a measure record: its samples or error, where it comes from, its code.
+
+    The code is compiled again from the trace, on this machine.
+
+    Examples:
+        tuner records show 20
+        tuner records show 20 --assembly
+    """
+    from tuner.cli.rendering.record_tables import show_record
+    from tuner.errors import RequestError
+
+    flags: dict[KernelPart, bool] = {
+        "schedule": schedule,
+        "source": source,
+        "assembly": assembly,
+    }
+    parts = [part for part, is_requested in flags.items() if is_requested]
+    if parts and connection.chosen() is not None:
+        raise RequestError(
+            f"--{parts[0]} works on this machine; leave out --server and TUNER_SERVER"
+        )
+    with open_backend(database, data_dir) as backend:
+        details = backend.record(record)
+    code: Mapping[str, str] = {}
+    if parts:
+        from tuner import local
+
+        code = local.print_kernel(record, parts, {"database": database, "data_dir": data_dir})
+    if json_output:
+        print_json({**_as_json(details), "code": code})
+        return
+    show_record(details, code)
 
 
 app.command("export")(records_logs.export)

@@ -1,15 +1,16 @@
 """Tables of measure records and best records for a terminal."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from tuner.cli.console import stdout_console
+from tuner.cli.console import print_line, stdout_console
 from tuner.cli.rendering.grid import Column, Grid
 from tuner.errors import last_line
 from tuner.formatting import (
+    by_variant,
     local_time,
     milliseconds,
     printable,
@@ -17,7 +18,7 @@ from tuner.formatting import (
     source,
     throughput,
 )
-from tuner.schemas import BestView, RecordView
+from tuner.schemas import BestView, RecordDetails, RecordView
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,6 +91,49 @@ def show_records(rows: Sequence[RecordView], limit: int) -> None:
     console.print(f"{len(rows)} records{more}", highlight=False)
 
 
+def show_record(record: RecordDetails, code: Mapping[str, str]) -> None:
+    """Print a record, and parts of its code by their names."""
+    if record.latency_secs is None:
+        outcome, latency = f"failed, {record.error_kind}", ""
+    else:
+        outcome = "verified" if record.verified else "not verified"
+        latency = f"{milliseconds(record.final_secs or record.latency_secs)} ms a call"
+        if record.final_secs is not None:
+            latency += f" in the finals, {milliseconds(record.latency_secs)} ms in its trial"
+        latency += f"; {throughput(record.gflops)} GFLOPS" if record.gflops else ""
+    source_of = "imported" if record.is_imported else "of another owner"
+    conditions = [f"{key} {value}" for key, value in (record.conditions or {}).items()]
+    for name, value in (
+        ("record", f"{record.record}, {outcome}{', best of its task' if record.is_best else ''}"),
+        ("name", by_variant(record.name, record.variant)),
+        ("workload", record.workload),
+        ("task", str(record.task)),
+        ("latency", latency),
+        ("samples", _listed(record.run_secs)),
+        ("finals", _listed(record.confirmed_secs)),
+        ("error", "" if record.max_error is None else f"{record.max_error:.3g} at most"),
+        ("origin", record.origin),
+        ("job", f"{record.job}, pick {record.pick}" if record.job else source_of),
+        ("measured", f"{local_time(record.created)} by {record.worker}"),
+        ("conditions", ", ".join(conditions)),
+        ("device", record.device or ""),
+        ("target", record.target),
+        ("engine", record.engine),
+        ("program", record.module_hash or ""),
+        ("trace", record.trace_hash),
+    ):
+        if value:
+            print_line(f"{name:10} {printable(value)}")
+    if record.error_text:
+        print_line(f"\n{_without_colours(record.error_text)}")
+    for part, text in code.items():
+        print_line(f"\n{part}:\n{text}" if len(code) > 1 else f"\n{text}")
+
+
+def _listed(secs: Sequence[float] | None) -> str:
+    return f"{' '.join(map(milliseconds, secs))} ms" if secs else ""
+
+
 def _show_targets(console: "Console", rows: "Sequence[BestView] | Sequence[RecordView]") -> None:
     targets = {row.target_id: (row.device or "an unnamed device", row.target) for row in rows}
     for number, (device, spec) in sorted(targets.items()):
@@ -111,5 +155,9 @@ def _outcome(row: RecordView) -> str:
 
 
 def _printable(text: str) -> str:
+    return printable(_without_colours(text))
+
+
+def _without_colours(text: str) -> str:
     """Remove control sequences, with which compilers colour their messages."""
-    return printable(re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text))
+    return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)

@@ -5,6 +5,7 @@ from tuner.engines.relax import without_torch  # noqa: F401  before anything imp
 
 # isort: on
 from tuner.engines.relax.codegen.build import build
+from tuner.engines.relax.codegen.kernel_texts import print_kernel
 from tuner.engines.relax.codegen.link import link_network
 from tuner.engines.relax.codegen.objects import compile_subgraph
 from tuner.engines.relax.codegen.packing import offer_kernels, pack_candidate
@@ -50,6 +51,7 @@ __all__ = [
     "observe_network",
     "offer_kernels",
     "pack_candidate",
+    "print_kernel",
     "profile",
     "profile_network",
     "propose",

@@ -52,6 +52,9 @@ def test_best_lists_one_record_per_task(tuned: Shell) -> None:
         (["--job", "2"], []),
         (["--workload", "01" * 8], [3]),
         (["--workload", "0101"], [3]),
+        (["--name", "SMALL_0"], [2]),
+        (["--name", "small", "--workload", "0101"], [3]),
+        (["--name", "softmax"], []),
         (["--job", "2", "--workload", "01" * 8], []),
     ],
 )
@@ -63,6 +66,26 @@ def test_best_is_narrowed_by_job_and_workload(
 
     assert answer.status == 0
     assert [row["record"] for row in answer.json["records"]] == records
+
+
+def test_a_record_is_shown_with_where_it_comes_from(tuned: Shell) -> None:
+    """It names its job, its samples, those of the finals and its hashes in full, or its error."""
+    best, failed = tuned("records", "show", "2").out, tuned("records", "show", "4")
+    as_json = tuned("records", "show", "2", "--json").json
+
+    for line in ("verified, best of its task", "job        1, pick", f"workload   {'00' * 8}"):
+        assert line in best
+    assert (failed.status, "record     4, failed, " in failed.out) == (0, True)
+    assert (as_json["record"], as_json["is_best"], as_json["job"]) == (2, True, 1)
+    assert (as_json["final_secs"], as_json["code"]) == (2e-3, {})
+
+
+def test_the_code_of_a_record_needs_its_database(tuned: Shell) -> None:
+    """A server compiles nothing for a look."""
+    answer = tuned("--server", "http://127.0.0.1:9", "records", "show", "2", "--source")
+
+    assert (answer.status, answer.out) == (2, "")
+    assert "--source works on this machine" in answer.err
 
 
 def test_best_names_its_targets(tuned: Shell) -> None:
@@ -106,6 +129,8 @@ def test_list_shows_samples_or_error(tuned: Shell) -> None:
     ("args", "message"),
     [
         (["best", "--workload", "zz"], "no workload 'zz'; `tuner tasks MODEL` lists the hashes"),
+        (["best", "--workload", "0"], "workloads 0000000000000000 and 0101010101010101 begin with"),
+        (["show", "99"], "no record 99; `tuner records list` shows the numbers"),
         (["best", "--job", "7"], "no job 7; known jobs: 2 (big, running), 1 (small, done)"),
         (["list", "--task", "7"], "no task 7; `tuner records list` shows the numbers"),
         (["export", "x", "--target-id", "7"], "no target 7; known targets: 1 (CPU A); 2 (CPU B)"),

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from importlib import metadata, util
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tvm
 from tvm.support import nvcc
@@ -117,10 +117,18 @@ def compile_device(device: DeviceModule, target: Target) -> DeviceModule:
         RequestError: If the compiler is not installed.
         WorkError: If it refuses the source.
     """
-    compile_source = _compile_by_nvcc if _uses_nvcc() else _compile_by_nvrtc
-    source = _with_extremes(_without_traits(device.code.decode()))
-    binary = compile_source(source, target)
-    return DeviceModule("cubin", device.table, bytes(binary))
+    return DeviceModule("cubin", device.table, compile_source(source_of(device), target, "cubin"))
+
+
+def source_of(device: DeviceModule) -> str:
+    """Return the source of device code as it is compiled."""
+    return _with_extremes(_without_traits(device.code.decode()))
+
+
+def compile_source(source: str, target: Target, form: Literal["cubin", "ptx"]) -> bytes:
+    """Compile source to a binary, or to PTX; see :func:`compile_device`."""
+    compile_by = _compile_by_nvcc if _uses_nvcc() else _compile_by_nvrtc
+    return bytes(compile_by(source, target, form))
 
 
 def _without_traits(source: str) -> str:
@@ -144,31 +152,33 @@ def _with_extremes(source: str) -> str:
     return "".join((head, maxima, minima, kernel, rest))
 
 
-def _compile_by_nvrtc(source: str, target: Target) -> bytearray:
+def _compile_by_nvrtc(source: str, target: Target, form: str) -> bytearray:
     if _nvrtc_version() is None:
         raise RequestError(f"CUDA targets need NVRTC: {install_command('cuda')}")
     root = _toolkit()
     # TVM does not look for CCCL where Python packages install it.
     options = [f"-I{root / 'include' / 'cccl'}"]
     with _environment("CUDA_PATH", str(root)):
-        return _compile(source, target, "nvrtc", options)
+        return _compile(source, target, form, "nvrtc", options)
 
 
-def _compile_by_nvcc(source: str, target: Target) -> bytearray:
+def _compile_by_nvcc(source: str, target: Target, form: str) -> bytearray:
     if _nvcc_version() is None:
         raise RequestError(
             f"{_MODE}=nvcc asks for nvcc, which is not on the PATH; install the CUDA toolkit, "
             f"or unset {_MODE} for NVRTC"
         )
     with target:
-        return _compile(source, target, "nvcc", [])
+        return _compile(source, target, form, "nvcc", [])
 
 
-def _compile(source: str, target: Target, compiler: str, options: list[str]) -> bytearray:
+def _compile(
+    source: str, target: Target, form: str, compiler: str, options: list[str]
+) -> bytearray:
     arch = str(target.attrs["arch"])
     try:
         binary: bytearray = nvcc.compile_cuda(
-            source, target_format="cubin", arch=arch, options=options, compiler=compiler
+            source, target_format=form, arch=arch, options=options, compiler=compiler
         )
     except RuntimeError as error:
         name = {"nvrtc": "NVRTC"}.get(compiler, compiler)

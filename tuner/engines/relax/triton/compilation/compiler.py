@@ -88,14 +88,7 @@ def compile_kernel(kernel: Kernel, arch: str) -> Binary:
         RequestError: If Triton is not installed.
         WorkError: If it refuses the kernel; the message says why.
     """
-    if not is_installed():
-        raise RequestError(f"this kernel needs Triton: {install_command('triton')}")
-    printed = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(printed):  # Triton prints what its assembler refuses
-            stages = _compile(kernel, number_of(arch))
-    except Exception as error:  # Triton's errors have no common class
-        raise WorkError(f"Triton refuses the kernel: {summary(error, last=True)}") from error
+    stages = _compile(kernel, number_of(arch))
     ptx, code, options = stages["ptx"], stages["cubin"], stages["options"]
     entry = ptx[ptx.index(".entry") :].partition(")")[0]
     return Binary(
@@ -108,8 +101,24 @@ def compile_kernel(kernel: Kernel, arch: str) -> Binary:
     )
 
 
+def print_ptx(kernel: Kernel, arch: str) -> str:
+    """Return the PTX of a kernel; see :func:`compile_kernel`."""
+    return str(_compile(kernel, number_of(arch))["ptx"])
+
+
 def _compile(kernel: Kernel, architecture: int) -> dict[str, Any]:
     """Return the PTX, the binary, and what the compiler decided about it."""
+    if not is_installed():
+        raise RequestError(f"this kernel needs Triton: {install_command('triton')}")
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):  # Triton prints what its assembler refuses
+            return _run_stages(kernel, architecture)
+    except Exception as error:  # Triton's errors have no common class
+        raise WorkError(f"Triton refuses the kernel: {summary(error, last=True)}") from error
+
+
+def _run_stages(kernel: Kernel, architecture: int) -> dict[str, Any]:
     compiler = importlib.import_module("triton.compiler.compiler")
     ir = importlib.import_module("triton._C.libtriton").ir
     knobs = importlib.import_module("triton.knobs")
