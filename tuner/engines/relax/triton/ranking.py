@@ -167,7 +167,8 @@ def _fitting(contraction: Contraction, gpu: Gpu) -> np.ndarray:
         # Without tensor cores, Triton loads nothing ahead.
         (1,) if is_sum else (2, 3, 4, 5, 6, 8),
         (4, 8) if is_sum else (4, 8, 2),
-        (1, 2, 4, 8, 16),
+        # Parts of windows are of whole turns, which odd numbers of taps do not halve.
+        (1, 2, 4, 8, 16) if len(contraction.steps) == 1 else (1, 2, 3, 4, 8, 16),
         (0, 1),
     )
     decisions = np.array(list(itertools.product(*choices)))

@@ -111,6 +111,15 @@ def test_loads_that_are_not_asynchronous_gain_nothing_from_stages() -> None:
     assert two <= five
 
 
+def test_windows_have_thirds() -> None:
+    """Nine turns of a window of three by three have no other parts."""
+    contraction = _contraction(convolution(14, (64, 64), 3))
+
+    ranked = ranking.ranked(contraction, 90)
+
+    assert {each.n_splits for each in ranked if each.steps == 64} == {1, 3}
+
+
 @pytest.mark.parametrize("shape", [(1, 256, 32, 32), (1, 128, 768, 768), (1, 4096, 4096, 4096)])
 @pytest.mark.parametrize("architecture", [80, 90])
 def test_first_choices_are_of_what_was_measured(
