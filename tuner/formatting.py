@@ -190,6 +190,8 @@ def job_facts(view: JobView) -> list[str]:
     job = view.job
     n_open = sum(task.latency_secs is None for task in view.tasks)
     latency = f"{milliseconds(job.total_latency_secs)} ms estimated in total"
+    if view.untuned_latency_secs is not None:
+        latency += f", {milliseconds(view.untuned_latency_secs)} ms untuned"
     if n_open:
         latency = f"unknown: {n_open} of {len(view.tasks)} tasks have no best record yet"
     facts = [

@@ -28,6 +28,7 @@ from tuner.jobs.stale_records import stale_bests
 from tuner.library.buckets import Buckets
 from tuner.profiling.library_profile import ProfileRequest, profile_library
 from tuner.profiling.results import LibraryProfile
+from tuner.queries.jobs import read_job
 from tuner.queries.records import read_record
 from tuner.reports import BuildReport, ExtractReport, TuneReport
 from tuner.settings import SettingOverrides, read_settings
@@ -65,7 +66,11 @@ def tune(
             results = run_separately(context, request, callbacks)
         else:
             results = [run_tuning(context, request, callbacks)]
-    return [reports.report_tuning(result) for result in results]
+        with context.readers() as session:
+            return [
+                reports.report_tuning(result, read_job(session, result.job_id))
+                for result in results
+            ]
 
 
 def extract(

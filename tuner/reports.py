@@ -1,15 +1,14 @@
 """Reports of tuning, extraction and building, as plain data."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from tuner.compile.build_library import BuiltLibrary
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.stale_records import StaleBest
 from tuner.queries.tasks import view_snapshot
-from tuner.schemas import TaskView
+from tuner.schemas import JobView, TaskView
 from tuner.tuning.run_local import TuneResult
 
 
@@ -23,6 +22,8 @@ class TuneReport:
         target: Target as canonical JSON.
         tasks: Rows of the task scheduler table at the end.
         total_latency_secs: Estimated latency of the network; None while a task has no best record.
+        untuned_latency_secs: The same without tuning; None if unknown, see :class:`JobView`.
+        searched_latency_secs: The same after the last round, before the finals.
         measured_now: Trials that this run measured.
         secs: Duration of the run.
         first_trial_secs: Time to the first trial of the run; None without one.
@@ -41,6 +42,8 @@ class TuneReport:
     first_trial_secs: float | None
     error: str | None = None
     busy: Mapping[str, float] = field(default_factory=dict)
+    untuned_latency_secs: float | None = None
+    searched_latency_secs: float | None = None
 
     @property
     def trials(self) -> int:
@@ -94,20 +97,36 @@ class BuildReport(BuiltLibrary):
     model: str = "MODEL"
 
 
-def report_tuning(result: TuneResult) -> TuneReport:
-    """Report a job that ran on this machine."""
-    total = result.snapshot.total_latency_secs
+def report_tuning(result: TuneResult, view: JobView) -> TuneReport:
+    """Report a job that ran on this machine, of which ``view`` is the table in the database."""
     return TuneReport(
         job=result.job_id,
         network=result.network,
         target=result.target,
         tasks=view_snapshot(result.snapshot),
-        total_latency_secs=total if math.isfinite(total) else None,
         measured_now=result.n_measured,
         secs=result.secs,
         first_trial_secs=result.first_trial_secs,
         error=None if result.error is None else str(result.error),
         busy=result.busy,
+        **latencies_of(view),
+    )
+
+
+class Latencies(TypedDict):
+    """The latencies of a report."""
+
+    total_latency_secs: float | None
+    untuned_latency_secs: float | None
+    searched_latency_secs: float | None
+
+
+def latencies_of(view: JobView) -> Latencies:
+    """Return the latencies of a report by the table of its job."""
+    return Latencies(
+        total_latency_secs=view.job.total_latency_secs,
+        untuned_latency_secs=view.untuned_latency_secs,
+        searched_latency_secs=view.last_pick and view.last_pick.total_latency_secs,
     )
 
 

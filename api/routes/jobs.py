@@ -71,6 +71,7 @@ def read_job(job_id: Id, _subject: ReadingJob, session: ReaderDep) -> JobDetails
         split=view.split,
         outlook=view.outlook,
         last_pick=view.last_pick,
+        untuned_latency_secs=view.untuned_latency_secs,
         failures=read_failures(session, job_id),
         builds=builds_of(session, job_id),
         links=links_of(job_id),

@@ -3,8 +3,10 @@
 import re
 
 import pytest
+from sqlalchemy import delete
 
 from records import bests, jobs, measure_records, tasks
+from records.models import JobFailure, MeasureRecord, Pick
 from records.tuning import events
 from tests.api import make
 from tests.api.conftest import Served
@@ -61,6 +63,43 @@ def test_every_view_shows_the_latency_of_the_current_best_records(
     assert "latency    46.7000 ms estimated in total" in text
     assert re.findall(r'data-label="Latency \(ms\)">([\d.]+)<', list_page) == ["46.7000"]
     assert re.findall(r'latency</dt><dd class="big">([\d.]+) ', job_page) == ["46.7000"]
+
+
+def test_a_history_ends_with_the_latency_of_the_lists(served: Served, confirmed_job: int) -> None:
+    """The last round was before the finals; the chart goes on to what lists show."""
+    points = served.client.get(f"/api/v1/jobs/{confirmed_job}/history").json()["points"]
+
+    assert points[-1]["total_latency_secs"] == pytest.approx(_TOTAL_SECS)
+    assert points[-2]["total_latency_secs"] != points[-1]["total_latency_secs"]
+
+
+@pytest.mark.parametrize(
+    ("origins", "untuned_secs"),
+    [(("rules:tiled", "variants:w"), 7.0), (("rules:tiled", "random"), None)],
+)
+def test_the_latency_without_tuning_is_that_of_first_trials(
+    served: Served, origins: tuple[str, str], untuned_secs: float | None
+) -> None:
+    """It is known where the first candidate of every task was the schedule of untuned libraries."""
+    with served.sessions.begin() as session:
+        job_id = make.tuned(session, n_trials=1)
+        # The only trial of the first task so far failed.
+        session.execute(delete(JobFailure))
+        session.execute(delete(MeasureRecord))
+        session.execute(delete(Pick))
+        weighted = tasks.tasks_of_job(session, jobs.get_job(session, job_id))
+        for task, origin, secs in zip(weighted, origins, (1.0, 3.0), strict=True):
+            for number in range(2):
+                pick = rows.pick(session, job_id, task.task_id, 1, {"reason": "warm-up"})
+                trial = rows.timed(
+                    task.task_id, f"t{number}", secs / (number + 1), origin=origin, pick_id=pick.id
+                )
+                measure_records.add_record(session, trial)
+
+    job = served.client.get(f"/api/v1/jobs/{job_id}").json()
+
+    assert job["untuned_latency_secs"] == untuned_secs
+    assert job["job"]["total_latency_secs"] == 3.5
 
 
 def test_a_job_has_no_latency_while_a_task_has_no_best_record(served: Served) -> None:

@@ -1,6 +1,7 @@
 """A job over time, and the ways in which its trials failed."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from sqlalchemy.orm import Session
 from records import jobs, tasks
 from records.models import JobFailure, MeasureRecord, Pick
 from records.tasks import WeightedTask
+from tuner.queries.latencies import total_latencies
 from tuner.schemas import FailureView, HistoryPoint, HistoryView, TaskTrials
 
 
@@ -44,10 +46,14 @@ def read_history(
         n_points: Approximate maximum of points; the last round is always one.
         n_tasks: Tasks with most trials, shown one by one; all others are added up.
 
+    Returns:
+        The job after its rounds, and as it is now: the finals and other jobs change its latency.
+
     Raises:
         NoSuchRow: If the job does not exist.
     """
-    weighted = tasks.tasks_of_job(session, jobs.get_job(session, job_id))
+    job = jobs.get_job(session, job_id)
+    weighted = tasks.tasks_of_job(session, job)
     own = (Pick.job_id == job_id, Pick.done)
     shown = _busiest(weighted, _trials(session, own), n_tasks)
     last = session.scalar(select(func.max(Pick.sequence)).where(*own)) or 0
@@ -68,7 +74,14 @@ def read_history(
             )
         )
     }
-    return _history(job_id, weighted, shown, sums, ends)
+    view = _history(job_id, weighted, shown, sums, ends)
+    total = total_latencies(session, [job_id]).get(job_id)
+    if not view.points or total in (None, view.points[-1].total_latency_secs):
+        return view
+    last = view.points[-1]
+    now = replace(last, secs=max(job.spent_secs, last.secs), total_latency_secs=total)
+    lines = [replace(line, trials=[*line.trials, line.trials[-1]]) for line in view.tasks]
+    return replace(view, points=[*view.points, now], tasks=lines)
 
 
 def _trials(session: Session, own: Sequence[Any]) -> dict[int, int]:

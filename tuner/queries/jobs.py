@@ -17,7 +17,7 @@ from records.service.access import EVERYTHING, Viewer, visible_jobs
 from records.tasks import WeightedTask
 from records.tuning import events, job_states, task_stats
 from tuner.jobs.submission import names_of
-from tuner.queries.latencies import total_latencies
+from tuner.queries.latencies import total_latencies, untuned_latency
 from tuner.queries.picks import last_pick
 from tuner.queries.tasks import read_tasks
 from tuner.schemas import JobSummary, JobView, OutlookView, SplitView
@@ -57,6 +57,7 @@ def read_job(session: Session, job_id: int) -> JobView:
         outlook=outlook,
         last_pick=last_pick(session, job_id, weighted),
         split=_split(session, job),
+        untuned_latency_secs=untuned_latency(session, weighted),
     )
 
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import Select, and_, bindparam, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Select, and_, bindparam, func, or_, select
+from sqlalchemy.orm import Session, aliased
 
-from records.models import BestRecord, Job, NetworkTask, Task
+from records.models import BestRecord, Job, MeasureRecord, NetworkTask, Pick, Task
+from records.tasks import WeightedTask
 
 
 def total_latencies(session: Session, job_ids: Sequence[int]) -> dict[int, float]:
@@ -19,6 +20,34 @@ def total_latencies(session: Session, job_ids: Sequence[int]) -> dict[int, float
     """
     rows = session.execute(_TOTAL_LATENCIES, {"job_ids": job_ids})
     return {job_id: secs for job_id, secs in rows}  # noqa: C416  rows are not pairs to mypy
+
+
+def untuned_latency(session: Session, weighted: Sequence[WeightedTask]) -> float | None:
+    """Add up the latencies of each task's first trial, each times its weight in the network.
+
+    The first candidate of a task is the schedule by rule that a library without records has. Its
+    picks lead to it by indices, however many records the task has.
+
+    Returns:
+        Seconds; None if the first trial of a task failed, or was not of a schedule by rule.
+    """
+    paid = aliased(MeasureRecord)
+    pick = select(func.min(Pick.id)).where(Pick.task_id == Task.id).correlate(Task)
+    first = select(func.min(paid.id)).where(paid.pick_id == pick.scalar_subquery())
+    by_rule = (MeasureRecord.origin.startswith(name) for name in ("rules", "variants"))
+    rows = session.execute(
+        select(Task.id, MeasureRecord.latency)
+        .join(MeasureRecord, MeasureRecord.id == first.correlate(Task).scalar_subquery())
+        .where(
+            Task.id.in_([task.task_id for task in weighted]),
+            MeasureRecord.verified,
+            or_(*by_rule),
+        )
+    )
+    latencies = {task_id: secs for task_id, secs in rows}  # noqa: C416  rows are not pairs to mypy
+    if not weighted or any(task.task_id not in latencies for task in weighted):
+        return None
+    return float(sum(task.weight * latencies[task.task_id] for task in weighted))
 
 
 def _select_total_latencies() -> Select[int, float]:

@@ -184,13 +184,24 @@ class SplitView(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class JobView(Schema):
-    """The task scheduler table of a job; ``split`` is None until the model was loaded."""
+    """The task scheduler table of a job.
+
+    Attributes:
+        job: The job.
+        tasks: Rows of the table, in the order of the network.
+        outlook: Forecast of what more trials save.
+        last_pick: Last pick of the job.
+        split: The network as it was split; None until the model was loaded.
+        untuned_latency_secs: Estimated latency of the network without tuning, by the first trial
+            of each task; None if one of them was not of a schedule by rule.
+    """
 
     job: JobSummary
     tasks: list[TaskView]
     outlook: OutlookView | None = None
     last_pick: PickView | None = None
     split: SplitView | None = None
+    untuned_latency_secs: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,12 +299,13 @@ class Submitted(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class JobDetails(Schema):
-    """A job with its forecast, its failures and its builds."""
+    """A job with its forecast, its failures and its builds; see :class:`JobView`."""
 
     job: JobSummary
     split: SplitView | None = None
     outlook: OutlookView | None = None
     last_pick: PickView | None = None
+    untuned_latency_secs: float | None = None
     failures: list[FailureView]
     builds: list[Build]
     links: Links

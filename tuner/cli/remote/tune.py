@@ -12,7 +12,7 @@ from tuner.errors import TunerError, WorkError
 from tuner.interrupts import Interrupted, interruptible
 from tuner.jobs.requests import TuneRequest
 from tuner.queries.progress import progress_of_job
-from tuner.reports import TuneReport
+from tuner.reports import TuneReport, latencies_of
 
 
 class Detached(Interrupted):
@@ -89,9 +89,9 @@ def _report(watch: Watch, submitted: Submitted, started: float) -> TuneReport:
         network=job.network or job.name,
         target=job.target or "",
         tasks=view.tasks,
-        total_latency_secs=job.total_latency_secs,
         measured_now=job.trials - submitted.job.trials,
         secs=time.monotonic() - started,
         first_trial_secs=None if first is None else first - started,
         error=(job.message or "no reason given") if job.state == "failed" else None,
+        **latencies_of(view),
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.cli import hints
-from tuner.cli.console import stdout_console
+from tuner.cli.console import print_line, stdout_console
 from tuner.cli.rendering import cache_misses, stale_records
 from tuner.cli.rendering.grid import Column, Grid
 from tuner.cli.rendering.json_output import tasks_as_json
@@ -21,6 +21,8 @@ def tuning_as_json(report: TuneReport) -> dict[str, Any]:
         "network": report.network,
         "target": report.target,
         "total_latency_secs": report.total_latency_secs,
+        "untuned_latency_secs": report.untuned_latency_secs,
+        "searched_latency_secs": report.searched_latency_secs,
         "trials": report.trials,
         "measured_now": report.measured_now,
         "secs": report.secs,
@@ -35,15 +37,27 @@ def show_tuning(report: TuneReport) -> None:
     """Print the table of a job and its estimated latency."""
     console = stdout_console()
     console.print(task_table(report.tasks))
-    n_untuned = sum(1 for task in report.tasks if task.latency_secs is None)
-    if n_untuned:
-        n_tasks = len(report.tasks)
-        console.print(f"{n_untuned} of {n_tasks} tasks have no best record yet; raise the budget.")
+    n_tuned = sum(1 for task in report.tasks if task.latency_secs is not None)
+    coverage_line = f"{n_tuned} of {len(report.tasks)} tasks have a best record"
+    hint = "; raise the budget for the others" if n_tuned < len(report.tasks) else ""
+    print_line(f"{coverage_line}{hint}.")
+    total, untuned = report.total_latency_secs, report.untuned_latency_secs
     console.print(
-        f"Estimated total latency: [bold]{milliseconds(report.total_latency_secs)} ms[/bold]; "
+        f"Estimated total latency: [bold]{milliseconds(total)} ms[/bold]; "
         f"{trial_count(report.trials)}, {report.measured_now} of them now, in {report.secs:.0f} s.",
         highlight=False,
     )
+    if total is not None and untuned is not None:
+        print_line(
+            f"Untuned, by the first trial of each task: {milliseconds(untuned)} ms; "
+            f"tuning made it {untuned / total:.2f} times as fast."
+        )
+    searched = report.searched_latency_secs
+    if total is not None and searched is not None and total > searched:
+        print_line(
+            f"The search had {milliseconds(searched)} ms: the fastest of many trials was partly "
+            "lucky, so the finals timed the winners again, in turns."
+        )
 
 
 def tasks_of_network_as_json(report: ExtractReport) -> dict[str, Any]:

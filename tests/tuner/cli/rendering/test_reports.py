@@ -1,6 +1,7 @@
 """Rendering of the reports of the Python API."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -64,6 +65,20 @@ def test_json_has_definitions_only_on_request() -> None:
     assert [task["definition"] for task in defined["tasks"]] == ["IR of dense", "IR of relu"]
 
 
+def test_a_report_ends_with_before_and_after(capsys: pytest.CaptureFixture[str]) -> None:
+    """It says why the finals made the latency larger than the search had it."""
+    report = TuneReport(1, "mlp", "llvm", [task_view(1e-3)], 2e-3, 8, 2.0, 0.5)
+    show_tuning(report)
+    plain = capsys.readouterr().out
+    show_tuning(replace(report, untuned_latency_secs=5e-3, searched_latency_secs=1.9e-3))
+    printed = capsys.readouterr().out
+
+    assert "Untuned" not in plain
+    assert "The search had" not in plain
+    assert "5.0000 ms; tuning made it 2.50 times as fast." in printed
+    assert "The search had 1.9000 ms" in printed
+
+
 def test_tasks_without_a_best_record_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     """The latency of the network is then unknown, null in JSON."""
     tasks = [task_view(1e-3), task_view(None)]
@@ -72,7 +87,7 @@ def test_tasks_without_a_best_record_are_counted(capsys: pytest.CaptureFixture[s
     show_tuning(report)
 
     printed = capsys.readouterr().out
-    assert "1 of 2 tasks have no best record yet; raise the budget." in printed
+    assert "1 of 2 tasks have a best record; raise the budget for the others." in printed
     assert "Estimated total latency: - ms; 16 trials, 8 of them now, in 2 s." in printed
     value = json.loads(json.dumps(tuning_as_json(report)))
     assert (value["total_latency_secs"], value["busy"]) == (None, {"local": 0.5})
