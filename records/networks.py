@@ -75,7 +75,12 @@ def record_extraction(  # noqa: PLR0913, PLR0917  all columns of one row
 
 
 def ensure_union(
-    session: Session, sha256: str, name: str, target_id: int, member_ids: Sequence[int]
+    session: Session,
+    sha256: str,
+    name: str,
+    target_id: int,
+    member_ids: Sequence[int],
+    task_ids: Sequence[int] | None = None,
 ) -> Network:
     """Return the union of several networks, inserting it if it is new.
 
@@ -87,6 +92,7 @@ def ensure_union(
         name: Display name.
         target_id: Target that all members were extracted for.
         member_ids: Networks to combine.
+        task_ids: Tasks to keep of them; None for all.
     """
     network = ensure_network(session, sha256, name, {})
     tasks = (
@@ -100,6 +106,8 @@ def ensure_union(
         .where(NetworkTask.network_id.in_(member_ids), Task.target_id == target_id)
         .group_by(NetworkTask.task_id)
     )
+    if task_ids is not None:
+        tasks = tasks.where(NetworkTask.task_id.in_(task_ids))
     rows = sorted(session.execute(tasks).all(), key=lambda row: tuple(row[2:]))
     for position, (task_id, weight, *_) in enumerate(rows):
         stmt = insert(session, NetworkTask).values(

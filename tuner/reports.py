@@ -126,7 +126,7 @@ def latencies_of(view: JobView) -> Latencies:
     return Latencies(
         total_latency_secs=view.job.total_latency_secs,
         untuned_latency_secs=view.untuned_latency_secs,
-        searched_latency_secs=view.last_pick and view.last_pick.total_latency_secs,
+        searched_latency_secs=None if view.last_pick is None else view.last_pick.total_latency_secs,
     )
 
 

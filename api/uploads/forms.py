@@ -13,7 +13,10 @@ from tuner.jobs.buckets import parse_padded
 from tuner.jobs.requests import ModelRequest, TuneRequest, in_sets, parse_input_sets
 from tuner.jobs.spec import TuneSpec
 
-_LISTS = ("zoo", "input", "bucket", "mask", "importance", "require_ms", "baseline_ms")
+_LISTS = (
+    *("zoo", "input", "bucket", "mask"),
+    *("task", "importance", "require_ms", "baseline_ms"),
+)
 _MAX_MODELS = 16
 _Line = Annotated[Text, Field(max_length=500)]
 _Lines = Annotated[list[_Line], Field(max_length=64)]

@@ -28,6 +28,7 @@ from tuner.cli.commands import (
     records,
     replay,
     serve,
+    settings,
     table,
     tasks,
     token,
@@ -37,7 +38,18 @@ from tuner.cli.commands import (
 from tuner.cli.console import choose_detail, print_error
 
 # Commands that work on this machine alone, whatever TUNER_SERVER names.
-_LOCAL = ("serve", "worker", "token", "db", "cache", "devices", "engine", "pack", "inspect")
+_LOCAL = (
+    "serve",
+    "worker",
+    "token",
+    "db",
+    "cache",
+    "devices",
+    "engine",
+    "pack",
+    "inspect",
+    "settings",
+)
 _BUILD, _LOOK, _SERVICE, _MACHINE = "Tune and build", "Look", "Service", "Machine"
 
 app = typer.Typer(
@@ -63,6 +75,7 @@ app.command("worker", rich_help_panel=_SERVICE)(worker.worker)
 app.add_typer(token.app, name="token", rich_help_panel=_SERVICE)
 app.add_typer(db.app, name="db", rich_help_panel=_SERVICE)
 app.command("doctor", rich_help_panel=_MACHINE)(doctor.doctor)
+app.command("settings", rich_help_panel=_MACHINE)(settings.settings)
 app.command("devices", rich_help_panel=_MACHINE)(devices.devices)
 app.add_typer(cache.app, name="cache", rich_help_panel=_MACHINE)
 app.add_typer(engine.app, name="engine", rich_help_panel=_MACHINE)
@@ -71,7 +84,7 @@ _ORDER = (
     *("tasks", "tune", "build", "bench", "check", "profile", "pack"),
     *("inspect", "table", "jobs", "records", "replay"),
     *("serve", "worker", "token", "db"),
-    *("doctor", "devices", "cache", "engine"),
+    *("doctor", "settings", "devices", "cache", "engine"),
 )
 
 

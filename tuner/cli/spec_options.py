@@ -16,6 +16,7 @@ Command = Callable[..., None]
 PANELS = {
     "Budget": ("trials", "seconds", "stop_below_ms"),
     "Scheduling": (
+        "task",
         "objective",
         "importance",
         "require_ms",
@@ -39,6 +40,7 @@ PANELS = {
 _METAVARS = {
     "seconds": "SECONDS",
     "stop_below_ms": "MS",
+    "task": "NAME|HASH",
     "importance": "[NAME=]FACTOR",
     "require_ms": "[NAME=]MS",
     "baseline_ms": "[NAME=]MS",
@@ -65,12 +67,12 @@ def _parameters() -> Iterator[inspect.Parameter]:
     for panel, names in PANELS.items():
         for name in names:
             field = TuneSpec.model_fields[name]
-            is_mapping = get_origin(field.annotation) is dict
-            kind = list[str] if is_mapping else field.annotation
+            is_list = get_origin(field.annotation) in (dict, tuple)
+            kind = list[str] if is_list else field.annotation
             yield inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=[] if is_mapping else field.default,
+                default=[] if is_list else field.default,
                 annotation=Annotated[kind, _option(name, field, panel)],
             )
 
@@ -81,6 +83,6 @@ def _option(name: str, field: FieldInfo, panel: str) -> Any:
         f"{flag}/--no-{flag.removeprefix('--')}" if field.annotation is bool else flag,
         metavar=_METAVARS.get(name, "NAME" if field.annotation is str else "N"),
         help=field.description,
-        show_default=field.default not in (None, {}),
+        show_default=field.default not in (None, {}, ()),
         rich_help_panel=panel,
     )

@@ -1,6 +1,6 @@
 """Fields of a tuning job as keyword arguments, for static type checkers; without pydantic."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 
@@ -14,6 +14,7 @@ class SpecFields(TypedDict, total=False):
     seconds: float | None
     trials_per_round: int | None
     priority: int | None
+    task: Sequence[str]
     objective: str
     importance: Mapping[str, float] | float
     require_ms: Mapping[str, float] | float

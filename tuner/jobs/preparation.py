@@ -208,6 +208,55 @@ def combine(sessions: sessionmaker[Session], members: Sequence[Prepared]) -> Pre
     )
 
 
+def narrow(sessions: sessionmaker[Session], prepared: Prepared, chosen: Sequence[str]) -> Prepared:
+    """Narrow a network to the tasks with a text in their name or at the beginning of their hash.
+
+    The part is stored as a network of its own, so that its tuning is a job of its own. Its records
+    are those of the whole network.
+
+    Raises:
+        RequestError: If a text fits no task, or there are several networks.
+    """
+    if not chosen:
+        return prepared
+    if prepared.members:
+        raise RequestError("chooses among the tasks of one network, got several", field="task")
+    kept: dict[int, str] = {}
+    for text in chosen:
+        fitting = {
+            task.task_id: task.name
+            for task in prepared.tasks
+            if text.lower() in task.name.lower() or task.workload_hash.startswith(text.lower())
+        }
+        if not fitting:
+            raise RequestError(
+                f"{text!r} fits none of the {len(prepared.tasks)} tasks of {prepared.model.name}; "
+                "`tuner tasks MODEL` lists their names and hashes",
+                field="task",
+            )
+        kept |= fitting
+    if len(kept) == len(prepared.tasks):
+        return prepared
+    names = ", ".join(dict.fromkeys(kept.values()))
+    key = f"tasks {sorted(kept)} of network {prepared.network_id}"
+    with sessions.begin() as session:
+        network_id = networks.ensure_union(
+            session,
+            hashlib.sha256(key.encode()).hexdigest(),
+            f"{prepared.shared_name}: {names}",
+            prepared.target_id,
+            [prepared.network_id],
+            list(kept),
+        ).id
+        weighted = tuple(tasks.weighted_tasks(session, network_id, prepared.target_id))
+    return replace(
+        prepared,
+        network_id=network_id,
+        tasks=weighted,
+        n_kernel_calls=sum(task.weight for task in weighted),
+    )
+
+
 def _call(limits: LoadLimits, worker: Pool, module: str, function: str, *args: Any) -> Any:
     try:
         return worker.call(module, function, *args, timeout_secs=limits.secs)

@@ -14,7 +14,15 @@ from pydantic import (
 
 from tuner.engines.base import EvaluatorSettings
 from tuner.errors import RequestError
-from tuner.jobs.spec_fields import ByNetwork, Millis, Timeout, as_request_error, known, refuse
+from tuner.jobs.spec_fields import (
+    ByNetwork,
+    Millis,
+    Texts,
+    Timeout,
+    as_request_error,
+    known,
+    refuse,
+)
 
 MAX_TRIALS = 10**9
 MAX_SECS = 1e9
@@ -81,6 +89,14 @@ class TuneSpec(BaseModel):
             "new job; an existing job keeps its own.",
         ),
     ] = None
+    task: Annotated[
+        Texts,
+        Field(
+            description="Tune only the tasks with this text in their name or at the beginning of "
+            "their hash, in a job of their own.",
+            json_schema_extra={"default": []},
+        ),
+    ] = ()
     objective: Annotated[
         str,
         Field(

@@ -61,6 +61,16 @@ ByNetwork = Annotated[
     BeforeValidator(_by_network),
     WithJsonSchema({"type": "array", "items": {"type": "string"}, "maxItems": _MAX_NETWORKS}),
 ]
+# One text alone is a list of one.
+Texts = Annotated[
+    tuple[
+        Annotated[str, Field(min_length=1, max_length=_MAX_NAME_CHARS), AfterValidator(_printable)],
+        ...,
+    ],
+    Field(max_length=_MAX_NETWORKS),
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    WithJsonSchema({"type": "array", "items": {"type": "string"}, "maxItems": _MAX_NETWORKS}),
+]
 Millis = Annotated[int, Field(ge=0, le=3_600_000)]
 Timeout = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 

@@ -198,6 +198,7 @@ def _submission_of(request: TuneRequest) -> str:
         "allocator": spec.allocator,
         "cost_model": spec.cost_model,
         "evaluator": evaluator,
+        **({"task": sorted(set(spec.task))} if spec.task else {}),
     }
     text = json.dumps(described, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -78,10 +78,10 @@ def read_history(
     total = total_latencies(session, [job_id]).get(job_id)
     if not view.points or total in (None, view.points[-1].total_latency_secs):
         return view
-    last = view.points[-1]
-    now = replace(last, secs=max(job.spent_secs, last.secs), total_latency_secs=total)
+    newest = view.points[-1]
+    end = replace(newest, secs=max(job.spent_secs, newest.secs), total_latency_secs=total)
     lines = [replace(line, trials=[*line.trials, line.trials[-1]]) for line in view.tasks]
-    return replace(view, points=[*view.points, now], tasks=lines)
+    return replace(view, points=[*view.points, end], tasks=lines)
 
 
 def _trials(session: Session, own: Sequence[Any]) -> dict[int, int]:

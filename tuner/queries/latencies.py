@@ -44,7 +44,7 @@ def untuned_latency(session: Session, weighted: Sequence[WeightedTask]) -> float
             or_(*by_rule),
         )
     )
-    latencies = {task_id: secs for task_id, secs in rows}  # noqa: C416  rows are not pairs to mypy
+    latencies = {task_id: secs for task_id, secs in rows if secs is not None}
     if not weighted or any(task.task_id not in latencies for task in weighted):
         return None
     return float(sum(task.weight * latencies[task.task_id] for task in weighted))

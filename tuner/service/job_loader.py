@@ -18,7 +18,7 @@ from tuner.errors import TunerError
 from tuner.jobs.argument_sizes import check_arguments
 from tuner.jobs.comparability import Incomparable, compared_settings
 from tuner.jobs.objective import with_weights
-from tuner.jobs.preparation import Prepared
+from tuner.jobs.preparation import Prepared, narrow
 from tuner.jobs.submission import request_of
 from tuner.service import logs
 from tuner.service.limited_loading import ProcessLimits, again_if_killed, load_all
@@ -216,6 +216,7 @@ class JobLoader:
             lambda: load_all(self._context, request.models, self._limits, self._describe),
             lambda: self._begin_again(job.id),
         )
+        prepared = narrow(self._context.sessions, prepared, request.spec.task)
         current = self._assign(job.id, prepared)
         if current is None:
             return None

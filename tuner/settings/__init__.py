@@ -3,19 +3,23 @@
 from tuner.settings.base import (
     DEFAULT_DEVICE_TOLERANCE,
     DEFAULT_MAX_STALL_SECS,
+    EffectiveSetting,
     SettingOverrides,
     Settings,
     check_variables,
     config_file,
+    explain_settings,
     read_settings,
 )
 
 __all__ = [
     "DEFAULT_DEVICE_TOLERANCE",
     "DEFAULT_MAX_STALL_SECS",
+    "EffectiveSetting",
     "SettingOverrides",
     "Settings",
     "check_variables",
     "config_file",
+    "explain_settings",
     "read_settings",
 ]

@@ -15,7 +15,7 @@ from tuner.settings import request_caps, retention
 from tuner.settings.quantities import parse_age, parse_size
 from tuner.settings.request_caps import RequestCaps
 from tuner.settings.retention import RetentionSettings
-from tuner.settings.values import check_names, read_choice, read_count
+from tuner.settings.values import OTHER_VARIABLES, check_names, read_choice, read_count
 
 DEFAULT_DEVICE_TOLERANCE = 0.05
 DEFAULT_MAX_STALL_SECS = 120.0
@@ -184,6 +184,57 @@ class Settings:
             RequestError: If the engine is not installed.
         """
         return environments.interpreter_of(self.environment, self.engine, self.relay_python)
+
+
+@dataclass(frozen=True)
+class EffectiveSetting:
+    """A setting with its value, and the flag, variable or file that it comes from."""
+
+    name: str
+    value: Any
+    source: str
+
+
+def explain_settings(
+    flags: Mapping[str, Any], environ: Mapping[str, str] | None = None
+) -> list[EffectiveSetting]:
+    """Return every setting as :func:`read_settings` reads it, and other variables that are set.
+
+    Raises:
+        RequestError: If a setting cannot be read.
+    """
+    environ = os.environ if environ is None else environ
+    settings, config = read_settings(flags, environ), _read_config(environ)
+
+    def source_of(name: str) -> str:
+        if flags.get(name) is not None:
+            return f"--{name.replace('_', '-')}"
+        if f"TUNER_{name.upper()}" in environ:
+            return f"TUNER_{name.upper()}"
+        return str(config_file(environ)) if name in config else "default"
+
+    explained = [
+        EffectiveSetting(name, _value_of(settings, name), source_of(name)) for name in _KEYS
+    ]
+    others = sorted(name for name in OTHER_VARIABLES if environ.get(f"TUNER_{name}"))
+    return explained + [
+        EffectiveSetting(name.lower(), environ[f"TUNER_{name}"], f"TUNER_{name}")
+        for name in others
+        if name != "TOKEN" and not name.endswith("PASSWORD")
+    ]
+
+
+def _value_of(settings: Settings, name: str) -> Any:
+    """Return the value of a setting by its name in the config file."""
+    renamed = {"max_stall": "max_stall_secs", "worker_memory": "worker_bytes"}
+    if name == "engine":
+        names = {module: engine for engine, module in environments.ENGINES.items()}
+        return names.get(settings.engine, settings.engine)
+    for group in (settings.request_caps, settings.retention):
+        if hasattr(group, name):
+            return getattr(group, name)
+    value = getattr(settings, renamed.get(name, name))
+    return [str(path) for path in value] if isinstance(value, tuple) else value
 
 
 def read_settings(flags: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Settings:

@@ -13,8 +13,8 @@ from tuner.errors import RequestError
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off", "")
 _PREFIX = "TUNER_"
-# Variables that are not settings of a command.
-_OTHERS = (
+#: Variables that are not settings of a command, without their prefix.
+OTHER_VARIABLES = (
     # of the command line, and of processes that share a machine
     *("CONFIG", "SERVER", "TOKEN", "RUNTIME_DIR", "WORKER_ENVIRONMENT"),
     # of the API
@@ -116,7 +116,7 @@ def check_names(environ: Mapping[str, str], settings: Iterable[str]) -> None:
     Raises:
         RequestError: If a name looks like a misspelled setting, which would have no effect.
     """
-    known = [name.upper() for name in (*settings, *_OTHERS)]
+    known = [name.upper() for name in (*settings, *OTHER_VARIABLES)]
     for variable in environ:
         name = variable.removeprefix(_PREFIX)
         if name == variable or name in known or _FOREIGN.fullmatch(variable):

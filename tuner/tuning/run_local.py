@@ -14,7 +14,7 @@ from tuner.executors.base import Executor
 from tuner.executors.factory import describer_of, has_remote_devices, open_executor
 from tuner.jobs.argument_sizes import check_arguments
 from tuner.jobs.objective import with_weights
-from tuner.jobs.preparation import Prepared, combine, prepare
+from tuner.jobs.preparation import Prepared, combine, narrow, prepare
 from tuner.jobs.programs import programs_of, read_dimensions
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.tuning import event_loop
@@ -117,7 +117,14 @@ def _run(
     with device_lock(settings.data_dir), open_executor(settings) as executor:
         executor.warm_up()
         describe = describer_of(executor) if has_remote_devices(settings) else None
-        prepared = [_prepare(context, models, describe, deadline) for models in groups]
+        prepared = [
+            narrow(
+                context.sessions,
+                _prepare(context, models, describe, deadline),
+                request.spec.task,
+            )
+            for models in groups
+        ]
         if len({network.network_id for network in prepared}) < len(prepared):
             raise RequestError("the same network is given twice; name each network once")
         for note in dict.fromkeys(note for network in prepared for note in network.notes):

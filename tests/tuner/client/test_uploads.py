@@ -26,6 +26,14 @@ def test_truth_values_are_sent_as_such() -> None:
     assert sent({"flag": (True,), "ids": (1, 2)}) == ["flag=true", "ids=1,2"]
 
 
+def test_tasks_are_sent_one_by_one() -> None:
+    """One text alone is one task."""
+    for task in ("conv", ["conv", "0ab"]):
+        with form([], ["zoo:mlp"], {"task": task}, None) as parts:
+            texts = [value for name, (_, value) in parts if name == "task"]
+        assert texts == ([task] if isinstance(task, str) else task)
+
+
 @pytest.mark.parametrize(
     "sets",
     [

@@ -11,8 +11,8 @@ from sqlalchemy import select
 from records.models import Workload
 from tests.engines import toy
 from tuner.context import Context, open_context
-from tuner.errors import OutOfMemory, WorkerLost, WorkError
-from tuner.jobs.preparation import Prepared, prepare
+from tuner.errors import OutOfMemory, RequestError, WorkerLost, WorkError
+from tuner.jobs.preparation import Prepared, narrow, prepare
 from tuner.jobs.requests import ModelRequest
 from tuner.workers.base import CallTimeout
 from tuner.workers.factory import fresh_worker
@@ -58,6 +58,23 @@ def test_engine_that_names_a_workload_like_another_is_refused(
         split(context, worker)
     with context.sessions() as session:
         assert session.scalars(select(Workload)).all() == []
+
+
+def test_a_part_of_a_network_is_a_network_of_its_own(context: Context, worker: Pool) -> None:
+    """It has the tasks with one of the texts in the name, or at the beginning of the hash."""
+    whole = split(context, worker)
+    light = next(task for task in whole.tasks if task.name == "light[1]")
+    part, again = (
+        narrow(context.sessions, whole, texts)
+        for texts in (["HEAVY", light.workload_hash[:16]], [light.workload_hash, "heavy"])
+    )
+
+    assert [(task.name, task.weight) for task in part.tasks] == [("heavy[1]", 3), ("light[1]", 1)]
+    assert part.network_id == again.network_id != whole.network_id
+    assert {task.task_id for task in part.tasks} <= {task.task_id for task in whole.tasks}
+    assert narrow(context.sessions, whole, []) is whole
+    with pytest.raises(RequestError, match="'conv' fits none of the 4 tasks"):
+        narrow(context.sessions, whole, ["heavy", "conv"])
 
 
 def failing_profile(worker: Pool, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
