@@ -67,7 +67,8 @@ def _reductions() -> list[Case]:
         )
     for name in ("ReduceMax", "ReduceMin"):
         cases += [case(f"{name}_{d}", name, _limits(d), weights=[np.array([1])]) for d in _INTEGERS]
-    return cases
+    whole = np.array([[-3, -4, 2, 1, 0], [2**20, 7, 7, 7, -9]], "int32")
+    return [*cases, case("ReduceMean_int32", "ReduceMean", whole, weights=[np.array([1])])]
 
 
 def _positions() -> list[Case]:

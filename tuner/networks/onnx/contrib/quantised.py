@@ -2,7 +2,7 @@
 
 Sums of products of 8-bit numbers are whole numbers, which float32 holds exactly up to 2 ** 24, so
 that float kernels compute them; the scaling and rounding afterwards is that of the specification.
-Longer sums of matrices are computed in float64 where they are needed as whole numbers.
+Longer sums are computed in float64 where they are needed as whole numbers.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 from tuner.networks.onnx.contrib import blocked_weights
 from tuner.networks.onnx.contrib.quantised_builder import QuantisedBuilder
-from tuner.networks.onnx.graph import attribute, constant_readers, nodes_within
+from tuner.networks.onnx.graph import Array, attribute, constant_readers, nodes_within
 
 # Products of two bytes whose sum float32 holds exactly.
 _MAX_TERMS = 2**24 // 255**2
@@ -26,16 +26,24 @@ def _convolve(b: QuantisedBuilder, data: str, zero: str, weight: str, weight_zer
         for item in b.node.attribute
         if item.name in ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
     }
-    kernel = b.add("Cast", weight, to=TensorProto.FLOAT)
+    kernel = b.centred(weight, "")
     if weight_zero:
         # One zero point for all channels, or one for each.
         outputs = b.constant(np.array([-1] + [1] * (b.rank_of(weight) - 1)))
-        number = b.add("Cast", weight_zero, to=TensorProto.FLOAT)
+        number = b.add("Cast", weight_zero, to=b.sum_type)
         kernel = b.add("Sub", kernel, b.add("Reshape", number, outputs))
     return b.add("Conv", b.centred(data, zero), kernel, **attributes)
 
 
+def _choose_sum_type(b: QuantisedBuilder, n_terms: Callable[[Array], int]) -> None:
+    """Sum whole numbers in float64 unless float32 holds every sum, as the weight tells."""
+    weight = b.array(1)
+    if not b.is_float and (weight is None or n_terms(weight) > _MAX_TERMS):
+        b.sum_type = int(TensorProto.DOUBLE)
+
+
 def _conv_integer(b: QuantisedBuilder) -> None:
+    _choose_sum_type(b, lambda weight: weight[0].size)
     b.whole(_convolve(b, b.input(0), b.input(2), b.input(1), b.input(3)))
 
 
@@ -68,10 +76,7 @@ def _along_rows(b: QuantisedBuilder, value: str, original: str) -> str:
 
 
 def _matmul_integer(b: QuantisedBuilder) -> None:
-    weight = b.array(1)
-    n_terms = None if weight is None else weight.shape[-2 if weight.ndim > 1 else 0]
-    if not b.is_float and (n_terms is None or n_terms > _MAX_TERMS):
-        b.sum_type = int(TensorProto.DOUBLE)
+    _choose_sum_type(b, lambda weight: weight.shape[-2 if weight.ndim > 1 else 0])
     b.whole(_multiply(b, b.input(0), b.input(2), b.input(1), b.input(3)))
 
 

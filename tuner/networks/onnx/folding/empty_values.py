@@ -7,21 +7,40 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tuner.networks.onnx.graph import count_uses
+from tuner.errors import ModelError
+from tuner.networks.onnx.graph import attribute, count_uses
 from tuner.networks.onnx.node_builder import opset_of
+
+# What ONNX Runtime gives where there is nothing to reduce; a limit is the lowest or largest number.
+_OF_NOTHING = {
+    "MatMul": 0.0,
+    "ReduceL1": 0.0,
+    "ReduceL2": 0.0,
+    "ReduceLogSum": -np.inf,
+    "ReduceLogSumExp": -np.inf,
+    "ReduceMax": -np.inf,
+    "ReduceMean": 0.0,
+    "ReduceMin": np.inf,
+    "ReduceProd": 1.0,
+    "ReduceSum": 0.0,
+    "ReduceSumSquare": 0.0,
+}
 
 
 def drop_empty_values(model: onnx.ModelProto) -> int:
     """Replace operators whose results have no elements by constants, in place.
 
-    Operands of Concat and unread outputs of Split that have none are removed. Outputs of the model
-    stay: the tail may have to compute them.
+    So are reductions of no elements. Operands of Concat and unread outputs of Split that have none
+    are removed. Outputs of the model without elements stay: the tail may have to compute them.
 
     Args:
         model: Model whose ``value_info`` has the shapes of values; its main graph is changed.
 
     Returns:
         Number of changed nodes.
+
+    Raises:
+        ModelError: If a node returns the position of an extreme among no elements.
     """
     graph = model.graph
     empty = {tensor.name for tensor in graph.initializer if 0 in tensor.dims}
@@ -40,7 +59,7 @@ def drop_empty_values(model: onnx.ModelProto) -> int:
     for node in graph.node:
         if len(node.output) == 1 and node.op_type != "Constant":
             (name,) = node.output
-            if name in replaceable:
+            if name in replaceable or (name in known and _reduces_nothing(node, empty)):
                 _make_constant(node, sizes[name], infos[name].type.tensor_type.elem_type)
                 n_changed += 1
         if node.domain:
@@ -54,9 +73,32 @@ def drop_empty_values(model: onnx.ModelProto) -> int:
     return n_changed
 
 
+def _reduces_nothing(node: onnx.NodeProto, empty: set[str]) -> bool:
+    """Return whether a node returns elements that depend on none.
+
+    Raises:
+        ModelError: If they are positions.
+    """
+    # The others may be axes, of which there may be none.
+    if node.domain or empty.isdisjoint(node.input[:1]) or not empty.isdisjoint(node.output):
+        return False
+    if node.op_type in ("ArgMax", "ArgMin"):
+        raise ModelError(
+            f"{node.op_type} has no elements along axis {attribute(node, 'axis', 0)}: export the "
+            "model with other shapes",
+            code="invalid-model",
+        )
+    return node.op_type in _OF_NOTHING
+
+
 def _make_constant(node: onnx.NodeProto, sizes: list[int], kind: int) -> None:
-    """Make a node a constant without elements."""
-    value = onnx.TensorProto(dims=sizes, data_type=kind)
+    """Make a node a constant, whose elements are those of :data:`_OF_NOTHING`."""
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    number = _OF_NOTHING.get(node.op_type, 0.0)
+    if np.isinf(number) and np.issubdtype(dtype, np.integer):
+        limits = np.iinfo(dtype)
+        number = limits.max if number > 0 else limits.min
+    value = numpy_helper.from_array(np.full(sizes, number, dtype))
     constant = helper.make_node("Constant", [], list(node.output), name=node.name, value=value)
     node.CopyFrom(constant)
 

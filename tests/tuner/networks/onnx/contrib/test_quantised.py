@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
-from tests.tuner.networks.models import Array
+from tests.tuner.networks.models import Array, run
 from tests.tuner.networks.single_nodes import both, node_model
+from tuner.networks.onnx.cleaning import clean
 
 _RNG = np.random.default_rng(0)
 _B, _S, _H, _N = 2, 5, 16, 4
@@ -101,15 +103,31 @@ def test_quantised_embeddings_and_their_norm(mask: Array | None, has_segments: b
 
 
 @pytest.mark.parametrize("is_weight", [True, False])
-def test_long_sums_are_exact(is_weight: bool) -> None:
+@pytest.mark.parametrize("zero", [[], ["zero"], ["zero", "one"]], ids=len)
+@pytest.mark.parametrize(
+    ("op", "shape", "weight"),
+    [
+        ("MatMulInteger", (2, 999), (999, 3)),
+        ("ConvInteger", (1, 256, 4, 4), (3, 256, 3, 3)),
+        ("ConvInteger", (1, 512, 5), (4, 256, 3)),
+    ],
+)
+def test_long_sums_are_exact(
+    op: str, shape: tuple[int, ...], weight: tuple[int, ...], zero: list[str], is_weight: bool
+) -> None:
     """Sums above 2 ** 24 that are outputs have no roundings of float32."""
-    feeds = {"x": codes(2, 999) | 192}
-    weights = {"w": codes(999, 3) | 192}
+    feeds = {"x": codes(*shape) | 192}
+    weights = {"w": codes(*weight) | 192}
     if not is_weight:
         feeds, weights = feeds | weights, {}
-    zero = {"zero": np.array(3, "uint8")}
-    proto = node_model("MatMulInteger", feeds, ["x", "w", "zero"], weights=weights | zero)
+    zeros = {"zero": np.array(3, "uint8"), "one": np.array(1, "uint8")}
+    weights |= {name: zeros[name] for name in zero}
+    group = {} if op == "MatMulInteger" else {"group": shape[1] // weight[1]}
+    proto = node_model(op, feeds, ["x", "w", *zero], weights=weights, **group)
 
-    for actual, expected in zip(*both(proto, feeds), strict=True):
-        assert expected.max() > 2**24
-        np.testing.assert_array_equal(actual, expected, strict=True)
+    (expected,) = run(proto.SerializeToString(), feeds)
+    # ONNX Runtime has no convolution in float64.
+    (actual,) = ReferenceEvaluator(clean(proto).model).run(None, feeds)
+
+    assert expected.max() > 2**24
+    np.testing.assert_array_equal(actual, expected, strict=True)

@@ -1,17 +1,19 @@
 """Values without elements, such as the cache of a prompt, are constants of the network."""
 
 import json
+from itertools import product
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.tuner.networks.models import Array, model, run
 from tests.tuner.networks.single_nodes import node_model
 from tuner.engines.base import ModelFile
+from tuner.errors import ModelError
 from tuner.library.manifest import InputValue, Source
 from tuner.networks.base import LoadedModel
 from tuner.networks.onnx.cleaning import clean
@@ -136,3 +138,51 @@ def test_values_pass_through_json() -> None:
 
     assert read == values
     assert read["flag"] is True
+
+
+@pytest.mark.parametrize(
+    ("op", "kind"),
+    [
+        *product(["Max", "Mean", "Min", "Prod", "Sum"], ["float32", "int32"]),
+        *product(["L1", "L2", "LogSum", "LogSumExp", "SumSquare"], ["float32"]),
+        *product(["Max", "Min"], ["float16", "uint8"]),
+    ],
+)
+def test_a_reduction_of_no_elements_is_a_constant(op: str, kind: str) -> None:
+    """Its kernel would write nothing to its result."""
+    proto = _reduction(f"Reduce{op}", kind)
+    feeds = {"data": np.ones((2, 4), kind)}
+    expected = run(proto.SerializeToString(), feeds)
+
+    network = clean(proto)
+
+    for actual, other in zip(run(network.model, feeds), expected, strict=True):
+        np.testing.assert_array_equal(actual, other, strict=True)
+    nodes = onnx.load_from_string(network.model).graph.node
+    assert {node.op_type for node in nodes} <= {"Add", "Constant"}
+
+
+def test_the_position_of_a_maximum_of_no_elements_is_refused() -> None:
+    """ONNX Runtime refuses the call."""
+    with pytest.raises(ModelError, match="ArgMax has no elements along axis 1"):
+        clean(_reduction("ArgMax", "float32", axis=1))
+
+
+def _reduction(op: str, kind: str, **attributes: int) -> onnx.ModelProto:
+    """Return a model that reduces a slice without elements, beside an operator of its input."""
+    dtype = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    axes = [] if attributes else ["one"]
+    nodes = [
+        helper.make_node("Slice", ["data", "two", "two", "one"], ["slice"]),
+        helper.make_node(op, ["slice", *axes], ["y"], keepdims=0, **attributes),
+        helper.make_node("Add", ["data", "data"], ["z"]),
+    ]
+    kinds = {"y": TensorProto.INT64 if attributes else dtype, "z": dtype}
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        [helper.make_tensor_value_info("data", dtype, [2, 4])],
+        [helper.make_tensor_value_info(name, each, None) for name, each in kinds.items()],
+        [numpy_helper.from_array(np.array([n]), name) for name, n in (("one", 1), ("two", 2))],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
