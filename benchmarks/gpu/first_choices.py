@@ -37,7 +37,6 @@ from tuner.engines.relax.triton.templates.contractions import Contraction
 from tuner.errors import TunerError, summary
 from tuner.networks.worker import load_model
 
-_MIN_BLOCKS = 66
 # Sums of the smallest tile: a shape has no more blocks unless they share sums.
 _MIN_SUMS = 512
 _HALF_MAX = 65504.0
@@ -58,7 +57,8 @@ class _Choice:
         on_tensor_cores: True if its products are instructions of tensor cores.
         spills: True if a kernel spills registers.
         reason: Why it misses the goal, or why the shape allows no more; empty if it reaches it.
-        misses: True if it misses the goal.
+        misses: True if it misses the goal: tensor cores, blocks for half of the multiprocessors or
+            all that its shape has, and no spills.
     """
 
     task: str
@@ -128,7 +128,7 @@ def _count(
         counts.update(
             {
                 "on_tensor_cores": each.on_tensor_cores,
-                "with_many_blocks": each.on_tensor_cores and each.n_blocks >= _MIN_BLOCKS,
+                "with_many_blocks": each.on_tensor_cores and each.n_blocks >= _min_blocks(arch),
                 "spills": each.spills,
                 "misses": each.misses,
                 "calls_that_miss": each.n_calls * each.misses,
@@ -169,7 +169,7 @@ def _explained(choice: _Choice, products: Contraction | None, arch: str) -> _Cho
     values = vars(choice)
     if choice.spills:
         return _Choice(**{**values, "reason": "spills registers", "misses": True})
-    if choice.on_tensor_cores and choice.n_blocks >= _MIN_BLOCKS:
+    if choice.on_tensor_cores and choice.n_blocks >= _min_blocks(arch):
         return choice
     if not choice.on_tensor_cores:
         reason, misses = _why_not_on_tensor_cores(choice, products)
@@ -200,12 +200,17 @@ def _why_few_blocks(choice: _Choice, products: Contraction, arch: str) -> tuple[
     n_blocks *= splits * products.n_batches
     n_sums = products.n_batches * products.n_rows * products.n_columns
     n_most = -(-n_sums // _MIN_SUMS)
-    many = (rows > 1) & (n_blocks >= _MIN_BLOCKS)
+    many = (rows > 1) & (n_blocks >= _min_blocks(arch))
     loss = secs[many].min(initial=np.inf) / secs.min() - 1
     more = f"parts of sums take {loss:.0%} longer by estimate" if many.any() else "no parts of sums"
     return f"{choice.n_blocks} blocks, {n_most} of {_MIN_SUMS} sums; {more}", (
         choice.n_blocks < n_most
     )
+
+
+def _min_blocks(arch: str) -> int:
+    """Return half of the multiprocessors of the GPU that stands for an architecture."""
+    return gpus.gpu_of(compiler.number_of(arch)).n_multiprocessors // 2
 
 
 def _build(model: ModelFile, spec: str, tasks: tuple[ExtractedTask, ...], folder: Path) -> None:
@@ -247,13 +252,16 @@ def _cast(graph: onnx.GraphProto, kept: set[str]) -> list[onnx.GraphProto]:
             _narrow(tensor)
     inner = []
     for node in graph.node:
+        if node.op_type == "ConstantOfShape" and not node.attribute:
+            zero = numpy_helper.from_array(np.zeros(1, np.float32))
+            node.attribute.append(helper.make_attribute("value", zero))
         for attribute in node.attribute:
             if attribute.name == _TYPED.get(node.op_type) and attribute.i == TensorProto.FLOAT:
                 attribute.i = TensorProto.FLOAT16
             if attribute.type == onnx.AttributeProto.TENSOR and not kept & set(node.output):
                 _narrow(attribute.t)
-            if attribute.name == "value_float":
-                half = np.array(attribute.f, np.float16)
+            if attribute.name in {"value_float", "value_floats"}:
+                half = np.array(helper.get_attribute_value(attribute), np.float16)
                 attribute.CopyFrom(helper.make_attribute("value", numpy_helper.from_array(half)))
             inner += [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else []
     return inner

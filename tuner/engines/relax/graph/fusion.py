@@ -20,6 +20,7 @@ from tuner.engines.relax.graph.definitions.scatters import SCATTERS
 from tuner.engines.relax.graph.definitions.special_values import CPU_DEFINITIONS, DEFINITIONS
 from tuner.engines.relax.graph.passes.attention import Fits, outline_attention, seal_regions
 from tuner.engines.relax.graph.passes.convolutions.slices import legalise_pad, legalise_slice
+from tuner.engines.relax.graph.passes.gates import keep_gates_apart
 from tuner.engines.relax.schedules.cpu import attention
 from tuner.engines.relax.schedules.cpu.attention import is_worthwhile
 from tuner.engines.relax.target.kinds import is_cpu
@@ -88,4 +89,5 @@ def _fuse(module: tvm.IRModule, target: Target) -> tvm.IRModule:
         module = guard_kernels(module)
         annotate = [transform.AnnotateTIROpPattern(), transform.FoldConstant()]
         module = seal_regions(tvm.transform.Sequential(annotate)(module))
+        module = module if is_cpu(target) else keep_gates_apart(module)
         return tvm.transform.Sequential([transform.FuseOps(), transform.FuseTIR()])(module)

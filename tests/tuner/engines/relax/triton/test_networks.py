@@ -148,6 +148,17 @@ def _residual_block(model: HalfModel) -> list[str]:
     return [model.add("Add", result, model.add("Conv", result, model.weight(32, 32, 1, 1)))]
 
 
+def _excitation(model: HalfModel, n_squeezed: int) -> list[str]:
+    """Add a convolution whose channels are scaled by a function of their means."""
+    weights = [(24, 6), (n_squeezed, 24), (24, n_squeezed), (8, 24)]
+    first, *others = (model.weight(*each, 1, 1) for each in weights)
+    data = model.add("Relu", model.add("Conv", model.input(1, 6, 5, 5), first))
+    squeezed = model.add("Conv", model.add("GlobalAveragePool", data), others[0])
+    gate = model.add("Conv", model.add("Relu", squeezed), others[1])
+    scaled = model.add("Mul", data, model.add("Sigmoid", gate))
+    return [model.add("Conv", scaled, others[2])]
+
+
 @pytest.mark.parametrize(
     ("add", "names"),
     [
@@ -159,13 +170,30 @@ def _residual_block(model: HalfModel) -> list[str]:
                 "conv2d_cast_relu",
             ],
         ),
+        (
+            lambda model: _excitation(model, 8),
+            [
+                *("conv2d_cast", "conv2d_cast_relu", "conv2d_cast_relu"),
+                *("conv2d_cast_tir_sigmoid_multiply", "mean_cast"),
+            ],
+        ),
+        (
+            lambda model: _excitation(model, 80),
+            [
+                *("conv2d_cast", "conv2d_cast_relu", "conv2d_cast_relu"),
+                *("conv2d_cast_tir_sigmoid", "mean_cast"),
+            ],
+        ),
     ],
-    ids=["gate", "branches"],
+    ids=["gate", "branches", "excitation", "long excitation"],
 )
 def test_products_that_meet_are_one_kernel(
     add: Callable[[HalfModel], list[str]], names: list[str], tmp_path: Path, verify: Verify
 ) -> None:
-    """Two products of weights and what follows element by element are one kernel."""
+    """Two products of weights and what follows element by element are one kernel.
+
+    A mean converts what it sums; sums of many numbers are not repeated for each pixel of a channel.
+    """
     model = HalfModel()
     file = model.load(tmp_path, *add(model))
     feeds = {name: draw(*shape, seed=1).astype(kind) for name, (shape, kind) in file.inputs.items()}

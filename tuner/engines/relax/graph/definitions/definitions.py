@@ -14,7 +14,9 @@ from tvm.relax import BlockBuilder
 
 from tuner.engines.relax.graph.definitions import channel_norms, softmax
 from tuner.engines.relax.graph.definitions.channel_norms import WIDE, wide, wide_at
+from tuner.engines.relax.graph.passes.visitor import dtype_of, name_of
 from tuner.engines.relax.ir.tensor_types import shape_of
+from tuner.engines.relax.triton.expressions.printer import HALF
 
 Legalization = Callable[[BlockBuilder, relax.Call], relax.Expr]
 
@@ -249,6 +251,35 @@ def _take(builder: BlockBuilder, call: relax.Call) -> relax.Expr:
     )
 
 
+def _sum(builder: BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Define a sum or a mean of half precision with the conversion of what it sums.
+
+    TVM fuses nothing in front of a mean: the conversion would be a kernel that stores all in
+    float32.
+    """
+    data: Any = call.args[0]
+    data = builder.lookup_binding(data) if isinstance(data, relax.Var) else data
+    if name_of(data) == "call_tir":
+        (source, *others) = data.args[1]
+        is_widened = dtype_of(source) in HALF and dtype_of(call) == WIDE
+        if is_widened and not others and data.args[0].name_hint.startswith("cast"):
+            return _sum_of(builder, call, source)
+    return call.op.get_attr("FLegalize")(builder, call)
+
+
+def _sum_of(builder: BlockBuilder, call: relax.Call, source: relax.Expr) -> relax.Expr:
+    hint, shape = name_of(call), shape_of(source)
+    axes = [int(axis) % len(shape) for axis in call.attrs.axis or range(len(shape))]
+    n = math.prod(shape[axis] for axis in axes) if hint == "mean" else 1
+
+    def define(x: te.Tensor) -> te.Tensor:
+        total = topi.sum(topi.cast(x, WIDE), axes, bool(call.attrs.keepdims))
+        return topi.divide(total, wide(n)) if n > 1 else total
+
+    attributes = _attributes(fusable=True)
+    return builder.call_te(define, source, primfunc_name_hint=hint, primfunc_attrs=attributes)
+
+
 #: Definitions for GPUs, which compute half precision in float32 too.
 GPU_LEGALIZATIONS: dict[str, Legalization] = {
     name: _unless_unfit(legalize)
@@ -258,5 +289,7 @@ GPU_LEGALIZATIONS: dict[str, Legalization] = {
         "relax.nn.group_norm": _norm_of_groups,
         "relax.nn.instance_norm": _norm_of_groups,
         "relax.take": _take,
+        "relax.mean": _sum,
+        "relax.sum": _sum,
     }.items()
 }
