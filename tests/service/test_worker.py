@@ -1,19 +1,22 @@
 """Jobs and builds of one worker."""
 
 import hashlib
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from records import jobs, networks, targets
 from records.models import JobState, MeasureRecord
 from records.service import submissions
+from records.service.service_models import Worker
 from tests.engines import toy
 from tests.service.rig import Rig, rig, wait_for
 from tuner.client.downloads import unpack
-from tuner.devices.locks import device_lock
+from tuner.devices.locks import cores_lock, device_lock
 from tuner.jobs.submission import upload_path
 from tuner.library import manifest as manifests
 from tuner.service.archives import archives_of
@@ -242,6 +245,29 @@ def test_a_slow_load_holds_up_no_other_job(tmp_path: Path) -> None:
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(5.0) == 128 + signal.SIGTERM
         assert opened.state(slow) == "queued"
+
+
+@pytest.mark.slow("starts a worker for 10 s")
+def test_an_idle_worker_lets_others_measure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that comes meanwhile waits for them, and the worker says for whom."""
+    with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path) as opened:
+        monkeypatch.setenv("TUNER_RUNTIME_DIR", opened.environ()["TUNER_RUNTIME_DIR"])
+        opened.start()
+        assert ended(opened, opened.submit(trials=0)) == "done"
+
+        def activity() -> str:
+            with opened.sessions() as session:
+                return session.scalars(select(Worker.activity)).one()
+
+        wait_for(lambda: activity() == "waiting for jobs")
+        with device_lock(tmp_path / "data"), cores_lock():
+            job = opened.submit("zoo:mlp?batch=2", trials=0)
+            wait_for(lambda: f"process {os.getpid()} is measuring" in activity())
+            assert opened.state(job) == "queued"
+
+        assert ended(opened, job) == "done"
 
 
 @pytest.mark.slow("starts workers for 10 s")

@@ -19,6 +19,7 @@ from tuner.compile.subgraphs import BuildStep, OnStep
 from tuner.context import Context
 from tuner.engines.runtime import clock_kernel
 from tuner.jobs.preparation import Prepared
+from tuner.jobs.stale_records import stale_bests
 from tuner.library import manifest as manifests
 from tuner.library.buckets import Buckets
 from tuner.library.folders import replace_folder
@@ -157,7 +158,9 @@ def build_into_cache(
     if best is None:
         best = _best_records(context, networks[0], list(tasks.values()))
     if options.strict:
-        check_complete(tasks, best)
+        check_complete(
+            tasks, best, lambda: [each.workload for each in stale_bests(context, networks)]
+        )
     cache, target = open_cache(context.settings), networks[0].target
     compiler = ObjectCompiler(context, cache, target, worker, options.explain, options.on_step)
     files = LibraryFiles(compiler, networks, best, options.buckets)

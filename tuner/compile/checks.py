@@ -1,6 +1,6 @@
 """Checks of a request to build a library, made before anything is compiled."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from records.tasks import WeightedTask
@@ -59,17 +59,34 @@ def _values_of(model: LoadedModel) -> tuple[object, ...]:
     return list(model.file.inputs), model.outputs, model.tail and model.tail.returned
 
 
-def check_complete(tasks: Mapping[str, WeightedTask], workloads: Collection[str]) -> None:
+def check_complete(
+    tasks: Mapping[str, WeightedTask],
+    workloads: Collection[str],
+    find_others: Callable[[], Collection[str]] = tuple,
+) -> None:
     """Check that every task has a best record, with which its workload is among ``workloads``.
+
+    Args:
+        tasks: Tasks by workload.
+        workloads: Workloads with a record.
+        find_others: Returns the workloads that have claims, or records of another version or
+            device, if a record is missing.
 
     Raises:
         RequestError: If one has none.
     """
     missing = [task for workload, task in tasks.items() if workload not in workloads]
     if missing:
+        others = set(find_others()) & {task.workload_hash for task in missing}
+        verify = (
+            f"{len(others)} of them have claims or records of another version or device, which "
+            "`tuner records verify MODEL` measures; "
+            if others
+            else ""
+        )
         raise RequestError(
             f"{len(missing)} of {len(tasks)} subgraphs have no record for this target, the first "
-            f"is {missing[0].name} ({missing[0].workload_hash}); tune the network first, or "
-            "allow fallbacks",
+            f"is {missing[0].name} ({missing[0].workload_hash}); {verify}tune the network first, "
+            "or allow fallbacks",
             field="strict",
         )

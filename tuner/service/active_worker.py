@@ -13,6 +13,7 @@ from tuner.executors.base import Executor
 from tuner.executors.factory import describer_of, has_remote_devices
 from tuner.service.build_queue import BuildQueue
 from tuner.service.coordinator_lease import CoordinatorLease
+from tuner.service.cpu_hold import CpuHold
 from tuner.service.job_loader import JobLoader
 from tuner.service.job_poller import JobPoller
 from tuner.service.limited_loading import ProcessLimits
@@ -46,8 +47,8 @@ class ActiveWorker:
     Args:
         context: Settings and database.
         executor: Builders and runners.
-        lease: Lease of this process.
-        held: The term for which the lease was acquired; writes in any other are refused.
+        holds: Lease of this process, the term for which it was acquired (writes in any other are
+            refused), and the hold on the CPU, which is let go while the service has no jobs.
         limits: Limits on the loading and compiling of models.
         unsettled: Attempts that earlier terms of this process could not take back.
     """
@@ -56,12 +57,12 @@ class ActiveWorker:
         self,
         context: Context,
         executor: Executor,
-        lease: CoordinatorLease,
-        held: HeldLease,
+        holds: tuple[CoordinatorLease, HeldLease, CpuHold],
         limits: ProcessLimits,
         unsettled: UnsettledAttempts | None = None,
     ) -> None:
         settings = context.settings
+        lease, held, self._cpu = holds
         fenced = replace(context, sessions=leases.fenced(context.engine, held, self._wait_for_lock))
         describe = describer_of(executor) if has_remote_devices(settings) else None
         tuning_context = TuningContext(
@@ -83,7 +84,7 @@ class ActiveWorker:
         loader = JobLoader(
             fenced, limits, lease.report_activity, tuning_context.unsettled, describe
         )
-        self._job_poller = JobPoller(loader, tuning_context, self._coordinator)
+        self._job_poller = JobPoller(loader, tuning_context, self._coordinator, self._cpu)
         self._build_queue = BuildQueue(fenced, limits, tuning_context, lease.report_activity)
         self._retention = RetentionTask(fenced, tuning_context.cpu_gate)
 
@@ -128,8 +129,9 @@ class ActiveWorker:
                 or self._job_poller.is_loading
                 or self._build_queue.is_building
             ):
-                lacks_disk = self._tuning_context.lacks_disk
-                reason = disk_floor.WAITING if lacks_disk else "waiting for jobs"
+                reason = self._cpu.problem or "waiting for jobs"
+                if self._tuning_context.lacks_disk:
+                    reason = disk_floor.WAITING
                 self._lease.report_activity(None, reason)
             await asyncio.sleep(_LEASE_CHECK_INTERVAL_SECS)
 

@@ -85,6 +85,7 @@ class JobLoader:
         *,
         with_suspects: bool = True,
         served_owners: Collection[str] = (),
+        may_begin: Callable[[], bool] = lambda: True,
     ) -> Job | None:
         """Mark the next waiting job as running, and return it; None if no job waits.
 
@@ -98,6 +99,7 @@ class JobLoader:
             busy: Ids of the jobs that this process loads or tunes.
             with_suspects: False to leave out jobs that several processes died over.
             served_owners: Owners whose jobs wait all the same.
+            may_begin: Called before a job is marked; all wait if it returns False.
 
         Raises:
             LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
@@ -114,6 +116,8 @@ class JobLoader:
                 continue
             if job.attempts >= attempts.SUSPECT_DEATHS and not with_suspects:
                 continue
+            if not may_begin():
+                return None
             self._claimed.add(job.id)
             owner = job.owner
             with self._context.sessions.begin() as session:

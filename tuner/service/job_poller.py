@@ -6,6 +6,7 @@ from contextlib import suppress
 from records.models import Job
 from records.tuning import attempts
 from tuner.service.background import run_beside_measurements, run_between_measurements
+from tuner.service.cpu_hold import CpuHold
 from tuner.service.job_loader import JobLoader
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
@@ -29,16 +30,23 @@ class JobPoller:
     A job that several processes died over is loaded apart from other suspects, see
     :mod:`records.tuning.attempts`.
 
+    The CPU is held from the claim of a job until no job is left; while another process measures
+    on it, jobs wait.
+
     Args:
         loader: Loader of jobs.
         context: Context of the coordinator.
         coordinator: Coordinator that admits the jobs, in the same event loop.
+        cpu: Hold on this machine's CPU.
     """
 
-    def __init__(self, loader: JobLoader, context: TuningContext, coordinator: Coordinator) -> None:
+    def __init__(
+        self, loader: JobLoader, context: TuningContext, coordinator: Coordinator, cpu: CpuHold
+    ) -> None:
         self._loader = loader
         self._context = context
         self._coordinator = coordinator
+        self._cpu = cpu
         self._loads: dict[asyncio.Task[None], Job] = {}
 
     @property
@@ -58,6 +66,8 @@ class JobPoller:
                 may_load = len(self._loads) < MAX_CONCURRENT_LOADS and not self._context.lacks_disk
                 if may_load and await self._start_load():
                     continue
+                if not self._loads and not self._coordinator.active_job_ids:
+                    self._cpu.release()
                 # Wait for the poll interval, or until a load ends.
                 if self._loads:
                     await asyncio.wait(
@@ -83,11 +93,15 @@ class JobPoller:
         turn = self._context.suspect_turn
         may_be_suspect = turn.try_take()
         job = None
+        self._cpu.problem = ""  # of a job that waits no more
         try:
             job = await run_between_measurements(
                 self._context.cpu_gate,
                 lambda: self._loader.claim(
-                    busy, with_suspects=may_be_suspect, served_owners=served
+                    busy,
+                    with_suspects=may_be_suspect,
+                    served_owners=served,
+                    may_begin=self._cpu.try_acquire,
                 ),
                 "claim-job",
             )

@@ -7,22 +7,21 @@ import logging
 import random
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 from records import database
 from records.errors import RecordsError, SchemaTooNew, SchemaTooOld
 from records.service.leases import HeldLease
 from tuner import interrupts
 from tuner.context import Context
-from tuner.devices.locks import cores_lock, device_lock
 from tuner.errors import DeviceBusy, TunerError, WorkError, summary
 from tuner.executors.base import Executor
-from tuner.executors.factory import has_remote_devices, open_executor
+from tuner.executors.factory import open_executor
 from tuner.service.active_worker import ActiveWorker
 from tuner.service.arenas import limit_arenas
 from tuner.service.coordinator_lease import CoordinatorLease
+from tuner.service.cpu_hold import CpuHold
 from tuner.service.limited_loading import ProcessLimits
-from tuner.settings import Settings
 from tuner.tuning.job.suspects import UnsettledAttempts
 from tuner.tuning.writing.storage_retry import FATAL_DB_ERRORS
 from tuner.workers.base import CallTimeout
@@ -50,13 +49,13 @@ def run_worker(context: Context, limits: ProcessLimits) -> None:
     """
     limit_arenas()
     n_failures = 0
-    unsettled = UnsettledAttempts()
+    unsettled, cpu = UnsettledAttempts(), CpuHold(context.settings)
     database.end_idle_transactions(context.engine, _IDLE_TRANSACTION_TIMEOUT_SECS)
     with CoordinatorLease(context.engine, context.settings.max_stall_secs) as lease:
         while True:
             began = time.monotonic()
             try:
-                with coordinating(context, lease, unsettled) as held:
+                with coordinating(context, lease, cpu, unsettled) as held:
                     began = time.monotonic()
                     # Run the jobs of the service while the lease is held.
                     _LOG.info("coordinating", extra={"epoch": held.epoch})
@@ -69,7 +68,9 @@ def run_worker(context: Context, limits: ProcessLimits) -> None:
                             "active", "waiting for jobs", _cpu_fingerprint(executor) | confinement
                         )
                         try:
-                            ActiveWorker(context, executor, lease, held, limits, unsettled).run()
+                            ActiveWorker(
+                                context, executor, (lease, held, cpu), limits, unsettled
+                            ).run()
                         finally:
                             lease.report_progress(_MAX_START_SECS)
             except (SchemaTooNew, SchemaTooOld):
@@ -90,13 +91,17 @@ def run_worker(context: Context, limits: ProcessLimits) -> None:
 
 @contextmanager
 def coordinating(
-    context: Context, lease: CoordinatorLease, unsettled: UnsettledAttempts | None = None
+    context: Context,
+    lease: CoordinatorLease,
+    cpu: CpuHold,
+    unsettled: UnsettledAttempts | None = None,
 ) -> Iterator[HeldLease]:
-    """Wait for the lease and for this machine's device, and hold both inside.
+    """Wait for the lease and for this machine's CPU, and hold both inside.
 
     Args:
         context: Settings and database.
         lease: Lease of this process.
+        cpu: Hold on the CPU, which may be let go and taken again inside.
         unsettled: Attempts to take back as soon as there is a database.
     """
     lease.set_role("standby", "standing by")
@@ -111,31 +116,18 @@ def coordinating(
         held = lease.acquire()
         if held is not None:
             try:
-                with _device_locks(context.settings):
-                    yield held
-                    return
+                cpu.acquire()
+                yield held
+                return
             except DeviceBusy as error:
                 if str(error) != reported:
                     reported = str(error)
                     _LOG.info("waiting: %s", reported)
                     lease.set_role("standby", reported)
             finally:
+                cpu.release()
                 lease.release()
         _sleep(_LEASE_POLL_INTERVAL_SECS)
-
-
-@contextmanager
-def _device_locks(settings: Settings) -> Iterator[None]:
-    """Hold the CPU, which a worker with remote devices does not measure, on this machine.
-
-    Raises:
-        DeviceBusy: If another process of this machine holds it.
-    """
-    with ExitStack() as stack:
-        stack.enter_context(device_lock(settings.data_dir))
-        if not has_remote_devices(settings):
-            stack.enter_context(cores_lock())
-        yield
 
 
 def _cpu_fingerprint(executor: Executor) -> dict[str, object]:

@@ -29,10 +29,13 @@ def upgraded(tmp_path: Path) -> Cli:
 @pytest.mark.slow("compiles kernels for many seconds")
 def test_records_are_verified_once(upgraded: Cli) -> None:
     """The second run skips the records of the first, and a third run has nothing left."""
+    early = upgraded("build", "zoo:mlp", "-o", "mlp.lib", "--strict")
     first = upgraded("records", "verify", "--top", "1", "--json")
     rest = upgraded("records", "verify", "zoo:mlp")
     again = upgraded("records", "verify")
 
+    assert early.status == 2
+    assert "4 of them have claims or records of another version" in early.complaint
     assert first.status == 0, first.err
     (row,) = first.json["records"]
     assert (row["name"], row["weight"], row["best"]) == ("heavy[1]", 3, True)
