@@ -21,6 +21,7 @@ from api.documents.openapi import problems
 from api.documents.schemas import Id, JobPage, links_of
 from api.errors import Problem
 from api.routes import PREFIX
+from api.waiting import Wait, wait_until
 from records import jobs
 from records.models import Job, JobState
 from records.service import audit, submissions
@@ -63,8 +64,17 @@ def list_jobs(  # noqa: PLR0913, PLR0917  a parameter for each field of the quer
 
 
 @router.get("/jobs/{job_id}", response_model=JobDetails, responses=_ONE)
-def read_job(job_id: Id, _subject: ReadingJob, session: ReaderDep) -> JobDetails:
-    """Serve a job with its forecast, its failures and its builds."""
+async def read_job(
+    job_id: Id, _subject: ReadingJob, state: StateDep, wait: Wait = 0.0
+) -> JobDetails:
+    """Serve a job with its forecast, its failures and its builds; wait until it is not active."""
+    await wait_until(
+        state, job_id, wait, lambda session: job_states.state_of(session, job_id) not in _ACTIVE
+    )
+    return await state.reads.run(_details, job_id)
+
+
+def _details(session: Session, job_id: int) -> JobDetails:
     view = job_queries.read_job(session, job_id)
     return JobDetails(
         job=view.job,

@@ -30,6 +30,7 @@ from api.errors import Problem, respond
 from api.load.fair_semaphore import SENDER
 from api.routes import PREFIX
 from api.uploads.incoming import check_disk
+from api.waiting import Wait, wait_until
 from records import jobs
 from records.errors import NoSuchRow
 from records.service import audit, builds
@@ -86,13 +87,27 @@ def request_build(
 
 
 @router.get("/jobs/{job_id}/builds/{build_id}", response_model=Build, responses=problems(404))
-def read_build(job_id: Id, build_id: Id, _subject: ReadingJob, session: ReaderDep) -> Build:
-    """Serve the state of a build."""
+async def read_build(
+    job_id: Id, build_id: Id, _subject: ReadingJob, state: StateDep, wait: Wait = 0.0
+) -> Build:
+    """Serve the state of a build; wait until it is done or has failed."""
+    await wait_until(
+        state,
+        job_id,
+        wait,
+        lambda session: _build(session, job_id, build_id).state in ("done", "failed"),
+    )
+    return await state.reads.run(
+        lambda session: catalogue.view_build(_build(session, job_id, build_id))
+    )
+
+
+def _build(session: Session, job_id: int, build_id: int) -> BuildRow:
     jobs.get_job(session, job_id)
     build = builds.get_build(session, build_id)
     if build.job_id != job_id:
         raise NoSuchRow(f"no build {build_id} of job {job_id}")
-    return catalogue.view_build(build)
+    return build
 
 
 @router.get(

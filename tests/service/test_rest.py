@@ -84,6 +84,7 @@ def test_from_a_model_to_a_library(opened: Rig, client: httpx.Client) -> None:
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened_archive:
         names = opened_archive.getnames()
     assert {Path(name).name for name in names} >= {"lib.so", "manifest.json"}
+    assert len({Path(name).parent for name in names} - {Path()}) == 1
 
     n_before = opened.n_trials()
     again = client.post(f"{AT}/tune", files=files, data=FORM, headers=key)

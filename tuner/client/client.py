@@ -1,5 +1,6 @@
 """The client: one method for each operation of a service."""
 
+import math
 import tempfile
 import time
 import uuid
@@ -45,8 +46,11 @@ from tuner.settings import read_settings
 ENDED = ("done", "failed", "cancelled", "paused")
 _PAGE_SIZE = 200
 _UPLOAD_TIMEOUT_SECS = 600.0
-_POLL_INTERVAL_SECS = 0.5
 _RECONNECT_TIMEOUT_SECS = 300.0
+# Pause between requests that wait; a service that knows no waits answers at once.
+_POLL_INTERVAL_SECS = 0.5
+# Less than the time-out of a request.
+_MAX_WAIT_SECS = 20.0
 Item = TypeVar("Item")
 
 
@@ -122,9 +126,16 @@ class TunerClient:
         params = {"state": list(states), "q": text, "sort": sort}
         return self._pages(JobSummary, "/jobs", params)
 
-    def job(self, job: int) -> JobDetails:
-        """Return a job, its failures and its builds."""
-        return self._transport.read(JobDetails, "GET", f"/jobs/{job}")
+    def job(self, job: int, *, wait_secs: float = 0.0) -> JobDetails:
+        """Return a job, its failures and its builds.
+
+        Args:
+            job: Number of the job.
+            wait_secs: Time to wait for the job to end or pause, at most 20 seconds; see
+                :meth:`wait`.
+        """
+        params = {"wait": wait_secs} if wait_secs else {}
+        return self._transport.read(JobDetails, "GET", f"/jobs/{job}", params=params)
 
     def table(self, job: int) -> JobView:
         """Return the task scheduler table of a job."""
@@ -168,18 +179,23 @@ class TunerClient:
         finally:
             transport.close()
 
-    def wait(self, job: int) -> JobSummary:
+    def wait(self, job: int, timeout_secs: float = math.inf) -> JobSummary:
         """Wait until a job has ended or is paused, and return it.
 
         While the service does not answer, keep trying for some minutes.
+
+        Args:
+            job: Number of the job.
+            timeout_secs: Time after which the job is returned as it is then.
         """
-        summary = self.job(job).job
-        while summary.state not in ENDED:
-            for event in self.events(job, summary.n_events):
-                if event.kind == "state" and event.data.get("state") in ENDED:
-                    break
-            summary = call_until_available(lambda: self.job(job).job, _RECONNECT_TIMEOUT_SECS)
-        return summary
+        end = time.monotonic() + timeout_secs
+        while True:
+            secs = min(max(end - time.monotonic(), 0.0), _MAX_WAIT_SECS)
+            read = partial(self.job, job, wait_secs=secs)
+            summary = call_until_available(read, _RECONNECT_TIMEOUT_SECS).job
+            if summary.state in ENDED or time.monotonic() >= end:
+                return summary
+            time.sleep(_POLL_INTERVAL_SECS)
 
     def cancel(self, job: int) -> JobSummary:
         """Stop a job after its running rounds; its measurements stay."""
@@ -370,7 +386,8 @@ class TunerClient:
         return self._transport.read(JobSummary, "POST", f"/jobs/{job}/{action}", json=body)
 
     def _build_of(self, build: Build) -> Build:
-        return self._transport.read(Build, "GET", f"/jobs/{build.job_id}/builds/{build.id}")
+        path = f"/jobs/{build.job_id}/builds/{build.id}"
+        return self._transport.read(Build, "GET", path, params={"wait": _MAX_WAIT_SECS})
 
     def _pages(
         self, kind: type[Item], path: str, params: dict[str, Any], cursor: str = "cursor"

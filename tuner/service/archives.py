@@ -7,7 +7,7 @@ import tarfile
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from tuner.atomic_files import atomic_file
 from tuner.errors import RequestError, WorkError
@@ -15,6 +15,8 @@ from tuner.library.manifest import MANIFEST, parse
 from tuner.library.signatures import NO_POLICY, SIGNATURE, SignaturePolicy, sign_library
 
 _CHUNK_BYTES = 1 << 20
+# As the names of downloads have them.
+_N_KEY_CHARS = 12
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ def archives_of(data_dir: Path) -> Path:
 def pack(
     library: Path, key: str, data_dir: Path, signatures: SignaturePolicy = NO_POLICY
 ) -> Archive:
-    """Pack the files of a library into ``KEY.tar.gz``, at its root, with a signature.
+    """Pack the files of a library into ``KEY.tar.gz``, in a folder named by the key, and sign it.
 
     An existing archive is kept if it is undamaged and signed as a new one would be.
 
@@ -46,9 +48,10 @@ def pack(
         with suppress(FileNotFoundError):
             # Retention leaves what is new.
             os.utime(path)
-        if not _is_good(path, signatures):
+        folder = f"library-{key[:_N_KEY_CHARS]}"
+        if not _is_good(path, folder, signatures):
             sign_library(library, signatures)
-            _write(library, path)
+            _write(library, path, folder)
         with path.open("rb") as stream:
             sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
         return Archive(path.name, sha256, path.stat().st_size)
@@ -56,41 +59,51 @@ def pack(
         raise WorkError(f"cannot write {path.name}: {error.strerror or error}") from error
 
 
-def _is_good(path: Path, signatures: SignaturePolicy) -> bool:
-    """Return whether an archive has all files of its manifest, unaltered, and its signature."""
+def _is_good(path: Path, folder: str, signatures: SignaturePolicy) -> bool:
+    """Return whether an archive has all files of its manifest, unaltered, and its signature.
+
+    They are in the folder, or all at the root, as earlier archives have them.
+    """
+    folders: set[str] = set()
     digests: dict[str, str] = {}
     small: dict[str, bytes] = {}
     try:
-        with tarfile.open(path, "r|gz") as archive:
+        with gzip.open(path) as packed, tarfile.open(fileobj=packed, mode="r|") as archive:
             for member in archive:
                 content = archive.extractfile(member)
                 if content is None:
                     return False
-                if member.name in (MANIFEST, SIGNATURE):
-                    small[member.name] = content.read()
+                *parents, name = PurePosixPath(member.name).parts
+                folders.add("/".join(parents))
+                if name in (MANIFEST, SIGNATURE):
+                    small[name] = content.read()
                 else:
                     digest = hashlib.sha256()
                     while chunk := content.read(_CHUNK_BYTES):
                         digest.update(chunk)
-                    digests[member.name] = digest.hexdigest()
+                    digests[name] = digest.hexdigest()
+            # To its end, where gzip has a checksum of all that is not in a file of the library.
+            while packed.read(_CHUNK_BYTES):
+                pass
         described = parse(small[MANIFEST], path.name)
     except (OSError, EOFError, KeyError, zlib.error, tarfile.TarError, RequestError):
         return False
     signature = signatures.sign("library", small[MANIFEST])
-    return digests == described.files and small.get(SIGNATURE) == signature
+    is_complete = digests == described.files and small.get(SIGNATURE) == signature
+    return is_complete and folders in ({folder}, {""})
 
 
-def _write(library: Path, path: Path) -> None:
+def _write(library: Path, path: Path, folder: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # Without a name and a time, which would differ between two runs.
     with atomic_file(path) as stream, gzip.GzipFile("", "wb", 6, stream, mtime=0) as packed:
-        _add_all(library, packed)
+        _add_all(library, packed, folder)
 
 
-def _add_all(library: Path, packed: gzip.GzipFile) -> None:
+def _add_all(library: Path, packed: gzip.GzipFile, folder: str) -> None:
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for file in sorted(library.iterdir()):
-            member = tarfile.TarInfo(file.name)
+            member = tarfile.TarInfo(f"{folder}/{file.name}")
             member.mode, member.mtime = 0o644, 0
             with open(file, "rb", opener=_open_itself) as stream:
                 member.size = os.fstat(stream.fileno()).st_size

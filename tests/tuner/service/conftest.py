@@ -11,6 +11,12 @@ from tuner.context import Context
 from tuner.settings import Settings
 
 
+@pytest.fixture(autouse=True)
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the locks of this machine's CPU apart from those of other tests."""
+    monkeypatch.setenv("TUNER_RUNTIME_DIR", str(tmp_path / "locks"))
+
+
 @pytest.fixture
 def context(tmp_path: Path) -> Iterator[Context]:
     """A new database and data directory, for the toy engine."""

@@ -26,6 +26,7 @@ from tuner.jobs.spec import TuneSpec
 from tuner.service import build_queue, job_loader
 from tuner.service.active_worker import ActiveWorker
 from tuner.service.coordinator_lease import CoordinatorLease
+from tuner.service.cpu_hold import CpuHold
 from tuner.service.limited_loading import ProcessLimits, load_all
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
@@ -49,7 +50,8 @@ def run_beside(context: Context, executor: LocalExecutor, scenario: Scenario) ->
         with CoordinatorLease(context.engine) as lease:
             held = lease.acquire()
             assert held is not None
-            worker = ActiveWorker(context, executor, lease, held, ProcessLimits(2**30))
+            cpu = CpuHold(context.settings)
+            worker = ActiveWorker(context, executor, (lease, held, cpu), ProcessLimits(2**30))
             serving = asyncio.ensure_future(worker._run())
             playing = asyncio.ensure_future(scenario())
             await asyncio.wait({serving, playing}, return_when=asyncio.FIRST_COMPLETED)
@@ -58,6 +60,7 @@ def run_beside(context: Context, executor: LocalExecutor, scenario: Scenario) ->
                     task.result()
                 task.cancel()
             await asyncio.wait({serving, playing})
+            cpu.release()
 
     asyncio.run(asyncio.wait_for(run(), _TIMEOUT_SECS))
 
@@ -246,7 +249,8 @@ def test_an_interrupt_does_not_cut_short_the_end_of_a_part(
         with CoordinatorLease(context.engine) as lease:
             held = lease.acquire()
             assert held is not None
-            worker = ActiveWorker(context, workers, lease, held, ProcessLimits(2**30))
+            cpu = CpuHold(context.settings)
+            worker = ActiveWorker(context, workers, (lease, held, cpu), ProcessLimits(2**30))
             serving = asyncio.create_task(worker._run())
             await asyncio.sleep(0.1)
             for part in asyncio.all_tasks() - {serving, asyncio.current_task()}:
@@ -254,6 +258,7 @@ def test_an_interrupt_does_not_cut_short_the_end_of_a_part(
             await asyncio.sleep(0)
             serving.cancel()
             await asyncio.wait([serving])
+            cpu.release()
 
     monkeypatch.setattr(Coordinator, "serve", serve)
     asyncio.run(run())

@@ -18,6 +18,7 @@ from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
 from tuner.jobs.submission import submit_request
 from tuner.service import job_loader
+from tuner.service.cpu_hold import CpuHold
 from tuner.service.job_loader import JobLoader
 from tuner.service.job_poller import JobPoller
 from tuner.service.limited_loading import ProcessLimits
@@ -46,7 +47,9 @@ def loading(
     async def run() -> list[str | None]:
         shop = Workshop(context.sessions, context.settings.data_dir, workers)
         loader = JobLoader(context, ProcessLimits(2**30), lambda _job, _activity: None)
-        poller = JobPoller(loader, shop.context, Coordinator(shop.context, keep_running=True))
+        coordinator = Coordinator(shop.context, keep_running=True)
+        cpu = CpuHold(context.settings)
+        poller = JobPoller(loader, shop.context, coordinator, cpu)
         polling = asyncio.create_task(poller.run())
         async with asyncio.timeout(20.0):
             while not poller._loads:
@@ -57,6 +60,7 @@ def loading(
         ended.set()
         polling.cancel()
         await asyncio.gather(polling, return_exceptions=True)
+        cpu.release()
         return owners
 
     monkeypatch.setattr(job_loader, "load_all", load)
@@ -100,7 +104,9 @@ def test_a_cancelled_job_gives_its_place_back(
     async def run() -> None:
         shop = Workshop(context.sessions, context.settings.data_dir, workers)
         loader = JobLoader(context, ProcessLimits(2**30), lambda _job, _activity: None)
-        poller = JobPoller(loader, shop.context, Coordinator(shop.context, keep_running=True))
+        coordinator = Coordinator(shop.context, keep_running=True)
+        cpu = CpuHold(context.settings)
+        poller = JobPoller(loader, shop.context, coordinator, cpu)
         polling = asyncio.create_task(poller.run())
         async with asyncio.timeout(60.0):
             while not started:
@@ -111,6 +117,7 @@ def test_a_cancelled_job_gives_its_place_back(
                 await asyncio.sleep(0.05)
         polling.cancel()
         await asyncio.gather(polling, return_exceptions=True)
+        cpu.release()
 
     forks = fork_server.fork
     monkeypatch.setattr(fork_server, "fork", fork)

@@ -43,6 +43,9 @@ class Backend(Protocol):
     def find_job(self, job: int | None) -> JobSummary:
         """Return a job by its number; None stands for the one that changed last."""
 
+    def wait(self, job: int, timeout_secs: float) -> JobSummary:
+        """Return a job once it has ended or is paused, or after some seconds as it is then."""
+
     def table(self, job: int) -> JobView:
         """Return the task scheduler table of a job."""
 

@@ -1,5 +1,6 @@
 """Access to jobs and records in a database."""
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import IO, TYPE_CHECKING
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from scheduler.replay import Recording
 
 _ALL = 10**9
+_POLL_INTERVAL_SECS = 0.5
 
 
 class LocalBackend:
@@ -58,6 +60,16 @@ class LocalBackend:
         """Read one job."""
         with self._context.readers() as session:
             return job_queries.summaries(session, [_find(session, job)])[0]
+
+    def wait(self, job: int, timeout_secs: float) -> JobSummary:
+        """Wait for one job."""
+        end = time.monotonic() + timeout_secs
+        while True:
+            summary = self.find_job(job)
+            left = end - time.monotonic()
+            if summary.state not in ("queued", "running") or left <= 0:
+                return summary
+            time.sleep(min(_POLL_INTERVAL_SECS, left))
 
     def table(self, job: int) -> JobView:
         """Read the table of a job."""

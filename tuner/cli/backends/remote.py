@@ -49,6 +49,10 @@ class RemoteBackend:
             raise no_such_job(None, [])
         return newest
 
+    def wait(self, job: int, timeout_secs: float) -> JobSummary:
+        """Wait for one job."""
+        return self._existing(job, lambda: self._client.wait(job, timeout_secs))
+
     def table(self, job: int) -> JobView:
         """Read the table of a job."""
         return self._client.table(job)

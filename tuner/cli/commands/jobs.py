@@ -1,4 +1,4 @@
-"""``tuner jobs``: list jobs; stop, resume, release, extend, prioritise or hide one."""
+"""``tuner jobs``: list jobs; wait for, stop, resume, release, extend, prioritise or hide one."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from tuner.schemas import JobSummary
 
 app = typer.Typer(
-    help="List jobs; pause, resume, release, cancel, extend or remove one.", no_args_is_help=True
+    help="List jobs; wait for, pause, resume, release, cancel, extend or remove one.",
+    no_args_is_help=True,
 )
 
 JobArgument = Annotated[
@@ -42,6 +43,36 @@ def ls(
         print_json({"jobs": [job_as_json(job) for job in jobs]})
         return
     _show(jobs)
+
+
+@app.command("wait")
+def wait(
+    job: JobArgument,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Stop waiting after this time; the job continues.",
+            min=0,
+            show_default=False,
+        ),
+    ] = None,
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
+    json_output: options.JsonOption = False,
+) -> None:
+    """Wait until a job has ended or is paused; exit with 0 if it is done, otherwise with 1.
+
+    Example:
+        tuner jobs wait 3 --timeout 3600
+    """
+    from tuner.interrupts import interruptible
+
+    with interruptible(), open_backend(database, data_dir) as backend:
+        summary = backend.wait(job, float("inf") if timeout is None else timeout)
+    _report(summary, json_output=json_output)
+    if summary.state != "done":
+        raise typer.Exit(1)
 
 
 _ACTIONS: "dict[Action, str]" = {

@@ -40,6 +40,14 @@ def test_list_and_table_show_one_latency(tuned: Shell, write: Write) -> None:
     assert [line for line in listed.splitlines() if "small" in line and "4.0000" in line]
 
 
+@pytest.mark.parametrize(("job", "status", "state"), [("1", 0, "done"), ("2", 1, "running")])
+def test_a_job_is_waited_for(tuned: Shell, job: str, status: int, state: str) -> None:
+    """A job that is not done in time, or ended in another way, is exit status 1."""
+    answer = tuned("jobs", "wait", job, "--timeout", "0.1", "--json")
+
+    assert (answer.status, answer.json["state"]) == (status, state)
+
+
 @pytest.mark.parametrize(("command", "state"), [("pause", "paused"), ("cancel", "cancelled")])
 def test_running_job_is_stopped(tuned: Shell, command: str, state: str) -> None:
     """The state is written to the database, where the process that runs the job reads it."""

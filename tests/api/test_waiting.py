@@ -1,0 +1,71 @@
+"""Requests that wait for the end of a job or of a build."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from records import jobs
+from records.service import builds
+from tests.api import make
+from tests.api.conftest import Served
+
+
+def test_a_request_waits_for_the_end_of_a_job(served: Served) -> None:
+    """More of them than the service has threads do not keep others from being served."""
+    with served.sessions.begin() as session:
+        job_id = make.tuned(session)
+
+    def wait(_: int) -> str:
+        url = f"{served.client.base_url}/api/v1/jobs/{job_id}"
+        return str(httpx.get(url, params={"wait": 30}, timeout=40).json()["job"]["state"])
+
+    with ThreadPoolExecutor(40) as pool:
+        waiting = [pool.submit(wait, number) for number in range(40)]
+        time.sleep(1.0)
+        still = served.client.get(f"/api/v1/jobs/{job_id}").json()["job"]["state"]
+        assert not any(each.done() for each in waiting)
+        with served.sessions.begin() as session:
+            jobs.set_state(session, job_id, "done")
+        assert {each.result() for each in waiting} == {"done"}
+
+    assert still in ("queued", "running")
+
+
+def test_a_request_waits_for_the_end_of_a_build(served: Served) -> None:
+    """It returns at once where the build has ended."""
+    with served.sessions.begin() as session:
+        job_id = make.tuned(session)
+        build = builds.request_build(session, job_id).id
+    at = f"{served.client.base_url}/api/v1/jobs/{job_id}/builds/{build}"
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(httpx.get, at, params={"wait": 30}, timeout=40)
+        time.sleep(0.5)
+        assert not waiting.done()
+        with served.sessions.begin() as session:
+            builds.set_build(session, build, "failed", message="no compiler")
+        assert waiting.result().json()["message"] == "no compiler"
+    again = httpx.get(at, params={"wait": 60}, timeout=5)
+
+    assert again.json()["state"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("path", "wait", "status"),
+    [("jobs/999", "1", 404), ("jobs/1", "61", 422), ("jobs/1", "-1", 422), ("jobs/1", "nan", 422)],
+)
+def test_a_wrong_wait_is_refused(shared: Served, path: str, wait: str, status: int) -> None:
+    """Nothing is waited for."""
+    assert shared.client.get(f"/api/v1/{path}", params={"wait": wait}).status_code == status
+
+
+def test_a_wait_ends_with_its_time(served: Served) -> None:
+    """The answer is the job as it is then."""
+    with served.sessions.begin() as session:
+        job_id = make.job(session).id
+
+    answer = served.client.get(f"/api/v1/jobs/{job_id}", params={"wait": 0.2})
+
+    assert answer.json()["job"]["state"] == "queued"
