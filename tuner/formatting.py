@@ -1,10 +1,11 @@
-"""Numbers, times and the task scheduler table as text for people; "-" stands for unknown."""
+"""Numbers, times, traces and the task scheduler table as text for people; "-" is unknown."""
 
 import json
 import math
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from tuner.schemas import JobSummary, JobView, OutlookView, PickView, TaskView
 
@@ -130,21 +131,6 @@ def source(origin: str | None, variant: str) -> str:
     return by_variant(origin or DASH, "" if variant in (origin or "") else variant)
 
 
-def trace_lines(trace: str) -> list[str]:
-    """Format the trace of a record with an instruction a line; one that is not JSON as it is."""
-    try:
-        parsed = json.loads(trace)
-    except ValueError:
-        return [trace]
-    lines: list[object] = []
-    if isinstance(parsed, dict) and "trace" in parsed:
-        lines, parsed = [{"variant": parsed.get("variant")}], parsed["trace"]
-    # Instructions and decisions: a list of each.
-    for part in parsed if isinstance(parsed, list) else [parsed]:
-        lines += part if isinstance(part, list) else [part]
-    return [json.dumps(line, ensure_ascii=False) for line in lines]
-
-
 def told_apart(names: Sequence[str], workloads: Sequence[str]) -> list[str]:
     """Add the first digits of the workload's hash to each name that occurs more than once."""
     repeated = {name for name, number in Counter(names).items() if number > 1}
@@ -173,6 +159,49 @@ def _task_cells(task: TaskView, name: str) -> tuple[str, ...]:
         percent(task.share or None),
         source(task.origin, task.variant),
     )
+
+
+def trace_lines(trace: str) -> list[str]:
+    """Return a trace as a line for each of its instructions, with what was drawn for it behind #.
+
+    A variant has a line of its own above them. What is not a trace of TVM is shown as it is.
+    """
+    try:
+        content = json.loads(trace)
+    except ValueError:
+        return trace.splitlines()
+    if isinstance(content, dict) and "trace" in content:
+        rest = {key: value for key, value in content.items() if key != "trace"}
+        return [json.dumps(rest, ensure_ascii=False), *trace_lines(json.dumps(content["trace"]))]
+    try:
+        instructions, decisions = content
+        drawn = {int(index): decision for index, decision in decisions}
+        return [_instruction(*each, drawn.get(i)) for i, each in enumerate(instructions)]
+    except (ValueError, TypeError):
+        return [json.dumps(content, ensure_ascii=False)]
+
+
+def _instruction(
+    kind: str, inputs: list[Any], attributes: list[Any], results: list[Any], decision: Any
+) -> str:
+    arguments = ", ".join(
+        item if isinstance(item, str) else json.dumps(item) for item in (*inputs, *attributes)
+    )
+    left = f"{', '.join(map(str, results))} = " if results else ""
+    right = "" if decision is None else f"  # {json.dumps(decision)}"
+    return f"{left}{kind}({arguments}){right}"
+
+
+def target_name(spec: str | None) -> str:
+    """Shorten the canonical JSON of a target to its kind and processor; other text is kept."""
+    try:
+        values = json.loads(spec or "")
+        parts = [values["kind"], values.get("arch") or values.get("mcpu") or ""]
+        cores = values.get("num-cores")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return spec or DASH
+    n_cores = f", {cores} core{'' if cores == 1 else 's'}" if cores else ""
+    return " ".join(filter(None, parts)) + n_cores
 
 
 def task_table(view: JobView) -> list[str]:

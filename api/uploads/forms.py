@@ -48,6 +48,14 @@ class TuneForm(TuneSpec):
         int | None, Field(ge=0, lt=2**31, description="Seed of weights that replace the model's.")
     ] = None
     name: Annotated[Text, Field(max_length=200, description="Name of the job for people.")] = ""
+    models_of: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            lt=2**63,
+            description="Job whose uploaded models are tuned again, unless a file is sent.",
+        ),
+    ] = None
 
     def request(self, uploads: list[tuple[str, str]]) -> TuneRequest:
         """Return the request that the form makes.
@@ -109,11 +117,15 @@ def read_form(form: FormData) -> tuple[TuneForm, list[UploadFile]]:
         options = TuneForm.model_validate(values)
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from error
-    if not 1 <= len(files) + len(options.zoo) <= _MAX_MODELS:
+    if files:
+        options = options.model_copy(update={"models_of": None})
+    n_again = 0 if options.models_of is None else 1
+    if not 1 <= len(files) + len(options.zoo) + n_again <= _MAX_MODELS:
         raise wrong_field(
             "model",
             f"a job takes 1 to {_MAX_MODELS} models, got {len(files) + len(options.zoo)}",
-            advice="Send a .onnx file as 'model', or the name of a built-in network as 'zoo'.",
+            advice="Send a .onnx file as 'model', the name of a built-in network as 'zoo', or the "
+            "number of a job as 'models_of'.",
         )
     return options, files
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 from fastapi import Request
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
@@ -18,14 +19,17 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from api.app_state import State, state_of
 from api.clients import access
 from api.clients.auth import Subject
-from api.errors import Problem
+from api.errors import Problem, wrong_field
 from api.settings import MIB, ApiSettings
 from api.uploads.forms import TuneForm, read_form
 from api.uploads.uploads import Staged, stage
+from records.errors import NoSuchRow
 from records.models import Job
 from records.service import audit, submissions
+from records.service.access import check_visible
 from records.service.quotas import add_upload, check_upload
-from tuner.jobs.submission import submit_request
+from records.service.service_models import Upload
+from tuner.jobs.submission import submit_request, upload_reference
 
 _KEY_LIFETIME = timedelta(hours=24)
 _MAX_FIELDS, _MAX_FILES = 400, 16
@@ -165,7 +169,10 @@ def _store(session: Session, settings: ApiSettings, submitted: _Submitted) -> tu
 def _submit(session: Session, settings: ApiSettings, submitted: _Submitted) -> tuple[Job, bool]:
     options, staged, subject = submitted.options, submitted.staged, submitted.subject
     access.check_priority(subject, options.priority, settings)
-    request = options.request([(model.reference, model.name) for model in staged])
+    again = [] if options.models_of is None else _uploads_of(session, subject, options.models_of)
+    models = [(model.reference, model.name) for model in staged]
+    models += [(upload_reference(upload.sha256), name) for upload, name in again]
+    request = options.request(models)
     with access.enforced(session, subject, settings):
         job, is_new = submit_request(
             session,
@@ -177,7 +184,31 @@ def _submit(session: Session, settings: ApiSettings, submitted: _Submitted) -> t
         )
         for model in staged:
             add_upload(session, job.id, subject.owner, model.sha256, model.n_bytes)
+        for upload, _ in again:
+            add_upload(session, job.id, subject.owner, upload.sha256, upload.n_bytes)
     return job, is_new
+
+
+def _uploads_of(session: Session, subject: Subject, job_id: int) -> list[tuple[Upload, str]]:
+    """Return the models that were uploaded with a job, each with its name.
+
+    Raises:
+        NoSuchRow: If the sender may not see the job, or it was deleted.
+        Problem: If it has no uploaded model.
+    """
+    check_visible(session, subject.viewer, job_id)
+    job = session.get_one(Job, job_id)
+    if job.hidden:
+        raise NoSuchRow(f"no job {job_id}")
+    names = {
+        str(model["reference"]): str(model.get("name", ""))
+        for model in (job.request or {}).get("models", ())
+    }
+    rows = session.scalars(select(Upload).where(Upload.job_id == job_id).order_by(Upload.id))
+    uploads = {upload_reference(row.sha256): row for row in rows}
+    if not uploads:
+        raise wrong_field("models_of", f"no model was uploaded with job {job_id}")
+    return [(row, names.get(reference, "")) for reference, row in uploads.items()]
 
 
 def _job_of_key(

@@ -164,7 +164,8 @@ def _trace(name: str, x: Sequence[float], y: Sequence[float], colour: str, **mor
     stacked = {"fillcolor": colour} if "stackgroup" in more else {}
     return {
         "type": "scatter",
-        "mode": "lines",
+        # A line of one point would be invisible.
+        "mode": "lines" if len(x) > 1 else "lines+markers",
         # Plotly interprets some markup in names, which are plain text here.
         "name": html.escape(name, quote=False),
         "x": list(x),
@@ -182,7 +183,7 @@ def _layout(x_title: str, y_title: str) -> dict[str, Any]:
         "showlegend": True,
         "legend": {"font": {"size": 11}, "orientation": "h", "y": 1.02, "yanchor": "bottom"},
         "xaxis": {"title": {"text": x_title}, "rangemode": "tozero"},
-        "yaxis": {"title": {"text": y_title}},
+        "yaxis": {"title": {"text": y_title}, "rangemode": "tozero"},
     }
 
 

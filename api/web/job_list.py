@@ -9,16 +9,20 @@ from sqlalchemy.orm import Session
 
 from api.dependencies import ReaderDep
 from api.documents import pagination
-from api.documents.schemas import Text
+from api.documents.schemas import OptionalId, Text
 from api.web import access
 from api.web.errors import Message
 from api.web.forms import EMPTY, Form
 from api.web.rendering import ratio, render
 from api.web.sorting import query
+from records import jobs as job_rows
+from records.errors import NoSuchRow
 from records.jobs import count_by_state
 from records.models import JobState
+from records.service.access import check_visible
 from scheduler.objectives import known_objectives
 from tuner.formatting import clock
+from tuner.jobs.buckets import text_of
 from tuner.queries import jobs as job_queries
 from tuner.queries.jobs import JobOrder
 from tuner.schemas import JobSummary
@@ -66,7 +70,7 @@ class Progress:
 
 
 @router.get("/")
-def read_jobs(
+def read_jobs(  # noqa: PLR0913, PLR0917  a parameter for each field of the query
     request: Request,
     _subject: access.Reader,
     session: ReaderDep,
@@ -74,11 +78,40 @@ def read_jobs(
     q: Text = "",
     sort: str = NEWEST,
     cursor: str = "",
+    copy: OptionalId = None,
 ) -> HTMLResponse:
-    """Show jobs, a page at a time."""
+    """Show jobs, a page at a time; with ``copy``, the form has the options of that job."""
     chosen = tuple(name for name in state or [] if name in _STATES)
     order = next((name for name, _ in SORTS if name == sort), NEWEST)
-    return job_list_page(request, session, Filter(chosen, q, order, cursor))
+    form = EMPTY if copy is None else _copied(request, session, copy)
+    return job_list_page(request, session, Filter(chosen, q, order, cursor), form=form)
+
+
+def _copied(request: Request, session: Session, job_id: int) -> Form:
+    """Return the form that submits the request of a job again.
+
+    Raises:
+        NoSuchRow: If the sender may not see the job, or a command line ran it.
+    """
+    check_visible(session, access.subject_of(request).viewer, job_id)
+    job = job_rows.get_job(session, job_id)
+    if not job.request or job.hidden:
+        raise NoSuchRow(f"no request of job {job_id}")
+    model: dict[str, Any] = job.request["models"][0]
+    references = [str(each["reference"]) for each in job.request["models"]]
+    limits = {"trials": job.budget_trials, "seconds": job.budget_secs, "priority": job.priority}
+    sent = {
+        "name": [job.name or ""],
+        "zoo": [name.removeprefix("zoo:") for name in references if name.startswith("zoo:")],
+        "models_of": [str(job_id)] * any(name.startswith("upload:") for name in references),
+        "target": [model["target"]],
+        "objective": [job.objective],
+        "input": [f"{name}={','.join(map(str, size))}" for name, size in model["inputs"].items()],
+        "bucket": [text_of(name, dict(sizes)) for name, sizes in model["buckets"].items()],
+        "mask": [f"{name}={value:g}" for name, value in model["masks"].items()],
+        **{name: [f"{limit:g}"] for name, limit in limits.items() if limit is not None},
+    }
+    return Form(sent, open=True)
 
 
 @dataclass(frozen=True)

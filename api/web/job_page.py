@@ -37,7 +37,6 @@ COLUMNS: Keys = {
     "share": lambda task: task.share or None,
     "trials": lambda task: task.trials,
     "failed": lambda task: task.failed,
-    "origin": lambda task: task.origin or None,
     "gradient": lambda task: task.gradient,
     "picked": lambda task: task.last_pick.sequence if task.last_pick else None,
 }
@@ -115,6 +114,7 @@ def job_page(
         coverages=_coverages(session, builds, models),
         profiled=read_section(session, view.job.network_id, view.job.target_id),
         actions=_actions_of(view.job, builds, subject) if may_change else (),
+        may_copy=bool(models) and subject.allows("submit"),
         may_change=may_change,
     )
 
@@ -143,12 +143,12 @@ def _charts(request: Request, session: Session, view: JobView) -> list[Chart]:
     if request.query_params.get("fragment") == "fast":
         return []
     course = history.read_history(session, view.job.id)
+    if not course.points:
+        return []
     curve = [Curve(view.job.name, course.points)]
-    return [
-        charts.latency_over_trials(curve),
-        charts.latency_over_time(curve),
-        charts.trials_per_task(course),
-    ]
+    has_latency = any(point.total_latency_secs is not None for point in course.points)
+    latencies = [charts.latency_over_trials(curve), charts.latency_over_time(curve)]
+    return [*(latencies if has_latency else ()), charts.trials_per_task(course)]
 
 
 def _models(session: Session, job_id: int) -> list[str]:

@@ -11,6 +11,7 @@ from api.web import (
     record_pages,
     signing_in,
     submit_form,
+    token_pages,
     worker_pages,
 )
 
@@ -25,5 +26,6 @@ for part in (
     record_pages,
     compare_page,
     worker_pages,
+    token_pages,
 ):
     router.include_router(part.router)

@@ -72,14 +72,14 @@ def read_record(
 ) -> HTMLResponse:
     """Show a record with its samples and its trace."""
     record = record_queries.read_record(session, record_id, subject.viewer)
-    text = "\n".join(trace_lines(record.trace))
     return render(
         request,
         "record.html",
         record=record,
         samples=_samples(record),
-        trace=text[:_MAX_TRACE_CHARS],
-        cut=len(text) > _MAX_TRACE_CHARS,
+        trace=trace_lines(record.trace),
+        raw_trace=record.trace[:_MAX_TRACE_CHARS],
+        cut=len(record.trace) > _MAX_TRACE_CHARS,
     )
 
 

@@ -91,6 +91,17 @@ def _data(value: Any) -> Markup:
     return Markup(text)
 
 
+def _plain(value: Any) -> str:
+    """Format a value of a JSON document for people."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_plain(item)}" for key, item in value.items()) or "none"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_plain, value)) or "none"
+    return "none" if value is None else str(value)
+
+
 def _here(request: Request) -> str:
     """Return the address of the page on this server, to return to."""
     query = request.url.query
@@ -112,5 +123,7 @@ _FILTERS = {
     "size": formatting.size,
     "throughput": formatting.throughput,
     "gflops": _gflops,
+    "target_name": formatting.target_name,
     "data": _data,
+    "plain": _plain,
 }

@@ -1,20 +1,26 @@
 """The pages of workers with their devices, of networks, and of the audit log."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
+from sqlalchemy.orm import Session
 
 from api.dependencies import ReaderDep
 from api.documents import pagination
-from api.documents.schemas import OptionalId
+from api.documents.schemas import Id, OptionalId
 from api.web import access
 from api.web.rendering import render
 from api.web.sorting import query
+from records.models import Target
+from records.service.access import Viewer
+from records.service.catalogue import targets_of
 from tuner.queries import catalogue
 from tuner.queries.catalogue import NetworkUse
 from tuner.queries.jobs import job_names
-from tuner.schemas import DeviceInfo, NetworkInfo, WorkerInfo
+from tuner.schemas import DeviceInfo, NetworkInfo, NetworkTask, WorkerInfo
 
 router = APIRouter(include_in_schema=False)
 
@@ -53,6 +59,27 @@ class NetworkRow:
     use: NetworkUse
 
 
+@dataclass(frozen=True)
+class NetworkTarget:
+    """Tasks of a network on a target, those with most time in an inference first.
+
+    Attributes:
+        id: Number of the target.
+        spec: Canonical JSON of the target.
+        device: Name of the device.
+        tasks: The tasks.
+        total_secs: Sum of the best latencies in an inference, seconds; None without a record.
+        n_open: Tasks without a record.
+    """
+
+    id: int
+    spec: str
+    device: str
+    tasks: tuple[NetworkTask, ...]
+    total_secs: float | None
+    n_open: int
+
+
 @router.get("/workers")
 def read_workers(request: Request, subject: access.Reader, session: ReaderDep) -> HTMLResponse:
     """Show the processes that measure, and the devices that they measure on."""
@@ -81,21 +108,59 @@ def read_networks(
     """Show the networks, the newest first."""
     networks = catalogue.list_networks(session, cursor, _LIMIT + 1, subject.viewer)
     shown, more = pagination.cut(networks, _LIMIT)
-    uses = catalogue.network_uses(
-        session, [network.id for network in shown], n_jobs=_N_JOBS, viewer=subject.viewer
-    )
     return render(
         request,
         "networks.html",
-        rows=[
-            NetworkRow(
-                network, tuple(_input(*item) for item in network.inputs.items()), uses[network.id]
-            )
-            for network in shown
-        ],
+        rows=_network_rows(session, shown, subject.viewer),
         first_page="/networks" if cursor else None,
         next_page="/networks" + query([("cursor", shown[-1].id)]) if more else None,
     )
+
+
+@router.get("/networks/{network_id}")
+def read_network(
+    request: Request, subject: access.Reader, session: ReaderDep, network_id: Id
+) -> HTMLResponse:
+    """Show a network with its jobs, and its tasks on each target with their best records.
+
+    Raises:
+        NoSuchRow: If the network does not exist, or the subject may not see it.
+    """
+    target_ids = targets_of(session, network_id, subject.viewer)
+    (network,) = catalogue.list_networks(session, network_id + 1, 1, subject.viewer)
+    (row,) = _network_rows(session, [network], subject.viewer)
+    targets = [
+        _network_target(session, network_id, session.get_one(Target, target_id))
+        for target_id in target_ids
+    ]
+    return render(request, "network.html", row=row, targets=targets)
+
+
+def _network_target(session: Session, network_id: int, target: Target) -> NetworkTarget:
+    tasks = catalogue.network_tasks(session, network_id, target.id)
+    tasks.sort(key=lambda task: -task.weight * (task.latency_secs or 0.0))
+    return NetworkTarget(
+        target.id,
+        target.spec,
+        str(target.device.get("name") or "an unnamed device"),
+        tuple(tasks),
+        math.fsum(task.weight * (task.latency_secs or 0.0) for task in tasks) or None,
+        sum(task.latency_secs is None for task in tasks),
+    )
+
+
+def _network_rows(
+    session: Session, networks: Sequence[NetworkInfo], viewer: Viewer
+) -> list[NetworkRow]:
+    uses = catalogue.network_uses(
+        session, [network.id for network in networks], n_jobs=_N_JOBS, viewer=viewer
+    )
+    return [
+        NetworkRow(
+            network, tuple(_input(*item) for item in network.inputs.items()), uses[network.id]
+        )
+        for network in networks
+    ]
 
 
 @router.get("/audit")

@@ -45,7 +45,7 @@ def test_an_option_of_the_command_line_is_a_field(name: str) -> None:
 
 def test_the_form_has_every_field() -> None:
     """The form adds fields for the models."""
-    own = {"zoo", "target", "input", "bucket", "mask", "random_weights", "name"}
+    own = {"zoo", "target", "input", "bucket", "mask", "random_weights", "name", "models_of"}
 
     assert set(TuneForm.model_fields) == {*NAMES, *own}
 

@@ -160,12 +160,30 @@ def test_the_table_is_aligned_and_printable() -> None:
 @pytest.mark.parametrize(
     ("trace", "lines"),
     [
-        ('[[["Split",[4]],["Fuse",[]]],[[0,2]]]', ['["Split", [4]]', '["Fuse", []]', "[0, 2]"]),
-        ('{"variant":"v-1","trace":[[["A"]],[]]}', ['{"variant": "v-1"}', '["A"]']),
+        (
+            '[[["GetLoops",["b0"],[],["l1","l2"]],["Tile",["l1"],[2],["v3"]]],[[1,[4,2]]]]',
+            ["l1, l2 = GetLoops(b0)", "v3 = Tile(l1, 2)  # [4, 2]"],
+        ),
+        ('{"variant":"v-1","trace":[[["A",[],[],[]]],[]]}', ['{"variant": "v-1"}', "A()"]),
         ('{"task":1}', ['{"task": 1}']),
+        ("[[1,2]]", ["[[1, 2]]"]),
         ("cut off [", ["cut off ["]),
     ],
 )
 def test_a_trace_has_an_instruction_a_line(trace: str, lines: list[str]) -> None:
     """Traces of other engines, and damaged ones, are shown as they are."""
     assert formatting.trace_lines(trace) == lines
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ('{"keys":["cpu"],"kind":"llvm","mcpu":"znver3","num-cores":2}', "llvm znver3, 2 cores"),
+        ('{"arch":"sm_90","kind":"cuda"}', "cuda sm_90"),
+        ("llvm -mcpu=x", "llvm -mcpu=x"),
+        (None, "-"),
+    ],
+)
+def test_a_target_has_a_short_name(spec: str | None, name: str) -> None:
+    """The kind, the processor and the cores; what is not JSON stays as it is."""
+    assert formatting.target_name(spec) == name

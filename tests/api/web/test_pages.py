@@ -26,7 +26,8 @@ def test_every_page_is_served(served: Served) -> None:
     with served.sessions.begin() as session:
         make.tuned(session)
 
-    for path in ("", "jobs/1", "workers", "records", "records/1", "networks", "audit", "login"):
+    pages = ("", "jobs/1", "workers", "records", "records/1", "networks", "networks/1")
+    for path in (*pages, "tokens", "audit", "login"):
         answer = served.client.get(f"/{path}", headers=_BROWSER)
 
         assert answer.status_code == 200, path
@@ -50,7 +51,8 @@ def test_hostile_names_are_text(quick: ApiSettings) -> None:
             submissions.assign(session, job.id, network.id, target_id, {})
             (task,) = tasks.weighted_tasks(session, network.id, target_id)
             assert task.name == _HOSTILE
-        for path in ("/", "/jobs/1", "/networks", "/records?q=alert", "/compare?a=1&b=1"):
+        pages = ("/", "/jobs/1", "/networks", "/networks/1", "/records?q=alert", "/compare?a=1&b=1")
+        for path in pages:
             answer = served.client.get(path, headers=_BROWSER)
             assert answer.status_code == 200, path
             assert "<script>alert" not in answer.text, path
@@ -94,6 +96,8 @@ def test_unknown_orders_are_the_default(quick: ApiSettings) -> None:
         ("/jobs/99", 404),
         ("/jobs/x", 422),
         ("/records/99", 404),
+        ("/networks/99", 404),
+        ("/?copy=99", 404),
         ("/records/" + "9" * 30, 422),
         ("/records?task=" + "9" * 30, 422),
         ("/networks?cursor=" + "9" * 30, 422),
@@ -186,6 +190,88 @@ def test_a_form_becomes_a_job(quick: ApiSettings) -> None:
         assert refused.status_code == 422
         assert 'value="kept &lt;here&gt;"' in refused.text
         assert wrong_fields(refused.text) == {"trials"}
+
+
+def test_a_failed_job_is_corrected_and_submitted_again(quick: ApiSettings) -> None:
+    """Its page gives the reason and a form with its options, which tunes the uploaded model."""
+    options = {"trials": "8", "bucket": "batch=1,4:2", "mask": "m=1", "name": "broken"}
+    empty = {"model": ("", b"")}
+    with serving(quick) as served:
+        served.client.post("/jobs", files={"model": ("net.onnx", make.ONNX)}, data=options)
+        with served.sessions.begin() as session:
+            jobs.set_state(session, 1, "failed", "no operator <Odd>")
+        page = served.client.get("/jobs/1", headers=_BROWSER).text
+        form = served.client.get("/?copy=1", headers=_BROWSER).text.partition('id="submit-form"')[2]
+        fields = form.partition("</form>")[0]
+        sent = dict(re.findall(r'<input[^>]* name="(\w+)"[^>]* value="([^"]+)"', fields))
+        again = served.client.post("/jobs", files=empty, data={**sent, "trials": "9"})
+
+        assert "no operator &lt;Odd&gt;" in page
+        assert 'href="/?copy=1"' in page
+        assert 'class="plot"' not in page
+        assert {name: sent[name] for name in options} == options
+        assert (again.status_code, again.headers["location"]) == (303, "/jobs/1")
+        with served.sessions() as session:
+            job = jobs.get_job(session, 1)
+        assert (job.state, job.budget_trials) == ("queued", 9)
+        other = served.client.post("/jobs", files=empty, data={**sent, "seed": "4"})
+        with served.sessions() as session:
+            first, second = (jobs.get_job(session, number).request for number in (1, 2))
+        assert (other.status_code, first and first["models"]) == (303, second and second["models"])
+        unknown = served.client.post("/jobs", files=empty, data={"models_of": "7"})
+        assert unknown.status_code == 404
+
+
+def test_tokens_are_made_and_ended_on_their_page(quick: ApiSettings) -> None:
+    """A secret is shown once and works until it is renewed or revoked; the log has each change."""
+
+    def secret_in(page: str) -> str:
+        (secret,) = re.findall(r"tuner_[\w-]{20,}", page)
+        return str(secret)
+
+    def status(secret: str) -> int:
+        header = {"authorization": f"Bearer {secret}"}
+        return served.client.get("/api/v1/jobs", headers=header).status_code
+
+    with serving(quick) as served:
+        form = {"name": "ann", "scope": "submit", "days": "9", "quotas": "jobs=2"}
+        first = secret_in(served.client.post("/tokens", data=form, headers=_BROWSER).text)
+        assert status(first) == 200
+        assert first not in served.client.get("/tokens", headers=_BROWSER).text
+        second = secret_in(served.client.post("/tokens/1/renew", headers=_BROWSER).text)
+        assert served.client.post("/tokens/1/revoke", headers=_BROWSER).status_code == 200
+        assert (status(second), status("tuner_x")) == (401, 401)
+        for wrong in (
+            {"name": "ann"},
+            {"name": ""},
+            {"days": "-1"},
+            {"days": "x"},
+            {"quotas": "x"},
+        ):
+            sent = {**form, "name": "bob", **wrong}
+            answer = served.client.post("/tokens", data=sent, headers=_BROWSER)
+            assert (answer.status_code, 'role="alert"' in answer.text) == (422, True), wrong
+        assert served.client.post("/tokens/7/revoke", headers=_BROWSER).status_code == 404
+        log = served.client.get("/audit", headers=_BROWSER).text
+        with served.sessions.begin() as session:
+            _, reader = tokens.create_token(session, "reader", ["submit"])
+        header = {"authorization": f"Bearer {reader}", **_BROWSER}
+        assert served.client.get("/tokens", headers=header).status_code == 403
+
+    assert "<div>quotas: jobs 2.0</div>" in log
+    assert [log.count(f"token-{action}") for action in ("create", "renew", "revoke")] == [1, 1, 1]
+
+
+def test_different_networks_are_not_called_faster(quick: ApiSettings) -> None:
+    """Latencies of two networks do not compare."""
+    with serving(quick) as served:
+        with served.sessions.begin() as session:
+            make.tuned(session, "one")
+            make.tuned(session, "two")
+        page = served.client.get("/compare?a=1&b=2", headers=_BROWSER).text
+
+    assert "different networks" in page
+    assert "times as fast" not in page
 
 
 @pytest.mark.parametrize(
