@@ -9,6 +9,7 @@ from api.web import (
     job_list,
     job_page,
     record_pages,
+    reference_page,
     signing_in,
     submit_form,
     token_pages,
@@ -27,5 +28,6 @@ for part in (
     compare_page,
     worker_pages,
     token_pages,
+    reference_page,
 ):
     router.include_router(part.router)

@@ -207,3 +207,16 @@ def _wait_for_trials(page: Page, number: int) -> None:
 def _background(page: Page) -> str:
     colour: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
     return colour
+
+
+def test_the_reference_sends_requests(visitor: Visitor, service: Service) -> None:
+    """A form of the reference sends its request, with the path filled in, and shows the response."""
+    with visitor.tab(expect_clean_console=False) as tab:
+        page = tab.page
+        page.goto("/reference#read_job")
+        form = page.locator("#read_job form")
+        form.locator("[name=job_id]").fill("99")
+        form.locator("button").click()
+        form.locator(".answer strong", has_text="404").wait_for()
+
+        assert "no job 99" in form.locator(".answer pre").inner_text()

@@ -27,7 +27,7 @@ def test_every_page_is_served(served: Served) -> None:
         make.tuned(session)
 
     pages = ("", "jobs/1", "workers", "records", "records/1", "networks", "networks/1")
-    for path in (*pages, "tokens", "audit", "login"):
+    for path in (*pages, "reference", "tokens", "audit", "login"):
         answer = served.client.get(f"/{path}", headers=_BROWSER)
 
         assert answer.status_code == 200, path
