@@ -176,14 +176,13 @@ def trace_lines(trace: str) -> list[str]:
     try:
         instructions, decisions = content
         drawn = {int(index): decision for index, decision in decisions}
-        return [_instruction(*each, drawn.get(i)) for i, each in enumerate(instructions)]
+        return [_instruction(each, drawn.get(i)) for i, each in enumerate(instructions)]
     except (ValueError, TypeError):
         return [json.dumps(content, ensure_ascii=False)]
 
 
-def _instruction(
-    kind: str, inputs: list[Any], attributes: list[Any], results: list[Any], decision: Any
-) -> str:
+def _instruction(instruction: list[Any], decision: Any) -> str:
+    kind, inputs, attributes, results = instruction
     arguments = ", ".join(
         item if isinstance(item, str) else json.dumps(item) for item in (*inputs, *attributes)
     )

@@ -27,6 +27,7 @@ from tuner.cli.commands import (
     profile,
     records,
     replay,
+    report,
     serve,
     settings,
     table,
@@ -69,6 +70,7 @@ app.command("table", rich_help_panel=_LOOK)(table.table)
 app.command("inspect", rich_help_panel=_LOOK)(inspect.inspect)
 app.add_typer(jobs.app, name="jobs", rich_help_panel=_LOOK)
 app.add_typer(records.app, name="records", rich_help_panel=_LOOK)
+app.command("report", rich_help_panel=_LOOK)(report.report)
 app.command("replay", rich_help_panel=_LOOK)(replay.replay)
 app.command("serve", rich_help_panel=_SERVICE)(serve.serve)
 app.command("worker", rich_help_panel=_SERVICE)(worker.worker)
@@ -82,7 +84,7 @@ app.add_typer(engine.app, name="engine", rich_help_panel=_MACHINE)
 # Typer lists groups after all commands.
 _ORDER = (
     *("tasks", "tune", "build", "bench", "check", "profile", "pack"),
-    *("inspect", "table", "jobs", "records", "replay"),
+    *("inspect", "table", "jobs", "records", "report", "replay"),
     *("serve", "worker", "token", "db"),
     *("doctor", "settings", "devices", "cache", "engine"),
 )

@@ -16,12 +16,17 @@ def write(profile: LibraryProfile, html: Path | None, trace: Path | None) -> Non
         RequestError: If a file cannot be written.
     """
     if html is not None:
-        _write(html, as_page(profile), "html")
+        write_text(html, as_page(profile), "html")
     if trace is not None:
-        _write(trace, json.dumps(as_trace(profile)), "trace")
+        write_text(trace, json.dumps(as_trace(profile)), "trace")
 
 
-def _write(path: Path, text: str, field: str) -> None:
+def write_text(path: Path, text: str, field: str) -> None:
+    """Write a file that a user named.
+
+    Raises:
+        RequestError: If it cannot be written.
+    """
     try:
         path.write_text(text)
     except OSError as error:

@@ -7,6 +7,8 @@ from typing import IO, TYPE_CHECKING, Literal, Protocol
 from tuner.errors import RequestError
 from tuner.schemas import (
     BestView,
+    FailureView,
+    HistoryView,
     Imported,
     JobSummary,
     JobView,
@@ -51,6 +53,12 @@ class Backend(Protocol):
 
     def picks(self, job: int, n_picks: int) -> list[PickView]:
         """Return the last picks of a job in their sequence."""
+
+    def history(self, job: int) -> HistoryView:
+        """Return the latency of a job over its trials."""
+
+    def failures(self, job: int) -> list[FailureView]:
+        """Return how the trials of a job failed, the most frequent way first."""
 
     def act(self, job: int, action: Action) -> JobSummary:
         """Pause or cancel a job after its running round, resume it, or release it."""

@@ -25,11 +25,14 @@ from tuner.context import Context
 from tuner.errors import RequestError
 from tuner.formatting import short_name
 from tuner.job_replay import recording as recordings
+from tuner.queries import history
 from tuner.queries import jobs as job_queries
 from tuner.queries import picks as pick_queries
 from tuner.queries import records as record_queries
 from tuner.schemas import (
     BestView,
+    FailureView,
+    HistoryView,
     Imported,
     JobSummary,
     JobView,
@@ -80,6 +83,16 @@ class LocalBackend:
         """Read the last picks of a job."""
         with self._context.readers() as session:
             return pick_queries.read_picks(session, job, limit=n_picks)[::-1]
+
+    def history(self, job: int) -> HistoryView:
+        """Read the rounds of a job."""
+        with self._context.readers() as session:
+            return history.read_history(session, job)
+
+    def failures(self, job: int) -> list[FailureView]:
+        """Read the failures of a job."""
+        with self._context.readers() as session:
+            return history.read_failures(session, job)
 
     def act(self, job: int, action: Action) -> JobSummary:
         """Change the state of a job."""

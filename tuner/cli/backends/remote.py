@@ -18,6 +18,8 @@ from tuner.errors import RequestError
 from tuner.job_replay import recording as recordings
 from tuner.schemas import (
     BestView,
+    FailureView,
+    HistoryView,
     Imported,
     JobSummary,
     JobView,
@@ -60,6 +62,14 @@ class RemoteBackend:
     def picks(self, job: int, n_picks: int) -> list[PickView]:
         """Read the last picks of a job."""
         return list(islice(self._client.picks(job), n_picks))[::-1]
+
+    def history(self, job: int) -> HistoryView:
+        """Read the rounds of a job."""
+        return self._client.history(job)
+
+    def failures(self, job: int) -> list[FailureView]:
+        """Read the failures of a job."""
+        return self._client.failures(job)
 
     def act(self, job: int, action: Action) -> JobSummary:
         """Change the state of a job."""

@@ -1,0 +1,53 @@
+"""``tuner report``: write the result of a job as a page."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tuner.cli import options
+from tuner.cli.backends import open_backend
+from tuner.cli.console import print_note
+
+
+def report(
+    job: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="JOB",
+            help="Number of the job [default: the one that changed last].",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File to write [default: report-JOB.html].",
+            show_default=False,
+        ),
+    ] = None,
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
+) -> None:
+    """Write the result of a job as one HTML file for people who were not there.
+
+    The file needs no network: latency before and after, its curve, the tasks, failed trials.
+
+    Examples:
+        tuner report
+        tuner report 3 -o resnet.html
+    """
+    from tuner.cli.rendering.report_page import as_page
+    from tuner.profiling.profile_files import write_text
+
+    with open_backend(database, data_dir) as backend:
+        found = backend.find_job(job)
+        page = as_page(
+            backend.table(found.id), backend.history(found.id), backend.failures(found.id)
+        )
+    path = output or Path(f"report-{found.id}.html")
+    write_text(path, page, "output")
+    print_note(f"wrote {path}")
