@@ -23,7 +23,7 @@ class Operation:
         id: Stable name of the operation.
         method: Method in capital letters.
         path: Path, with parameters in braces.
-        text: What it does, from its docstring.
+        text: Docstring of its route.
         parameters: Parameters as the OpenAPI document describes them.
         body: Content type of the body; empty for none.
         example: Start of a JSON body.

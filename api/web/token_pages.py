@@ -152,7 +152,7 @@ def _lifetime(text: str) -> timedelta | None:
     """Read the days until a token expires; None for never.
 
     Raises:
-        ValueError: If the text is no number of days above 0 and at most a century.
+        ValueError: If the text does not give days above 0 and at most a century.
     """
     if not text.strip():
         return None

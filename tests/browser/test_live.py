@@ -209,8 +209,8 @@ def _background(page: Page) -> str:
     return colour
 
 
-def test_the_reference_sends_requests(visitor: Visitor, service: Service) -> None:
-    """A form of the reference sends its request, with the path filled in, and shows the response."""
+def test_the_reference_sends_requests(visitor: Visitor) -> None:
+    """A form of the reference sends its request and shows the response."""
     with visitor.tab(expect_clean_console=False) as tab:
         page = tab.page
         page.goto("/reference#read_job")

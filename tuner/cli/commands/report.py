@@ -44,10 +44,8 @@ def report(
     from tuner.profiling.profile_files import write_text
 
     with open_backend(database, data_dir) as backend:
-        found = backend.find_job(job)
-        page = as_page(
-            backend.table(found.id), backend.history(found.id), backend.failures(found.id)
-        )
-    path = output or Path(f"report-{found.id}.html")
+        job_id = backend.find_job(job).id
+        page = as_page(backend.table(job_id), backend.history(job_id), backend.failures(job_id))
+    path = output or Path(f"report-{job_id}.html")
     write_text(path, page, "output")
     print_note(f"wrote {path}")
