@@ -132,7 +132,20 @@ def add_rows(session: Session, rows: Sequence[Row]) -> list[StoredRecord | None]
     """Store trials that are given as columns, and add their ids; see :func:`add_records`."""
     session.flush()
     trials = _insert(session, rows)
-    pick_refs = _add_to_totals(session, trials)
+    paid: dict[int, aggregates.RecordTotals] = defaultdict(aggregates.RecordTotals)
+    imported: dict[int, aggregates.RecordTotals] = defaultdict(aggregates.RecordTotals)
+    for trial in trials:
+        is_paid = trial["pick_id"] is not None
+        (paid[trial["pick_id"]] if is_paid else imported[trial["task_id"]]).add(trial)
+    aggregates.add_to_imported(session, imported)
+    pick_refs = aggregates.add_to_picks(session, paid)
+    failures: dict[tuple[int, str], aggregates.FailureCount] = {}
+    for trial in trials:
+        if trial["error_kind"] is not None and trial["pick_id"] is not None:
+            key = (pick_refs[trial["pick_id"]].job_id, trial["error_kind"])
+            n_before = failures[key].n_trials if key in failures else 0
+            failures[key] = aggregates.FailureCount(n_before + 1, trial["id"])
+    aggregates.add_failures(session, failures)
     _add_features(session, trials)
     best_ids = bests.offer(session, _offers(trials))
     _add_trial_events(session, pick_refs, trials, best_ids)
@@ -266,25 +279,6 @@ def _insert(session: Session, rows: Sequence[Row]) -> list[Row]:
 def _add_features(session: Session, trials: Sequence[Row]) -> None:
     rows = [(trial["id"], trial["features"]) for trial in trials if trial["features"] is not None]
     _INSERT_FEATURES.execute(session, rows)
-
-
-def _add_to_totals(session: Session, trials: Sequence[Row]) -> dict[int, aggregates.PickRef]:
-    """Add trials to the totals of picks, tasks and jobs; return the job behind each pick."""
-    paid: dict[int, aggregates.RecordTotals] = defaultdict(aggregates.RecordTotals)
-    imported: dict[int, aggregates.RecordTotals] = defaultdict(aggregates.RecordTotals)
-    for trial in trials:
-        is_paid = trial["pick_id"] is not None
-        (paid[trial["pick_id"]] if is_paid else imported[trial["task_id"]]).add(trial)
-    aggregates.add_to_imported(session, imported)
-    pick_refs = aggregates.add_to_picks(session, paid)
-    failures: dict[tuple[int, str], aggregates.FailureCount] = {}
-    for trial in trials:
-        if trial["error_kind"] is not None and trial["pick_id"] is not None:
-            key = (pick_refs[trial["pick_id"]].job_id, trial["error_kind"])
-            n_before = failures[key].n_trials if key in failures else 0
-            failures[key] = aggregates.FailureCount(n_before + 1, trial["id"])
-    aggregates.add_failures(session, failures)
-    return pick_refs
 
 
 def _offers(trials: Sequence[Row]) -> list[bests.Offer]:

@@ -1,19 +1,82 @@
-"""Choose the task that the next round of trials goes to."""
+"""Choose the task that the next round of trials goes to, with the reasons."""
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
 import numpy as np
 
-from scheduler.arrays import Floats, check_same_shape
-from scheduler.decision import Decision, Reason
+from scheduler.arrays import Floats, Ints, check_same_shape
 from scheduler.errors import SchedulerError
 from scheduler.objectives import Objective
-from scheduler.retry import choose_retry, retry_terms
 from scheduler.state import TaskTable
 
 # Costs below a tenth of the average are noise.
 _MIN_COST = 0.1
+
+_MAX_DOUBLINGS = 40
+
+Reason = Literal["warm_up", "gradient", "tvm", "epsilon", "retry", "round_robin"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A decision to spend a round on a task.
+
+    Attributes:
+        task: Row of the task in the table.
+        n_trials: Trials the round may spend.
+        reason: Rule that picked the task.
+        terms: Every number that the rule used, finite and JSON-able. ``warm_up``: priority
+            (weight x flop). ``retry``: n_failed_rounds, rounds_since_pick, backoff.
+            ``round_robin``: n_rounds. ``gradient`` and ``tvm``: backward, optimistic and
+            similarity (seconds per round), roof (seconds of one call). ``epsilon``: those of the
+            estimator. All three: objective_weight, gain, cost (of a trial, relative to the average
+            task's), epsilon_draw, and, if another task could be picked, runner_up (its row) and
+            runner_up_gain (gain / cost).
+    """
+
+    task: int
+    n_trials: int
+    reason: Reason
+    terms: dict[str, float] = field(default_factory=dict)
+
+
+def backoff(n_failed_rounds: Ints) -> Ints:
+    """Return the picks of other tasks to wait for: 1, 2, 4, 8, ... after 1, 2, 3, 4 failures."""
+    doublings = np.clip(n_failed_rounds - 1, 0, _MAX_DOUBLINGS)
+    return np.left_shift(np.int64(1), doublings)
+
+
+def choose_retry(table: TaskTable) -> int | None:
+    """Choose the failed task that is due for another round.
+
+    The most overdue task goes first; ties go to the lowest index. While some task has a
+    gradient, a retry never directly follows a failed round, so that retries use at most every
+    second pick however many tasks fail. Otherwise the task nearest to being due is chosen. A
+    task with a round in flight waits for its end.
+
+    Returns:
+        Its row; None if no failed task is due.
+    """
+    failed = table.failed
+    waiting = failed & ~table.in_flight
+    if not waiting.any():
+        return None
+    overdue = table.rounds_since_pick - backoff(table.n_failed_rounds)
+    task = int(np.argmax(np.where(waiting, overdue, np.iinfo(np.int64).min)))
+    if not table.measured.any():
+        return task
+    just_failed = bool((failed & (table.rounds_since_pick == 0)).any())
+    return task if overdue[task] >= 0 and not just_failed else None
+
+
+def retry_terms(table: TaskTable, task: int) -> dict[str, float]:
+    """Return the terms of a retry decision."""
+    return {
+        "n_failed_rounds": float(table.n_failed_rounds[task]),
+        "rounds_since_pick": float(table.rounds_since_pick[task]),
+        "backoff": float(backoff(table.n_failed_rounds)[task]),
+    }
 
 
 @dataclass(frozen=True)

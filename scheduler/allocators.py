@@ -4,17 +4,39 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from scheduler.allocator import Allocator, Estimator, GreedyAllocator, GreedySettings
+import numpy as np
+
+from scheduler.allocator import (
+    Allocator,
+    Decision,
+    Estimator,
+    GreedyAllocator,
+    GreedySettings,
+    check_pick,
+)
 from scheduler.errors import SchedulerError
 from scheduler.gradient import GradientEstimator, TvmEstimator
 from scheduler.objectives import Objective
-from scheduler.round_robin import RoundRobinAllocator
+from scheduler.state import TaskTable
 
 ESTIMATORS: Mapping[str, Estimator] = MappingProxyType(
     {"gradient": GradientEstimator(), "tvm": TvmEstimator()}
 )
 ALLOCATORS = (*ESTIMATORS, "round-robin")
 DEFAULT = "gradient"
+
+
+class RoundRobinAllocator:
+    """Picks the task with the fewest rounds, including those in flight, regardless of gains."""
+
+    def choose(self, table: TaskTable, *, sequence: int, n_trials: int) -> Decision | None:
+        """Pick the alive task with the fewest rounds; the only term is ``n_rounds``."""
+        check_pick(sequence, n_trials)
+        if not table.alive.any():
+            return None
+        turns = np.where(table.alive, table.rounds_given, np.iinfo(np.int64).max)
+        task = int(np.argmin(turns))
+        return Decision(task, n_trials, "round_robin", {"n_rounds": float(turns[task])})
 
 
 def default_settings(name: str) -> GreedySettings:

@@ -7,13 +7,35 @@ its own that is furthest behind. So an owner of many jobs gets no more than an o
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from scheduler.errors import SchedulerError
 
 _MAX_DOUBLINGS = 30
+
+Item = TypeVar("Item")
+
+
+class Turns:
+    """Order of the owners of a queue: the one who was served longest ago comes first.
+
+    It is kept in memory; a new process serves the oldest item first.
+    """
+
+    def __init__(self) -> None:
+        self._served: dict[Hashable, int] = {}
+        self._n_served = 0
+
+    def ordered(self, items: Iterable[Item], owner_of: Callable[[Item], Hashable]) -> list[Item]:
+        """Return items, sorted by the turn of their owners; equal ones keep their order."""
+        return sorted(items, key=lambda item: self._served.get(owner_of(item), 0))
+
+    def serve(self, owner: Hashable) -> None:
+        """Note that an owner is served now."""
+        self._n_served += 1
+        self._served[owner] = self._n_served
 
 
 class JobShare(NamedTuple):

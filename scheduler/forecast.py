@@ -101,8 +101,17 @@ def forecast(
         limit_secs: Time that each task can save at most, seconds, such as what it takes above its
             roof, shape (n_tasks,); None: all of it.
     """
-    falls = _log_falls(curves)
-    exposures = _log_growth(curves, settings.lag_trials)
+    # Log of before / after of every step; a latency of zero cannot fall.
+    best = curves.best_secs
+    fell = np.zeros(len(best), np.bool_)
+    fell[1:] = curves.follows[1:] & (best[1:] > 0.0) & (best[1:] < best[:-1])
+    after = np.flatnonzero(fell)
+    falls = np.zeros(len(best))
+    falls[after] = np.log(best[after - 1] / best[after])
+    logs = np.log(np.maximum(curves.n_trials + settings.lag_trials, 1.0))
+    growth = np.zeros(len(logs))
+    growth[1:] = logs[1:] - logs[:-1]
+    exposures = np.where(curves.follows, growth, 0.0)
     weights = np.exp(np.log(settings.memory) * curves.rounds_ago())
     fallen = curves.add_up(weights * falls)
     exposed = curves.add_up(weights * exposures)
@@ -117,25 +126,6 @@ def forecast(
         step=np.full(curves.n_tasks, step),
         limit_secs=np.full(curves.n_tasks, np.inf) if limit_secs is None else limit_secs,
     )
-
-
-def _log_falls(curves: Curves) -> Floats:
-    """Compute log(before / after) of every step, 0 elsewhere; a latency of zero cannot fall."""
-    best = curves.best_secs
-    fell = np.zeros(len(best), np.bool_)
-    fell[1:] = curves.follows[1:] & (best[1:] > 0.0) & (best[1:] < best[:-1])
-    after = np.flatnonzero(fell)
-    falls = np.zeros(len(best))
-    falls[after] = np.log(best[after - 1] / best[after])
-    return falls
-
-
-def _log_growth(curves: Curves, lag_trials: float) -> Floats:
-    """Compute log(trials after / trials before) of every step, 0 elsewhere."""
-    logs = np.log(np.maximum(curves.n_trials + lag_trials, 1.0))
-    growth = np.zeros(len(logs))
-    growth[1:] = logs[1:] - logs[:-1]
-    return np.where(curves.follows, growth, 0.0)
 
 
 def _prior_rates(fallen: Floats, exposed: Floats, groups: Ints | None) -> Floats:

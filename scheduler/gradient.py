@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from scheduler.allocator import Reason
 from scheduler.arrays import Floats, Ints
-from scheduler.decision import Reason
 from scheduler.errors import SchedulerError
 from scheduler.state import TaskTable
 

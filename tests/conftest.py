@@ -9,6 +9,8 @@ from xdist.scheduler import LoadScopeScheduling
 from tests import durability, new_databases
 from tests.cli import ROOT, WORKER_VARIABLES
 
+pytest_plugins = ("tests.database_fixtures",)
+
 # Folders whose files wait for processes, leases and pages start first, so that no process of
 # pytest-xdist is left with a long one at the end.
 _LONGEST_FIRST = ("faults", "tuner/engines", "service", "tuner/executors", "browser", "tuner/jit")

@@ -16,7 +16,7 @@ from api.web.sorting import Keys, read_sorting, sort_rows
 from records.service.access import check_visible
 from tuner.queries import history as job_history
 from tuner.queries import jobs as job_queries
-from tuner.queries.comparison import OwnResult, own_results
+from tuner.queries.history import OwnResult, own_results
 from tuner.schemas import HistoryView, JobSummary, JobView
 
 router = APIRouter(include_in_schema=False)

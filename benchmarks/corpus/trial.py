@@ -20,7 +20,7 @@ from benchmarks.corpus.entries import Entry, Light
 from benchmarks.corpus.results import Result, without_times, write
 from benchmarks.workers import open_worker
 from tuner.compile.agreement import OutputCheck
-from tuner.compile.bench_inputs import draw_inputs
+from tuner.compile.bench_model import draw_inputs
 from tuner.compile.build_library import build_library
 from tuner.compile.comparison import Comparison
 from tuner.context import open_context

@@ -32,20 +32,15 @@ Mutation = Callable[[Draw, onnx.ModelProto], None]
 def mutate(draw: Draw, content: bytes) -> bytes:
     """Return a mutant of a serialised model: of its fields, of its bytes, or of both."""
     if draw.random() < 0.8:
-        content = _mutate_fields(draw, content)
+        model = onnx.ModelProto.FromString(content)
+        for change in draw.sample(MUTATIONS, draw.choice((1, 1, 1, 2, 3))):
+            # A model that is nested as deeply as protobuf allows cannot be nested more.
+            with suppress(DecodeError):
+                change(draw, model)
+        content = model.SerializeToString()
     else:
         content = draw.choice(_BYTES)(draw, content)
     return draw.choice(_BYTES)(draw, content) if draw.random() < 0.1 else content
-
-
-def _mutate_fields(draw: Draw, content: bytes) -> bytes:
-    model = onnx.ModelProto.FromString(content)
-    for change in draw.sample(MUTATIONS, draw.choice((1, 1, 1, 2, 3))):
-        # A model that is nested as deeply as protobuf allows cannot be nested more.
-        with suppress(DecodeError):
-            change(draw, model)
-    mutant: bytes = model.SerializeToString()
-    return mutant
 
 
 def _size(draw: Draw) -> int:

@@ -86,7 +86,15 @@ class Outcome:
 
 def main() -> None:
     """Run the mutants of the command line."""
-    arguments = _parse()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mutants", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument("--folder", type=Path, default=Path("build/mutated-models"))
+    parser.add_argument("--memory-mb", type=int, default=4096, help="memory of a load process")
+    parser.add_argument("--load-timeout", type=float, default=60.0, help="seconds of each step")
+    parser.add_argument("--uploads", type=int, default=20, help="mutants that a service gets")
+    arguments = parser.parse_args()
     services.exit_on_sigterm()
     folder: Path = arguments.folder
     write_bases(folder / "bases", arguments.families)
@@ -99,23 +107,19 @@ def main() -> None:
             done[outcome.number] = outcome
             log.write(json.dumps(asdict(outcome)) + "\n")
             log.flush()
-            _show(outcome, len(done), arguments.mutants)
+            n_done = len(done)
+            if outcome.broken:
+                reasons = ", ".join(outcome.broken)
+                print(
+                    f"{outcome.number} {outcome.base}: {reasons}: {outcome.text[:300]}",
+                    file=sys.stderr,
+                )
+            elif n_done % 100 == 0:
+                print(f"{n_done} of {arguments.mutants}", file=sys.stderr)
     outcomes = [done[number] for number in sorted(done) if number < arguments.mutants]
     secs = time.monotonic() - started
     uploads = upload(folder, outcomes, limits, arguments) if arguments.uploads else None
     print(json.dumps(_report(outcomes, len(todo), secs, uploads)), flush=True)
-
-
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--mutants", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
-    parser.add_argument("--folder", type=Path, default=Path("build/mutated-models"))
-    parser.add_argument("--memory-mb", type=int, default=4096, help="memory of a load process")
-    parser.add_argument("--load-timeout", type=float, default=60.0, help="seconds of each step")
-    parser.add_argument("--uploads", type=int, default=20, help="mutants that a service gets")
-    return parser.parse_args()
 
 
 def run(
@@ -289,14 +293,6 @@ def _read(path: Path) -> dict[int, Outcome]:
     lines = path.read_text().splitlines() if path.is_file() else []
     read = [json.loads(line) for line in lines]
     return {item["number"]: Outcome(**{**item, "broken": tuple(item["broken"])}) for item in read}
-
-
-def _show(outcome: Outcome, n_done: int, n_mutants: int) -> None:
-    if outcome.broken:
-        reasons = ", ".join(outcome.broken)
-        print(f"{outcome.number} {outcome.base}: {reasons}: {outcome.text[:300]}", file=sys.stderr)
-    elif n_done % 100 == 0:
-        print(f"{n_done} of {n_mutants}", file=sys.stderr)
 
 
 def _report(

@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks.models import light_model
 from benchmarks.workers import open_worker
 from records.bests import BestTrace
-from tuner.compile.bench_inputs import draw_inputs
+from tuner.compile.bench_model import draw_inputs
 from tuner.compile.build_library import build_library
 from tuner.context import Context, open_context
 from tuner.engines.base import ModelFile, NetworkRun
@@ -83,7 +83,21 @@ def main() -> None:
 def _compare(model: str, plan: Plan, folder: Path) -> dict[str, Any]:
     with open_context(None, folder / "data") as context:
         ours, prepared = _tune_ours(context, plan)
-        result = _run_peer(prepared, plan, folder)
+        queue: Any = multiprocessing.get_context("spawn").Queue()
+        process = multiprocessing.get_context("spawn").Process(
+            target=_peer,
+            args=(
+                queue,
+                prepared.model.file,
+                prepared.target.spec,
+                str(folder / "peer"),
+                plan.trials,
+                plan.per_round,
+            ),
+        )
+        process.start()
+        result: dict[str, Any] = queue.get()
+        process.join()
         best = {
             workload: BestTrace(0, trace, hashlib.sha256(trace.encode()).hexdigest(), 0.0)
             for workload, trace in result["traces"].items()
@@ -155,26 +169,6 @@ def _race(context: Context, libraries: Sequence[Path], inputs: Inputs) -> list[f
                     )
                 )
     return [median(secs) for secs in samples]
-
-
-def _run_peer(prepared: Prepared, plan: Plan, folder: Path) -> dict[str, Any]:
-    """Run tune_relax in a process of its own."""
-    queue: Any = multiprocessing.get_context("spawn").Queue()
-    process = multiprocessing.get_context("spawn").Process(
-        target=_peer,
-        args=(
-            queue,
-            prepared.model.file,
-            prepared.target.spec,
-            str(folder / "peer"),
-            plan.trials,
-            plan.per_round,
-        ),
-    )
-    process.start()
-    result: dict[str, Any] = queue.get()
-    process.join()
-    return result
 
 
 def _peer(

@@ -14,28 +14,8 @@ from sqlalchemy.orm import Session, sessionmaker
 from api.__main__ import make_server
 from api.settings import ApiSettings
 from records import database
-from tests.records.conftest import (
-    idle_postgres,
-    migrated,
-    migrated_postgres,
-    migrated_sqlite,
-    postgres,
-    postgres_template,
-    sqlite_template,
-    sqlite_url,
-)
 from tuner.settings import Settings
 
-__all__ = [
-    "idle_postgres",
-    "migrated",
-    "migrated_postgres",
-    "migrated_sqlite",
-    "postgres",
-    "postgres_template",
-    "sqlite_template",
-    "sqlite_url",
-]
 LOOPBACK = "http://127.0.0.1"
 # Each client would read those of the machine, which takes as long as a request.
 _CERTIFICATES = httpx.create_ssl_context()

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from api.clients.caps import Cap
 from api.clients.limits import limited
 from api.errors import Problem
-from api.load import exports, readiness, streaming
+from api.load import exports, readiness
 from api.load.fair_semaphore import SENDER, Sender
 from api.middleware import BodyLimits
 from api.settings import ApiSettings
@@ -59,7 +59,7 @@ def test_an_export_holds_no_connection_while_its_reader_waits(
     quick: ApiSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pages are read in transactions of their own, which end before a byte is passed on."""
-    monkeypatch.setattr(streaming, "_CHUNK_CHARS", 1000)
+    monkeypatch.setattr(exports, "_CHUNK_CHARS", 1000)
     monkeypatch.setattr(exports, "_PAGE", 10)
     with serving(quick) as served:
         store_records(served, 35)
@@ -132,7 +132,7 @@ def test_an_export_ends_at_its_deadline() -> None:
             stream.write("x" * 2**18)
 
     async def read() -> None:
-        async for _ in streaming.lines_of(write, 0.2):
+        async for _ in exports.lines_of(write, 0.2):
             await asyncio.sleep(0.05)
 
     with pytest.raises(TimeoutError):

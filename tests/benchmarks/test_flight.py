@@ -54,7 +54,10 @@ def test_a_flight_is_rehearsed_from_its_folder_alone(tmp_path: Path) -> None:
     words = ["make", "--tiny", "--networks", "bert-layer", "--python", python]
     options = ["--pack", str(tmp_path / "first.pyz"), "--out", str(flight)]
     _python("-m", "benchmarks.gpu.flight", *words, *options)
-    _add_broken_library(flight / "libraries" / "broken" / "bert-layer.tar.xz")
+    path = flight / "libraries" / "broken" / "bert-layer.tar.xz"
+    _made(path.parent)
+    with tarfile.open(path, "w:xz") as archive:
+        archive.addfile(tarfile.TarInfo("bert-layer.lib/manifest.json"), io.BytesIO())
     driver = drivers.build(_made(tmp_path / "driver"))
 
     options = ["--device", "cpu", "--compile-seconds", "0", "--out", str(results)]
@@ -109,12 +112,6 @@ def test_a_step_without_a_gpu_has_failed(tmp_path: Path) -> None:
 def _made(folder: Path) -> Path:
     folder.mkdir(parents=True)
     return folder
-
-
-def _add_broken_library(path: Path) -> None:
-    _made(path.parent)
-    with tarfile.open(path, "w:xz") as archive:
-        archive.addfile(tarfile.TarInfo("bert-layer.lib/manifest.json"), io.BytesIO())
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -140,7 +140,7 @@ def test_copies_exist_and_are_in_the_context(dockerfile: list[Instruction]) -> N
         ".venv/bin/python",
         "build/lib/tuner/cli/main.py",
         "demo-out/tuner.db",
-        "tests/records/conftest.py",
+        "tests/database_fixtures.py",
         "tuner/__pycache__/cli.cpython-313.pyc",
     ],
 )

@@ -26,7 +26,7 @@ from tuner.executors.ray.executor import RayExecutor
 from tuner.settings import Settings
 from tuner.tuning.rounds.search import SearchSettings
 from tuner.tuning.session import TuningSession
-from tuner.workers.future_call import FutureCall
+from tuner.workers.base import FutureCall
 
 # A call that hangs costs seconds, not minutes.
 QUICK: dict[str, Any] = {

@@ -11,10 +11,7 @@ from records.models import MeasureRecord
 from tests.cli import Cli, finish
 from tests.engines import toy
 from tests.faults.conftest import Location, check_bests, check_counts
-from tests.service.conftest import own_postgres, postgres
 from tests.service.rig import rig, wait_for
-
-__all__ = ["own_postgres", "postgres"]
 
 _TRIALS = 48
 

@@ -19,7 +19,6 @@ from sqlalchemy import exc, make_url, text
 from records import database
 from records.tuning import events
 from tests.cli import ROOT
-from tests.records.conftest import postgres, postgres_url
 from tests.service.rig import rig, serve, wait_for
 from tests.tuner.client.tokens import make_token
 from tuner.client import TunerClient
@@ -27,8 +26,6 @@ from tuner.client.errors import ServiceError
 from tuner.devices.runners.addresses import parse_addresses
 from tuner.devices.runners.tracker import Tracker
 from tuner.errors import DeviceLost
-
-__all__ = ["postgres", "postgres_url"]
 
 # Names and addresses are of this process: a killed run leaves its link behind.
 _NAME = f"tuner{os.getpid() % 10_000}"

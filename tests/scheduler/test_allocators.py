@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.allocator import GreedyAllocator, GreedySettings
+from scheduler.allocator import GreedyAllocator, GreedySettings, choose_retry
 from scheduler.allocators import ALLOCATORS, DEFAULT, ESTIMATORS, make_allocator
 from scheduler.curves import Curves
 from scheduler.errors import SchedulerError
 from scheduler.objectives import Networks, make_objective
 from scheduler.replay import Recording, replay
-from scheduler.retry import choose_retry
 from scheduler.state import TaskTable
 from tests.scheduler.make import (
     REPEATABLE,

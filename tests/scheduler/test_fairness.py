@@ -1,4 +1,4 @@
-"""Jobs share devices by priority, regardless of round cost and start time."""
+"""Jobs share devices by priority, regardless of round cost and start time; owners take turns."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scheduler.errors import SchedulerError
-from scheduler.fairness import JobShare, OwnerTimes, charge, choose_job, join, share_of
+from scheduler.fairness import JobShare, OwnerTimes, Turns, charge, choose_job, join, share_of
 
 
 def run(
@@ -175,3 +175,16 @@ def test_level_owners_compare_their_jobs() -> None:
 
     assert choose_job(jobs) == 2
     assert choose_job(jobs, {"b": 1.0}) == 3
+
+
+def test_owners_take_turns() -> None:
+    """An owner with many items delays another by one at most."""
+    waiting = [(number, "many") for number in range(4)] + [(4, "one"), (5, "two"), (6, "one")]
+    turns, served = Turns(), []
+    while waiting:
+        item = turns.ordered(waiting, lambda item: item[1])[0]
+        turns.serve(item[1])
+        waiting.remove(item)
+        served.append(item[0])
+
+    assert served == [0, 4, 5, 1, 6, 2, 3]

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from scheduler.allocator import Allocator, GreedyAllocator, GreedySettings
+from scheduler.allocators import RoundRobinAllocator
 from scheduler.arrays import Floats, Ints
 from scheduler.estimate import total_latency
 from scheduler.gradient import GradientEstimator
 from scheduler.objectives import Networks, make_objective
-from scheduler.round_robin import RoundRobinAllocator
 from scheduler.state import TaskTable, window_of
 
 N_TASKS, N_ROUNDS = 20, 600

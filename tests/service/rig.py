@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import psutil
 from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
-from sqlalchemy.orm import Session
 
 from records import database
 from records.models import Event, Job, MeasureRecord, Pick
@@ -162,7 +161,10 @@ class Rig:
             counted = session.execute(
                 select(Pick.id, Pick.sequence, Pick.n_measured).where(Pick.job_id == job_id)
             ).all()
-            of_picks = _count_by_pick(session)
+            of_picks: dict[int, int] = {}
+            for pick_id in session.scalars(select(MeasureRecord.pick_id)):
+                if pick_id is not None:
+                    of_picks[pick_id] = of_picks.get(pick_id, 0) + 1
             numbers = session.scalars(select(Event.sequence).where(Event.job_id == job_id)).all()
         sequences = sorted(sequence for _, sequence, _ in counted)
         assert sequences == list(range(1, len(sequences) + 1))
@@ -208,11 +210,3 @@ def wait_for(ask: Callable[[], T | None], secs: float = 30.0) -> T:
         assert time.monotonic() < deadline, "it took too long"
         time.sleep(0.05)
     return answer
-
-
-def _count_by_pick(session: Session) -> dict[int, int]:
-    counts: dict[int, int] = {}
-    for pick_id in session.scalars(select(MeasureRecord.pick_id)):
-        if pick_id is not None:
-            counts[pick_id] = counts.get(pick_id, 0) + 1
-    return counts

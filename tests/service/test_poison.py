@@ -10,10 +10,7 @@ import pytest
 
 from records.tuning import attempts
 from tests.engines import toy
-from tests.service.conftest import own_postgres, postgres
 from tests.service.rig import Rig, rig, wait_for
-
-__all__ = ["own_postgres", "postgres"]
 
 
 def has_attempts(service: Rig, job_id: int, n_attempts: int) -> bool:

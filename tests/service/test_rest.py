@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.records.conftest import empty_postgres
+from tests.database_fixtures import empty_postgres
 from tests.service.rig import Rig, rig, serve, wait_for
 from tests.tuner.networks.models import relu_model
 

@@ -17,8 +17,7 @@ from api import __main__ as api_main
 from tests.service.rig import HOST, Rig, rig, serve, wait_for
 from tuner.errors import RequestError
 from tuner.service import supervisor
-from tuner.service.children import Child, Program
-from tuner.service.supervisor import Serving, check_port, programs
+from tuner.service.supervisor import Child, Program, Serving, check_port, programs
 
 
 @pytest.fixture
@@ -105,7 +104,7 @@ def test_a_child_that_ends_is_restarted_with_growing_pauses(
 ) -> None:
     """The pauses are one, two and four seconds."""
     clock = [0.0]
-    monkeypatch.setattr("tuner.service.children.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("tuner.service.supervisor.time.monotonic", lambda: clock[0])
     child = Child(Program("it", (sys.executable, "-c", "raise SystemExit(3)")))
     for wait in (1.0, 2.0, 4.0):
         child.poll()

@@ -2,24 +2,64 @@
 
 import logging
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tuner.build_cache import diff, packing
+from tuner.build_cache import index, packing
 from tuner.build_cache.entries import Entry, open_unstored
-from tuner.build_cache.keys import Key, KeyDifference
+from tuner.build_cache.headers import Header
+from tuner.build_cache.index import IndexedEntry
+from tuner.build_cache.keys import Key, KeyDifference, differing
 from tuner.build_cache.local import LocalTier
 from tuner.build_cache.locks import KeyLock
 from tuner.build_cache.packing import Packed
-from tuner.library.signatures import NO_POLICY, SignaturePolicy
+from tuner.library.signatures import NO_POLICY, SignaturePolicy, policy_of
+from tuner.settings import Settings
 
 if TYPE_CHECKING:
     from tuner.build_cache.remote import RemoteTier
 
 _LOG = logging.getLogger(__name__)
+
+# Entries compared, most recently used first.
+_MAX_COMPARED = 2000
+
+
+def nearest(local: LocalTier, key: Key) -> KeyDifference | None:
+    """Return how the entry of the same kind that differs in the fewest parts differs.
+
+    Ties go to the title that begins most like the key's, then to the most recently used entry.
+    """
+    entries = [entry for entry in index.entries(local, key.kind) if entry.digest != key.digest]
+    entries.sort(key=lambda entry: entry.used, reverse=True)
+    best: tuple[tuple[int, int], KeyDifference] | None = None
+    for entry in entries[:_MAX_COMPARED]:
+        header = _read(entry)
+        if header is None:
+            continue
+        parts = differing(key.parts, header.parts)
+        rank = (len(parts), -_n_alike(header.title, key.title))
+        if best is None or rank < best[0]:
+            best = (rank, KeyDifference(entry.digest, header.title, parts))
+    return None if best is None else best[1]
+
+
+def _n_alike(one: str, other: str) -> int:
+    """Return the length of the common prefix of two titles; equal titles count one more."""
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(f"{one}\n", f"{other}\n", strict=False))
+    return sum(1 for _ in same)
+
+
+@lru_cache(maxsize=2 * _MAX_COMPARED)
+def _read(entry: IndexedEntry) -> Header | None:
+    """Read a header once per process: a build explains each of its misses."""
+    return index.header_of(entry)
 
 
 @dataclass(frozen=True)
@@ -158,7 +198,7 @@ class Cache:
 
     def nearest(self, key: Key) -> KeyDifference | None:
         """Return how the entry that differs least from a key does; None if there is none."""
-        return diff.nearest(self.local, key)
+        return nearest(self.local, key)
 
     def store(self, packed: Packed) -> Entry:
         """Put an entry into the local tier; if that cannot be written, the process keeps it."""
@@ -212,3 +252,33 @@ def _remote_tier(
     from tuner.build_cache.remote import RemoteTier
 
     return RemoteTier(url, warn, signatures)
+
+
+_REPEAT_INTERVAL_SECS = 60.0
+
+_logged_at: dict[str, float] = {}
+
+
+def open_cache(settings: Settings) -> Cache:
+    """Open the cache with both tiers; nothing is read or written yet.
+
+    Raises:
+        RequestError: If the remote tier or the keys of its signatures cannot be used.
+    """
+    signatures = policy_of(settings) if settings.cache_remote else NO_POLICY
+    return Cache(settings.cache_dir, settings.cache_remote, signatures, warn=_warn)
+
+
+def open_local(settings: Settings) -> Cache:
+    """Open the local tier alone, for entries that name files or the processor of this machine."""
+    return Cache(settings.cache_dir, warn=_warn)
+
+
+def _warn(text: str) -> None:
+    """Log a warning, unless another cache of this process did so a moment ago."""
+    now = time.monotonic()
+    for logged, at in list(_logged_at.items()):
+        if now - at > _REPEAT_INTERVAL_SECS:
+            _logged_at.pop(logged, None)
+    if _logged_at.setdefault(text, now) == now:
+        _LOG.warning("%s", text)

@@ -3,23 +3,61 @@
 The target ``cuda:sm_90`` on a machine without a GPU is any GPU of that architecture. Its own tasks
 have no records, because nothing can be measured here; those of the GPUs that a pack or another
 machine of the same database measured are for the same code.
+
+Records come with the package as well: kernels that the project measured on a GPU. They are stored
+as records of that GPU when a network first has one of their workloads, so that a tuner on another
+GPU measures them before they count there.
 """
 
+import gzip
+import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from importlib import resources
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from records import bests
 from records.bests import BestTrace
-from records.logs import imported, other_targets
+from records.logs import imported, measure_log, other_targets
 from records.models import Target
+from tuner.context import Context
 from tuner.engines.base import TargetInfo
 
 # Only the fingerprint of a GPU that is there has it.
 _PRESENT = "capability"
 _VERSIONS = ("tvm", "llvm")
+
+_FILE = resources.files("tuner.compile") / "shipped" / "nvidia-h200.jsonl.gz"
+
+
+def read_log() -> list[str]:
+    """Return the lines of the log, in the tuner's own format."""
+    return gzip.decompress(_FILE.read_bytes()).decode().splitlines(keepends=True)
+
+
+def import_shipped(context: Context, target: TargetInfo, workloads: Collection[str]) -> None:
+    """Store the shipped records if they are of the target's code and of one of the workloads.
+
+    Args:
+        context: Settings and database.
+        target: Target of a build.
+        workloads: Hashes of its workloads.
+    """
+    if target.kind != "cuda":
+        return
+    lines = read_log()
+    rows = [json.loads(line) for line in lines[1:]]
+    (gpu,) = (row for row in rows if row["kind"] == "target")
+    known = {row["hash"] for row in rows if row["kind"] == "workload"}
+    if known.isdisjoint(workloads) or not is_same_code(gpu["spec"], gpu["device"], target):
+        return
+    with context.readers() as session:
+        if imported.find_target(session, gpu["spec"], gpu["device"]) is not None:
+            return
+    with context.sessions.begin() as session:
+        measure_log.import_(session, lines, trusted=True)
 
 
 def best_records(

@@ -1,14 +1,20 @@
-"""The model that peers run in a benchmark: the user's own file, proven to be the library's."""
+"""The model that peers run in a benchmark, proven to be the library's, and the inputs of both."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
 
-from tuner.build_cache.opening import open_local
+import numpy as np
+
+from tuner.build_cache.cache import open_local
 from tuner.errors import ModelError, RequestError
 from tuner.jobs import model_cache
 from tuner.jobs.model_loading import ModelQuery
-from tuner.library.manifest import Manifest, Program, Source
+from tuner.library import constant_inputs
+from tuner.library.arrays import Array, read_arrays
+from tuner.library.manifest import Inputs, Manifest, Program, Source
 from tuner.networks.base import LoadedModel, ModelFacts, ValueRange
 from tuner.networks.originals import Original
 from tuner.settings import Settings
@@ -17,6 +23,150 @@ from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
 
 _TIMEOUT_SECS = 600.0
+
+_NO_RANGES: Mapping[str, ValueRange] = {}
+
+
+def draw_inputs(
+    inputs: Inputs, seed: int, ranges: Mapping[str, ValueRange] = _NO_RANGES
+) -> dict[str, Array]:
+    """Draw inputs: floats uniform in [0, 1), whole numbers in their ranges, or else 0 or 1.
+
+    Args:
+        inputs: Shape and dtype by input name.
+        seed: Seed of all inputs.
+        ranges: Values that whole numbers and booleans may take, by input name.
+    """
+    rng = np.random.default_rng(seed)
+    arrays = {}
+    for name, (shape, dtype) in inputs.items():
+        if not dtype.startswith(("int", "uint", "bool")):
+            arrays[name] = rng.random(size=shape).astype(_dtype(dtype))
+            continue
+        values = ranges.get(name, ValueRange(0, 1, ""))
+        arrays[name] = rng.integers(values.low, values.high, size=shape, endpoint=True).astype(
+            dtype
+        )
+    return arrays
+
+
+def read_inputs(path: Path) -> dict[str, Array]:
+    """Read the arrays of a ``.npz`` file by input name.
+
+    Raises:
+        RequestError: If the file is missing or is not a ``.npz`` file of numbers.
+    """
+    try:
+        return read_arrays(path)
+    except OSError as error:
+        raise RequestError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, BadZipFile, EOFError) as error:
+        raise RequestError(
+            f"{path} is not a .npz file of arrays by input name: write it with numpy.savez"
+        ) from error
+
+
+def without_constants(
+    described: Manifest,
+    shapes: Mapping[str, tuple[int, ...]],
+    arrays: Mapping[str, Array] | None,
+) -> tuple[dict[str, tuple[int, ...]], dict[str, Array] | None]:
+    """Return what is given for inputs that are not constants of a library.
+
+    Raises:
+        RequestError: If one that is a constant has another value.
+    """
+    try:
+        return (
+            constant_inputs.without_constant_shapes(described, shapes),
+            None if arrays is None else constant_inputs.without_constants(described, arrays),
+        )
+    except ValueError as error:
+        raise RequestError(f"{error}") from error
+
+
+def choose_program(
+    described: Manifest,
+    shapes: Mapping[str, tuple[int, ...]],
+    arrays: Mapping[str, Array] | None,
+) -> Program:
+    """Return the program of a library for some inputs; the first if nothing decides.
+
+    Args:
+        described: Manifest of the library.
+        shapes: Shape of some inputs by name.
+        arrays: An array for each input; None if they are drawn.
+
+    Raises:
+        RequestError: If no program takes these inputs.
+    """
+    known = described.programs[0].inputs
+    unknown = next((name for name in (*shapes, *(arrays or {})) if name not in known), None)
+    if unknown is not None:
+        raise RequestError(
+            f"the library has no input {unknown!r}; its inputs are {', '.join(known)}"
+        )
+    for name in known if arrays is not None else ():
+        if name not in (arrays or {}):
+            raise RequestError(f"input {name!r} is missing; the library takes {', '.join(known)}")
+    given = {name: array.shape for name, array in (arrays or {}).items()} | dict(shapes)
+    for program in described.programs:
+        if all(program.inputs[name][0] == shape for name, shape in given.items()):
+            for name, array in (arrays or {}).items():
+                dtype = program.inputs[name][1]
+                if array.dtype != _dtype(dtype):
+                    raise RequestError(f"input {name!r} must have dtype {dtype}, got {array.dtype}")
+            return program
+    accepted = " or ".join(
+        ", ".join(f"{name} {list(shape)}" for name, (shape, _) in program.inputs.items())
+        for program in described.programs
+    )
+    shown = ", ".join(f"{name} {list(shape)}" for name, shape in given.items())
+    raise RequestError(f"the library takes {accepted}, not {shown}")
+
+
+def choose_run(
+    described: Manifest,
+    shapes: Mapping[str, tuple[int, ...]],
+    arrays: Mapping[str, Array] | None,
+) -> tuple[Program, Inputs]:
+    """Return the program for some inputs, and what it is called with before padding.
+
+    Raises:
+        RequestError: If no program takes these inputs, padded or not.
+    """
+    buckets = described.buckets
+    if buckets is None:
+        program = choose_program(described, shapes, arrays)
+        return program, program.inputs
+    given = {name: array.shape for name, array in (arrays or {}).items()} | dict(shapes)
+    try:
+        sizes = buckets.sizes_of(given)
+        fitting = buckets.fit(sizes)
+    except ValueError as error:
+        raise RequestError(f"{error}") from error
+    program = choose_program(
+        described,
+        buckets.resized(shapes, fitting),
+        None if arrays is None else buckets.pad(arrays, fitting),
+    )
+    called = buckets.resized({name: shape for name, (shape, _) in program.inputs.items()}, sizes)
+    return program, {name: (called[name], dtype) for name, (_, dtype) in program.inputs.items()}
+
+
+def padded(described: Manifest, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Pad arrays to the buckets of a library; without buckets, return them as they are."""
+    if described.buckets is None:
+        return dict(arrays)
+    sizes = described.buckets.sizes_of({name: array.shape for name, array in arrays.items()})
+    return described.buckets.pad(arrays, described.buckets.fit(sizes))
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    """Return a dtype by name, bfloat16 too."""
+    import ml_dtypes
+
+    return np.dtype(getattr(ml_dtypes, name) if hasattr(ml_dtypes, name) else name)
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from tuner.compile.agreement import OutputCheck
-from tuner.compile.bench_inputs import (
+from tuner.compile.agreement import OutputCheck, OutputPair, decide
+from tuner.compile.bench_model import (
+    BenchModel,
     choose_run,
     draw_inputs,
+    load_bench_model,
     padded,
     read_inputs,
     without_constants,
 )
-from tuner.compile.bench_model import BenchModel, load_bench_model
 from tuner.compile.bench_runtimes import (
     Float64Runs,
     LibraryRuns,
@@ -29,7 +30,6 @@ from tuner.compile.bench_runtimes import (
     run_once,
 )
 from tuner.compile.comparison import Comparison, PeerResult, Samples, SkippedPeer, UsedInput
-from tuner.compile.near_ties import OutputPair, decide
 from tuner.devices import gpus
 from tuner.devices.cpu_caches import n_cores
 from tuner.devices.locks import device_lock, gpu_lock

@@ -8,13 +8,13 @@ from pathlib import Path
 from records import bests, libraries, targets
 from records.bests import BestTrace
 from records.tasks import WeightedTask
+from tuner.build_cache.cache import open_cache
 from tuner.build_cache.entries import Entry
-from tuner.build_cache.opening import open_cache
 from tuner.compile import absent_gpus
+from tuner.compile.absent_gpus import import_shipped
 from tuner.compile.checks import check_complete, check_out, check_programs
 from tuner.compile.library_files import LibraryFiles, tasks_of
 from tuner.compile.object_compiler import ObjectCompiler
-from tuner.compile.shipped_records import import_shipped
 from tuner.compile.subgraphs import BuildStep, OnStep
 from tuner.context import Context
 from tuner.engines.runtime import clock_kernel

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, median, quantiles
 from typing import Any, Literal
 
-from tuner.compile.bench_inputs import (
+from tuner.compile.bench_model import (
     choose_run,
     draw_inputs,
     padded,

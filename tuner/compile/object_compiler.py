@@ -22,10 +22,10 @@ from tuner.context import Context
 from tuner.engines.base import ObjectRequest, ObjectResult, TargetInfo, variant_of
 from tuner.errors import WorkError
 from tuner.formatting import by_variant
+from tuner.workers.base import FutureCall, first_of
 from tuner.workers.confinement.memory import builder_count
 from tuner.workers.exchange import OutputFolder
 from tuner.workers.factory import compiler_pool
-from tuner.workers.future_call import FutureCall, first_of
 from tuner.workers.pool import CallTimeout, Pool
 
 KIND = "subgraph"

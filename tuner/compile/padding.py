@@ -5,9 +5,8 @@ from dataclasses import asdict, dataclass, replace
 
 import msgspec
 
-from tuner.build_cache.key_inputs import code_of, versions_of
-from tuner.build_cache.keys import Key
-from tuner.build_cache.opening import open_local
+from tuner.build_cache.cache import open_local
+from tuner.build_cache.keys import Key, code_of, versions_of
 from tuner.compile.padding_trials import PaddingTrials, UnpaddedModel
 from tuner.errors import RequestError, WorkError
 from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, call_on_model

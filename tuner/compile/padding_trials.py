@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tuner.compile.agreement import compare_output
-from tuner.compile.bench_inputs import draw_inputs
+from tuner.compile.bench_model import draw_inputs
 from tuner.devices.cpu_caches import n_cores
 from tuner.engines.base import NetworkRun
 from tuner.errors import MalformedAnswer, RequestError, WorkError, summary

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from sqlalchemy.orm import Session
 
 from records.logs import other_targets
-from tuner.build_cache.opening import open_local
+from tuner.build_cache.cache import open_local
 from tuner.compile.object_compiler import ObjectCompiler
 from tuner.compile.subgraphs import SubgraphRequest
 from tuner.context import Context

@@ -5,8 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tuner.build_cache.cache import Cache
-from tuner.build_cache.key_inputs import binaries_of, code_of, processor, tool, versions_of
-from tuner.build_cache.keys import Key
+from tuner.build_cache.keys import Key, binaries_of, code_of, processor, tool, versions_of
 from tuner.engines.base import TargetInfo
 from tuner.engines.environments import Interpreter, contents_of
 from tuner.engines.runtime import onednn

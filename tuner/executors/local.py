@@ -15,11 +15,10 @@ from tuner.devices.runners.base import Fleet, Runner
 from tuner.devices.runners.local import LocalRunner
 from tuner.engines.base import BuildRequest, BuildResult
 from tuner.settings import Settings
-from tuner.workers.base import Call
+from tuner.workers.base import Call, FutureCall
 from tuner.workers.confinement.memory import builder_count
 from tuner.workers.confinement.sandbox_paths import scratch_folder
 from tuner.workers.factory import builder_pool
-from tuner.workers.future_call import FutureCall
 from tuner.workers.utilisation import UtilisationMeter
 
 if TYPE_CHECKING:

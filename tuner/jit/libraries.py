@@ -1,10 +1,18 @@
-"""Build libraries into the build cache, and load them into this process."""
+"""Build libraries into the build cache, and load them into this process.
 
+A worker is kept for a while after its use, since a second signature often follows a first: starting
+a process that can compile takes a second or more, compiling a small function less.
+"""
+
+import atexit
+import os
 import shutil
 import tempfile
+import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,21 +22,74 @@ from tuner.context import Context, open_context
 from tuner.errors import RequestError, TargetError, WorkError
 from tuner.jit import forks
 from tuner.jit.options import JitOptions
-from tuner.jit.spare_worker import borrow_worker
 from tuner.jobs.preparation import prepare
 from tuner.jobs.requests import ModelRequest
 from tuner.library import loading
 from tuner.library.manifest import Manifest
 from tuner.process_folder import shared_folder
 from tuner.settings import Settings, read_settings
-from tuner.workers.confinement.sandbox_paths import model_access
+from tuner.workers.confinement.sandbox_paths import Access, model_access
 from tuner.workers.factory import fresh_worker
-from tuner.workers.pool import CallTimeout
+from tuner.workers.pool import CallTimeout, Pool
 
 if TYPE_CHECKING:
     from tuner.engines.relax.network import Library
 
 _TIMEOUT_SECS = 900.0
+
+_MAX_IDLE_SECS = 15.0
+
+_Kind = tuple[Settings, Access]
+_lock = threading.Lock()
+# By their settings, and the files that they may reach.
+_spares: dict[_Kind, Pool] = {}
+
+
+@contextmanager
+def borrow_worker(settings: Settings, access: Access) -> Iterator[Pool]:
+    """Yield a process that may load and compile a whole network, for the caller's use alone."""
+    kind = (settings, access)
+    with _lock:
+        pool = _spares.pop(kind, None)
+    if pool is None:
+        pool = fresh_worker(settings, "jit", access)
+    try:
+        yield pool
+    except BaseException:
+        pool.close()
+        raise
+    with _lock:
+        is_kept = kind not in _spares
+        if is_kept:
+            _spares[kind] = pool
+    if not is_kept:
+        pool.close()
+        return
+    timer = threading.Timer(_MAX_IDLE_SECS, _drop, (kind, pool))
+    timer.daemon = True
+    timer.start()
+
+
+def _drop(kind: _Kind, pool: Pool) -> None:
+    """Close a pool if it is still idle."""
+    with _lock:
+        if _spares.get(kind) is not pool:
+            return
+        del _spares[kind]
+    pool.close()
+
+
+@atexit.register
+def _close_all() -> None:
+    with _lock:
+        pools = list(_spares.values())
+        _spares.clear()
+    for pool in pools:
+        pool.close()
+
+
+# In a forked child, these processes and the threads that serve them are the parent's.
+os.register_at_fork(after_in_child=_spares.clear)
 
 
 @dataclass(frozen=True)
@@ -85,7 +146,11 @@ def build_and_load(
     """
     started = time.perf_counter()
     with open_context(options.database, _data_dir(options)) as context:
-        _check_engine(context.settings)
+        if context.settings.environment:
+            raise RequestError(
+                f"tuner.jit calls kernels in this process, where those of the engine "
+                f"{context.settings.environment} do not run; unset TUNER_ENGINE"
+            )
         target = options.target or kind or "llvm"
         kept = _keep(context, ModelRequest(str(reference), target, inputs, name=name), kind)
         with kept.entry:
@@ -156,16 +221,3 @@ def load(folder: Path) -> "Library":
     """Load a library, whose folder may then be removed."""
     forks.note_library()
     return cast("Library", loading.load(folder))
-
-
-def _check_engine(settings: Settings) -> None:
-    """Check that the libraries of the engine run in this process.
-
-    Raises:
-        RequestError: If they run in a process of another environment.
-    """
-    if settings.environment:
-        raise RequestError(
-            f"tuner.jit calls kernels in this process, where those of the engine "
-            f"{settings.environment} do not run; unset TUNER_ENGINE"
-        )

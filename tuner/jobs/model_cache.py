@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 
 from tuner.build_cache.cache import Cache
-from tuner.build_cache.key_inputs import code_of, versions_of
-from tuner.build_cache.keys import Key
+from tuner.build_cache.keys import Key, code_of, versions_of
 from tuner.engines.base import ModelFile
 from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, ModelQuery, load_in
 from tuner.library.limits import Limits

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from records import networks, targets, tasks
 from records.logs import workload_names
-from tuner.build_cache.opening import open_local
+from tuner.build_cache.cache import open_local
 from tuner.context import Context
 from tuner.devices import target_cache
 from tuner.devices.target_cache import DescribeTarget

@@ -8,8 +8,8 @@ import math
 from tuner.devices.device import Device
 from tuner.engines.base import EvaluatorSettings, RunResult, TargetInfo
 from tuner.errors import DeviceLost, TunerError, WorkError
-from tuner.measure.candidate_builder import CandidateBuilder
 from tuner.measure.context import MeasureContext, MeasureSetup, TaskUnderTest
+from tuner.measure.round_builds import CandidateBuilder
 from tuner.measure.round_measurement import run_artifact
 from tuner.workers.base import CallTimeout
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from tuner.devices.device import Device
 from tuner.engines.base import RunRequest, RunResult
 from tuner.errors import DeviceLost, DiskFull, WorkError
-from tuner.measure.candidate_builder import CandidateBuilder
 from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.measure.crash_counts import QUARANTINED
 from tuner.measure.disk_space import raise_if_full
 from tuner.measure.references import ensure_references
+from tuner.measure.round_builds import CandidateBuilder
 from tuner.measure.worker_calls import call_with_retry
 from tuner.workers import result_validation
 from tuner.workers.base import CallTimeout

@@ -161,7 +161,8 @@ class RoundMeasurement:
                 self._callbacks.on_device_acquired()
                 deadline = loop.time() + _MAX_HOLD_SECS
                 while artifacts:
-                    self._check_stopped()
+                    if self._must_stop():
+                        raise RoundStopped(_STOPPED)
                     await self._time(builds, *artifacts.popleft())
                     if loop.time() >= deadline:
                         break
@@ -225,15 +226,6 @@ class RoundMeasurement:
             self._next_look = now + _MAX_HOLD_SECS
             self._is_stopped = not self._may_continue()
         return self._is_stopped
-
-    def _check_stopped(self) -> None:
-        """End the round if the job was stopped.
-
-        Raises:
-            RoundStopped: In that case.
-        """
-        if self._must_stop():
-            raise RoundStopped(_STOPPED)
 
     async def _time(self, builds: RoundBuilds, candidate: Candidate, artifact: str) -> None:
         """Time an artifact, unless its candidate was quarantined since it was proposed."""

@@ -1,12 +1,10 @@
 """Runs of candidates under the sanitizer of a device."""
 
-from collections.abc import Sequence
-
 from tuner.devices.device import Device
-from tuner.engines.base import RunResult, SanitizerResult
+from tuner.engines.base import RunResult
 from tuner.errors import WorkError
-from tuner.measure.candidate_builder import CandidateBuilder
 from tuner.measure.context import MeasureSetup, TaskUnderTest
+from tuner.measure.round_builds import CandidateBuilder
 from tuner.workers.base import CallTimeout
 
 _TIMEOUT_SECS = 900.0
@@ -37,15 +35,6 @@ async def sanitize(
         raise WorkError(f"the sanitizer took longer than {_TIMEOUT_SECS:g} s") from error
     finally:
         builder.discard([built])
-    return _error_of(verdicts)
-
-
-def _error_of(verdicts: Sequence[SanitizerResult]) -> RunResult | None:
-    """Return the errors that the tools of a sanitizer report as one result, or None.
-
-    Raises:
-        WorkError: If a tool did not finish.
-    """
     for verdict in verdicts:
         if verdict.n_errors is None:
             raise WorkError(f"{verdict.tool} did not finish: {verdict.text}")

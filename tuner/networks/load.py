@@ -3,14 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tuner.errors import ModelError, described
 from tuner.networks.base import Network
 from tuner.networks.shapes import DynamicDimension, dynamic_dimensions
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
 _EXPECTED = "expected a .onnx or .pt2 file, or zoo:NAME"
 
@@ -66,7 +62,21 @@ def _load(reference: str, shapes: _Shapes, random_weights: int | None, *, alone:
         with described(
             lambda reason: inference.find_fault(model) or _unexpected(reference, reason)
         ):
-            return _load_onnx(model, path.stem, shapes, random_weights)
+            from tuner.networks import weights
+            from tuner.networks.onnx import cleaning
+
+            notes: tuple[str, ...] = ()
+            if random_weights is not None:
+                model = weights.randomise_weights(model, random_weights)
+                notes = (f"weights replaced by random ones (seed {random_weights})",)
+            elif weights.is_degenerate(model):
+                notes = (
+                    "weights are placeholders (constant); "
+                    "use random weights to make output checks meaningful",
+                )
+            return cleaning.clean(
+                model, shapes.inputs, name=path.stem, notes=notes, sizes=shapes.sizes
+            )
     if alone:
         raise ModelError(
             f"{str(path)!r} is not a .onnx file; upload an ONNX model", code="unknown-format"
@@ -143,22 +153,6 @@ def _zoo_hint(reference: str) -> str:
     from tuner.networks.zoo import catalogue
 
     return f"; did you mean zoo:{reference}?" if reference in catalogue.ENTRIES else ""
-
-
-def _load_onnx(model: "ModelProto", name: str, shapes: _Shapes, seed: int | None) -> Network:
-    from tuner.networks import weights
-    from tuner.networks.onnx import cleaning
-
-    notes: tuple[str, ...] = ()
-    if seed is not None:
-        model = weights.randomise_weights(model, seed)
-        notes = (f"weights replaced by random ones (seed {seed})",)
-    elif weights.is_degenerate(model):
-        notes = (
-            "weights are placeholders (constant); "
-            "use random weights to make output checks meaningful",
-        )
-    return cleaning.clean(model, shapes.inputs, name=name, notes=notes, sizes=shapes.sizes)
 
 
 def _load_zoo(query: str, shapes: _Shapes, seed: int | None) -> Network:

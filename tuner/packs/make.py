@@ -24,11 +24,10 @@ from tuner.jobs.preparation import Prepared, prepare
 from tuner.jobs.requests import ModelRequest
 from tuner.packs import archive, choice, registry, result_lines
 from tuner.packs.registry import RegisteredCandidate, RegisteredPack
-from tuner.workers.base import CallTimeout
+from tuner.workers.base import CallTimeout, FutureCall
 from tuner.workers.confinement.memory import builder_count
 from tuner.workers.confinement.sandbox_paths import model_access
 from tuner.workers.factory import builder_pool, fresh_worker
-from tuner.workers.future_call import FutureCall
 from tuner.workers.pool import Pool
 
 _ENGINE = "tuner.engines.relax.worker"

@@ -5,7 +5,7 @@ they saturate. It adds products of uint8 and uint8 in 32 bits. So weights of int
 points, are moved up by 128, which changes no product of what they stand for.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,7 @@ import onnx
 import onnxruntime
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from tuner.peers.graph_nodes import read_graph
+from tuner.peers.graph_nodes import graphs_within, read_graph
 
 
 class _Weight(NamedTuple):
@@ -60,16 +60,7 @@ def move_weights(model: onnx.ModelProto) -> bool:
     Returns:
         Whether the model has such weights.
     """
-    return sum(_move_weights(graph) for graph in _graphs(model.graph)) > 0
-
-
-def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    """Yield a graph and the bodies of its nodes."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for body in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from _graphs(body)
+    return sum(_move_weights(graph) for graph in graphs_within(model.graph)) > 0
 
 
 def _move_weights(graph: GraphProto) -> int:

@@ -82,3 +82,12 @@ def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
                 _rename(inner, names)
                 for info in inner.output:
                     info.name = names.get(info.name, info.name)
+
+
+def graphs_within(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield a graph and the bodies of its nodes."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from graphs_within(body)

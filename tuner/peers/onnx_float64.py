@@ -1,18 +1,18 @@
 """ONNX models in float64, by onnx's own evaluator, which shares no code with any runtime."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
+from onnx import AttributeProto, NodeProto, TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from tuner.library.arrays import Array
-from tuner.peers.graph_nodes import read_graph
+from tuner.peers.graph_nodes import graphs_within, read_graph
 from tuner.peers.rounding import Rounding, widened
 
 _NARROW = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -57,7 +57,7 @@ def _run_rounded(
 
 def in_float64(model: onnx.ModelProto) -> onnx.ModelProto:
     """Widen the inputs, weights, constants and casts of narrower floats in a model; return it."""
-    for graph in _graphs(model.graph):
+    for graph in graphs_within(model.graph):
         for tensor in graph.initializer:
             _widen(tensor)
         for node in graph.node:
@@ -66,15 +66,6 @@ def in_float64(model: onnx.ModelProto) -> onnx.ModelProto:
             if info.type.tensor_type.elem_type in _NARROW:
                 info.type.tensor_type.elem_type = TensorProto.DOUBLE
     return model
-
-
-def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    """Yield a graph and the bodies of its nodes."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for body in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from _graphs(body)
 
 
 def _widen_node(node: NodeProto) -> None:

@@ -67,7 +67,13 @@ def run_model(model: PeerModel, request: NetworkRun) -> tuple[float, ...]:
     exact = _exact_session(model) if request.outputs else None
 
     def fetch(outputs: list[Any]) -> list[Array]:
-        return _as_arrays(outputs if exact is None else exact.run(None, feeds))
+        # Scores of classes are a map for each row, and an array in the library.
+        return [
+            np.array([list(scores.values()) for scores in each], np.float32)
+            if isinstance(each, list) and each and isinstance(each[0], dict)
+            else each
+            for each in (outputs if exact is None else exact.run(None, feeds))
+        ]
 
     return time_runs(lambda: session.run(None, feeds), fetch, request)
 
@@ -136,16 +142,6 @@ def observe_graph(model: PeerModel, request: NetworkRun) -> ObservedGraph:
     weights = {tensor.name for tensor in graph.initializer}
     inputs = tuple(info.name for info in graph.input if info.name not in weights)
     return ObservedGraph(nodes_of(loaded), inputs, digests)
-
-
-def _as_arrays(outputs: list[Any]) -> list[Array]:
-    """Return outputs as arrays; scores of classes, a map for each row, as the library has them."""
-    return [
-        np.array([list(scores.values()) for scores in each], np.float32)
-        if isinstance(each, list) and each and isinstance(each[0], dict)
-        else each
-        for each in outputs
-    ]
 
 
 def _session(model: PeerModel) -> Any:

@@ -9,13 +9,14 @@ from statistics import median
 
 from records import targets
 from records.tuning import profiles
-from tuner.compile.bench_inputs import (
+from tuner.compile.bench_model import (
+    BenchModel,
     choose_program,
     draw_inputs,
+    load_bench_model,
     read_inputs,
     without_constants,
 )
-from tuner.compile.bench_model import BenchModel, load_bench_model
 from tuner.compile.bench_runtimes import open_peers, peer_model_of
 from tuner.compile.benchmark import gpu_locked
 from tuner.context import Context

@@ -1,8 +1,8 @@
 """A job over time, and the ways in which its trials failed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sqlalchemy import case, func, select
@@ -55,7 +55,11 @@ def read_history(
     job = jobs.get_job(session, job_id)
     weighted = tasks.tasks_of_job(session, job)
     own = (Pick.job_id == job_id, Pick.done)
-    shown = _busiest(weighted, _trials(session, own), n_tasks)
+    # Ties go to the first.
+    trials = _trials(session, own)
+    by_row = [trials.get(task.task_id, 0) for task in weighted]
+    ranked = sorted(range(len(weighted)), key=lambda row: -by_row[row])
+    shown = [row for row in ranked[:n_tasks] if by_row[row]]
     last = session.scalar(select(func.max(Pick.sequence)).where(*own)) or 0
     step = max(-(-last // n_points), 1)
     # Rounds 1 to step are the first point, and so on: the bucket of a round is the point after it.
@@ -91,15 +95,6 @@ def _trials(session: Session, own: Sequence[Any]) -> dict[int, int]:
     return {task_id: n for task_id, n in rows}  # noqa: C416  rows are not pairs to mypy
 
 
-def _busiest(
-    weighted: Sequence[WeightedTask], trials: Mapping[int, int], n_tasks: int
-) -> list[int]:
-    """Return the rows of the tasks with most trials; ties go to the first."""
-    by_row = [trials.get(task.task_id, 0) for task in weighted]
-    ranked = sorted(range(len(weighted)), key=lambda row: -by_row[row])
-    return [row for row in ranked[:n_tasks] if by_row[row]]
-
-
 def _history(
     job_id: int,
     weighted: Sequence[WeightedTask],
@@ -132,3 +127,20 @@ def _history(
     if buckets and trials[-1, -1]:
         lines.append(TaskTrials(task=None, name="other tasks", trials=trials[-1].tolist()))
     return HistoryView(job=job_id, points=points, tasks=lines)
+
+
+class OwnResult(NamedTuple):
+    """Best latency that a job measured for a task, in seconds, and its trials on it."""
+
+    best_secs: float | None = None
+    n_trials: int = 0
+
+
+def own_results(session: Session, job_id: int) -> dict[int, OwnResult]:
+    """Return what a job measured itself, by task; best records belong to all jobs of a target."""
+    rows = session.execute(
+        select(Pick.task_id, func.min(Pick.best_secs), func.sum(Pick.n_measured))
+        .where(Pick.job_id == job_id)
+        .group_by(Pick.task_id)
+    )
+    return {task_id: OwnResult(best_secs, n_trials) for task_id, best_secs, n_trials in rows}

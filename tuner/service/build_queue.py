@@ -13,7 +13,7 @@ from records.models import Job
 from records.service import builds
 from records.service.service_models import Build
 from records.tuning import attempts
-from scheduler.turns import Turns
+from scheduler.fairness import Turns
 from tuner.compile.build_library import BuildOptions, CachedLibrary, build_into_cache
 from tuner.compile.padding import BucketedModel, check_padding
 from tuner.context import Context

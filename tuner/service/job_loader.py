@@ -11,7 +11,7 @@ from records import jobs, targets
 from records.models import Job, JobState
 from records.service import submissions
 from records.tuning import attempts, events
-from scheduler.turns import Turns
+from scheduler.fairness import Turns
 from tuner.context import Context
 from tuner.devices.target_cache import DescribeTarget
 from tuner.errors import TunerError

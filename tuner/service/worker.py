@@ -1,27 +1,37 @@
 """The worker process of the service: a standby, and the active worker once no other process is.
 
 It holds no state that the database does not: whatever ends it, this or another process resumes.
+
+Settings that cannot be honoured stop the start; later, each would be an error that a worker meets,
+and tries again for ever.
 """
 
+import importlib.util
 import logging
 import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from records import database
 from records.errors import RecordsError, SchemaTooNew, SchemaTooOld
 from records.service.leases import HeldLease
 from tuner import interrupts
 from tuner.context import Context
-from tuner.errors import DeviceBusy, TunerError, WorkError, summary
+from tuner.devices.locks import check_runtime_dir
+from tuner.devices.runners.addresses import parse_addresses
+from tuner.engines import environments
+from tuner.errors import DeviceBusy, RequestError, TunerError, WorkError, summary
 from tuner.executors.base import Executor
-from tuner.executors.factory import open_executor
+from tuner.executors.factory import has_remote_devices, open_executor
+from tuner.library.signatures import policy_of
 from tuner.service.active_worker import ActiveWorker
 from tuner.service.arenas import limit_arenas
 from tuner.service.coordinator_lease import CoordinatorLease
 from tuner.service.cpu_hold import CpuHold
 from tuner.service.limited_loading import ProcessLimits
+from tuner.settings import Settings
 from tuner.tuning.job.suspects import UnsettledAttempts
 from tuner.tuning.writing.storage_retry import FATAL_DB_ERRORS
 from tuner.workers.base import CallTimeout
@@ -35,6 +45,39 @@ _ENGINE_START_TIMEOUT_SECS = 120.0
 _MAX_START_SECS = 900.0
 
 _LOG = logging.getLogger(__name__)
+
+
+def check_worker(settings: Settings) -> Settings:
+    """Check that this machine can run a worker with some settings.
+
+    Returns:
+        The settings, in which ``worker_sandbox`` is not ``auto``.
+
+    Raises:
+        RequestError: If it cannot; the message names the setting and the reason.
+    """
+    if settings.worker_sandbox == "auto":
+        settings = replace(settings, worker_sandbox="required")
+    problem = sandbox.shortcoming()
+    if settings.worker_sandbox == "required" and problem:
+        raise RequestError(
+            f"the kernel cannot confine the processes that parse models and run kernels: {problem};"
+            " set worker_sandbox to 'partial' to serve with what it can, or to 'off'"
+        )
+    state = sandbox.state(settings.worker_sandbox)
+    if state != sandbox.CONFINED:
+        _LOG.warning("worker processes are not confined as they should be: %s", state)
+    settings.check_engine()
+    # A cluster or a tracker has engines of its own, but builds are made here with a tracker.
+    is_elsewhere = has_remote_devices(settings) and settings.ray_address is not None
+    needs_tvm = settings.engine == environments.ENGINES[environments.RELAX]
+    if needs_tvm and not is_elsewhere and importlib.util.find_spec("tvm") is None:
+        raise RequestError("the engine relax needs TVM, which is not installed; see tuner doctor")
+    policy_of(settings)
+    if settings.rpc is not None:
+        parse_addresses(settings.rpc)
+    check_runtime_dir()
+    return settings
 
 
 def run_worker(context: Context, limits: ProcessLimits) -> None:

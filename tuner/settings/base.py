@@ -12,10 +12,16 @@ from tuner.engines import environments
 from tuner.engines.environments import Interpreter
 from tuner.errors import RequestError
 from tuner.settings import request_caps, retention
-from tuner.settings.quantities import parse_age, parse_size
 from tuner.settings.request_caps import RequestCaps
 from tuner.settings.retention import RetentionSettings
-from tuner.settings.values import OTHER_VARIABLES, check_names, read_choice, read_count
+from tuner.settings.values import (
+    OTHER_VARIABLES,
+    check_names,
+    parse_age,
+    parse_size,
+    read_choice,
+    read_count,
+)
 
 DEFAULT_DEVICE_TOLERANCE = 0.05
 DEFAULT_MAX_STALL_SECS = 120.0

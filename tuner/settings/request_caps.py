@@ -5,8 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from tuner.errors import RequestError
-from tuner.settings.quantities import parse_age
-from tuner.settings.values import read_count
+from tuner.settings.values import parse_age, read_count
 
 _TIMES = ("max_run_timeout", "max_build_timeout")
 

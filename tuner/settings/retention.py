@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from tuner.errors import RequestError
-from tuner.settings.quantities import parse_age, parse_size
+from tuner.settings.values import parse_age, parse_size
 
 _NEVER = "never"
 _HOUR, _DAY = 3600.0, 86400.0

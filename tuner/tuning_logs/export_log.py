@@ -13,9 +13,8 @@ from records.logs.exports import ExportedRecord, ExportedTask
 from tuner.context import Context
 from tuner.engines.log_base import TraceBatch, WorkloadText
 from tuner.errors import TargetError, WorkError
-from tuner.tuning_logs.formats import FORMATS
+from tuner.tuning_logs.formats import FORMATS, Writer
 from tuner.tuning_logs.trace_replay import submit
-from tuner.tuning_logs.writers import Writer
 from tuner.workers.base import CallTimeout
 from tuner.workers.confinement.memory import builder_count
 from tuner.workers.factory import builder_pool

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from tuner.engines.log_base import TraceBatch, TraceText
 from tuner.errors import WorkError
-from tuner.workers.base import CallTimeout
-from tuner.workers.future_call import FutureCall
+from tuner.workers.base import CallTimeout, FutureCall
 from tuner.workers.pool import Pool
 
 _TIMEOUT_SECS = 300.0

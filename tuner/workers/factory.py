@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tuner.settings import Settings
+from tuner.workers.base import FutureCall
 from tuner.workers.confinement.core_shares import cores_of
 from tuner.workers.confinement.environment import MACHINE_CORES
 from tuner.workers.confinement.memory import data_limit, memory_limits
@@ -25,10 +27,44 @@ from tuner.workers.confinement.sandbox_paths import (
     sandbox_of,
     scratch_folder,
 )
-from tuner.workers.pool import Pool, WorkerSettings
-from tuner.workers.split_env_pool import SplitEnvPool
+from tuner.workers.pool import MAX_CALL_SECS, Pool, WorkerSettings
 
 _NO_ACCESS = Access()
+
+# Packages that read models, or run them by the runtimes that they come from.
+_TUNER_PACKAGES = ("tuner.networks.", "tuner.peers.", "tuner.jit.")
+
+
+class SplitEnvPool(Pool):
+    """A pool that sends each call to one of two environments, by the module of its function.
+
+    Args:
+        engine: Settings of the workers for the engine and for cost models, which call it.
+        tuner: Settings of the workers for everything else; they start with the first such call.
+    """
+
+    def __init__(self, engine: WorkerSettings, tuner: WorkerSettings) -> None:
+        super().__init__(engine)
+        self._tuner_pool = Pool(tuner)
+
+    def submit(
+        self,
+        module: str,
+        function: str,
+        *args: Any,
+        timeout_secs: float = MAX_CALL_SECS,
+        returns: Any = ...,
+    ) -> FutureCall:
+        """Call a function in the environment that its module belongs to."""
+        submit = super().submit
+        if module.startswith(_TUNER_PACKAGES):
+            submit = self._tuner_pool.submit
+        return submit(module, function, *args, timeout_secs=timeout_secs, returns=returns)
+
+    def close(self) -> None:
+        """Kill the workers of both environments; calls in flight are lost."""
+        self._tuner_pool.close()
+        super().close()
 
 
 def builder_pool(settings: Settings, n_workers: int) -> Pool:

@@ -24,10 +24,9 @@ from tuner.engines.result_types import result_type
 from tuner.errors import WorkerLost
 from tuner.process_folder import process_folder
 from tuner.workers import messages
-from tuner.workers.base import CallTimeout
+from tuner.workers.base import CallTimeout, FutureCall
 from tuner.workers.confinement.log_rotation import rotate
 from tuner.workers.exchange import Exchange
-from tuner.workers.future_call import FutureCall
 from tuner.workers.processes import fork_server, process_trees
 from tuner.workers.processes.pause_group import current_group
 from tuner.workers.worker_handle import (

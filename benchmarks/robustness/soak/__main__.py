@@ -31,7 +31,7 @@ import numpy as np
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from benchmarks import databases, services
+from benchmarks import services
 from benchmarks.robustness.model_bases import write_bases
 from benchmarks.robustness.soak import checks
 from benchmarks.robustness.soak.clients import API, Client, Owner, Scene, good_models
@@ -74,12 +74,20 @@ class Stage:
 
 def main() -> None:
     """Run the test of the command line."""
-    arguments = _parse()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--engine", choices=_ENGINES, default="synthetic")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--clients", type=int, default=50)
+    parser.add_argument("--disk-mb", type=int, default=1024, help="size of the small disk")
+    parser.add_argument("--kill-interval", type=float, default=20.0, help="seconds between kills")
+    parser.add_argument("--keep", action="store_true", help="keep the folder with the log")
+    arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
     disk = folder / "disk"
     try:
         with (
-            databases.postgres(folder / "database") as server,
+            services.postgres(folder / "database") as server,
             small_disk(disk, arguments.disk_mb << 20) as is_small,
         ):
             report = _run(server, disk, is_small, arguments)
@@ -89,18 +97,6 @@ def main() -> None:
         if not arguments.keep:
             shutil.rmtree(folder, ignore_errors=True)
     print(json.dumps(report), flush=True)
-
-
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--engine", choices=_ENGINES, default="synthetic")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--clients", type=int, default=50)
-    parser.add_argument("--disk-mb", type=int, default=1024, help="size of the small disk")
-    parser.add_argument("--kill-interval", type=float, default=20.0, help="seconds between kills")
-    parser.add_argument("--keep", action="store_true", help="keep the folder with the log")
-    return parser.parse_args()
 
 
 def _run(server: Any, disk: Path, is_small: bool, arguments: argparse.Namespace) -> dict[str, Any]:

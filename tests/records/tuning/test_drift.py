@@ -10,11 +10,6 @@ from records.tuning import drift
 from tests.records import make
 
 
-def _conditions(session: Session) -> dict[str, object]:
-    records = session.scalars(select(MeasureRecord).execution_options(populate_existing=True))
-    return {record.trace_hash: record.conditions for record in records}
-
-
 def _job(session: Session, task_id: int, seed: int = 0) -> tuple[int, int]:
     """Return the ids of a job and of one of its picks."""
     job_id = make.job(session, seed=seed)
@@ -40,7 +35,8 @@ def test_only_later_records_of_that_device_and_job_are_marked(session: Session) 
 
     n_marked = drift.mark(session, [job_id], "w1", after_id, 3.0)
 
-    conditions = _conditions(session)
+    records = session.scalars(select(MeasureRecord).execution_options(populate_existing=True))
+    conditions = {record.trace_hash: record.conditions for record in records}
     assert n_marked == 1
     assert conditions.pop("drifted") == {"clock_mhz": 900, "device_drift": 3.0}
     assert set(conditions.values()) == {None}

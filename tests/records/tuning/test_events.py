@@ -1,7 +1,6 @@
 """Events of a job have gapless numbers in the order of their commits."""
 
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import Engine
@@ -11,9 +10,6 @@ from records import database, jobs, measure_records, picks
 from records.errors import NoSuchRow
 from records.tuning import events
 from tests.records import make
-
-if TYPE_CHECKING:
-    from records.models import Event
 
 
 def test_a_round_leaves_a_sequence_of_events(session: Session) -> None:
@@ -30,7 +26,10 @@ def test_a_round_leaves_a_sequence_of_events(session: Session) -> None:
 
     assert [event.sequence for event in history] == [1, 2, 3, 4]
     assert [event.kind for event in history] == ["pick", "trial", "trial", "round"]
-    assert [_trial(event) for event in history[1:3]] == [
+    assert [
+        (event.data["latency_secs"], event.data["error_kind"], event.data["best"])
+        for event in history[1:3]
+    ] == [
         (2.0, None, True),
         (None, "run_error", False),
     ]
@@ -115,7 +114,3 @@ def test_events_need_a_job(session: Session) -> None:
     """An unknown job id is an error."""
     with pytest.raises(NoSuchRow, match="no job 7"):
         events.add_event(session, 7, "status", {})
-
-
-def _trial(event: "Event") -> tuple[object, object, object]:
-    return event.data["latency_secs"], event.data["error_kind"], event.data["best"]

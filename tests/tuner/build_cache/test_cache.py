@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.tuner.build_cache.entries import CODE, WEIGHTS, key, large, made, names, put, small
-from tuner.build_cache.cache import BuildLock, Cache
+from tuner.build_cache.cache import BuildLock, Cache, open_cache, open_local
 from tuner.build_cache.keys import Key, PartDifference
+from tuner.settings import read_settings
 
 
 def test_stored_entry_is_found(cache: Cache) -> None:
@@ -332,3 +333,17 @@ def test_information_is_json(cache: Cache) -> None:
 
     with cache.find(key()) or pytest.fail("gone") as entry:
         assert json.dumps(entry.info, sort_keys=True) == json.dumps(info, sort_keys=True)
+
+
+def test_caches_of_one_process_warn_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Caches that meet the same problem log it once."""
+    (tmp_path / "file").touch()
+    settings = read_settings({"data_dir": tmp_path, "cache_dir": tmp_path / "file"})
+
+    for cache in (open_local(settings), open_cache(settings)):
+        for number in range(2):
+            cache.get_or_make(key(number), lambda _: {}).entry.close()
+
+    assert [record.message for record in caplog.records] == [
+        f"cannot write the cache {tmp_path / 'file'}: Not a directory; nothing is kept in it"
+    ]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.tuner.library.small_library import described
-from tuner.compile.bench_inputs import choose_program, draw_inputs, read_inputs
+from tuner.compile.bench_model import choose_program, draw_inputs, read_inputs
 from tuner.errors import RequestError
 from tuner.library.arrays import Array, write_arrays
 from tuner.library.manifest import Manifest, Program

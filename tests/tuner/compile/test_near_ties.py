@@ -10,8 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tuner.compile.agreement import OutputCheck
-from tuner.compile.near_ties import OutputPair, Outputs, decide
+from tuner.compile.agreement import OutputCheck, OutputPair, Outputs, decide
 from tuner.library.arrays import Array
 from tuner.peers import onnx_float64, torch_float64
 from tuner.peers.rounding import Rounding

@@ -15,7 +15,7 @@ from records.logs import imported, log_lines
 from records.models import MeasureRecord
 from tests.cli import Cli
 from tuner.compile import absent_gpus
-from tuner.compile.shipped_records import import_shipped, read_log
+from tuner.compile.absent_gpus import import_shipped, read_log
 from tuner.context import Context, open_context
 from tuner.engines.base import TargetInfo, variant_of
 from tuner.engines.relax.triton.compilation import compiler

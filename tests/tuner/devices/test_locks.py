@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from tests.engines import toy
-from tuner.devices import file_systems, locks, target_matching
+from tuner.devices import locks, target_matching
 from tuner.devices.device import Device
 from tuner.devices.inventory import LocalDevice
 from tuner.devices.runners.local import LocalRunner
@@ -252,7 +252,7 @@ def test_locks_are_refused_on_a_file_system_that_machines_share(
 ) -> None:
     """The error names the kind and the setting; FUSE and 9P may be a container's own root."""
     monkeypatch.setenv("TUNER_RUNTIME_DIR", str(tmp_path / "locks"))
-    monkeypatch.setattr(file_systems, "_magic", lambda _descriptor: magic)
+    monkeypatch.setattr(locks, "_magic", lambda _descriptor: magic)
     if not kind:
         locks.check_runtime_dir()
         return
@@ -270,6 +270,6 @@ def test_the_kind_of_a_file_system_is_read_from_the_system() -> None:
     """/proc has a number of its own, which no disk has."""
     descriptor = os.open("/proc", os.O_RDONLY)
     try:
-        assert file_systems._magic(descriptor) == 0x9FA0
+        assert locks._magic(descriptor) == 0x9FA0
     finally:
         os.close(descriptor)

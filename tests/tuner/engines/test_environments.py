@@ -17,9 +17,8 @@ from tuner.errors import RequestError, WorkError
 from tuner.networks.base import LoadedModel
 from tuner.settings import Settings, read_settings
 from tuner.workers.confinement.sandbox_paths import Access
-from tuner.workers.factory import builder_pool, fresh_worker
+from tuner.workers.factory import SplitEnvPool, builder_pool, fresh_worker
 from tuner.workers.pool import Pool, WorkerSettings
-from tuner.workers.split_env_pool import SplitEnvPool
 
 
 @pytest.fixture(scope="module")

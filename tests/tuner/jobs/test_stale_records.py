@@ -11,7 +11,7 @@ from tests.engines import toy
 from tests.engines.toy_network import Workshop
 from tests.engines.upgrades import age, respell
 from tests.records import make
-from tuner.build_cache.opening import open_local
+from tuner.build_cache.cache import open_local
 from tuner.cli.rendering import stale_records as rendering
 from tuner.compile.object_compiler import ObjectCompiler
 from tuner.compile.subgraphs import SubgraphRequest

@@ -9,8 +9,8 @@ import pytest
 
 from tuner.engines.base import BuildRequest, BuildResult, EvaluatorSettings
 from tuner.errors import DiskFull
-from tuner.measure.candidate_builder import CandidateBuilder
 from tuner.measure.context import MeasureContext, MeasureSetup, TaskUnderTest
+from tuner.measure.round_builds import CandidateBuilder
 from tuner.tuning import event_loop
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner.queries.explain import explain
+from tuner.queries.picks import explain
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import event
-from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.orm import sessionmaker
 
 from records import database, measure_records
 from tests.records import make
@@ -17,7 +17,8 @@ def test_a_best_record_is_found_by_the_key_of_its_task(tmp_path: Path) -> None:
     sent: list[tuple[str, Any]] = []
     event.listen(engine, "before_cursor_execute", lambda *args: sent.append((args[2], args[3])))
     with sessionmaker(engine)() as session:
-        _measure(session)
+        for hashed in ("w0", "w1"):
+            measure_records.add_record(session, make.timed(make.task(session, hashed), "a", 1.0))
         sent.clear()
         (best,) = record_queries.read_bests(session, workload="w0", target_id=1)
         sql, parameters = sent[0]
@@ -48,8 +49,3 @@ def test_records_name_their_variant_and_origin(tmp_path: Path) -> None:
     assert best.variant == "winograd-4x4"
     assert [record.variant for record in records] == ["", "winograd-4x4"]
     assert [record.origin for record in records] == ["rules:direct", "variants:winograd-4x4"]
-
-
-def _measure(session: Session) -> None:
-    for hashed in ("w0", "w1"):
-        measure_records.add_record(session, make.timed(make.task(session, hashed), "a", 1.0))

@@ -10,14 +10,12 @@ from sqlalchemy.orm import Session
 from records import database, measure_records
 from tests.api import make as api_make
 from tests.records import make
-from tests.records.conftest import migrated_sqlite, sqlite_template, sqlite_url
 from tuner.queries import metrics, record_browser
 from tuner.queries.jobs import list_jobs
 from tuner.queries.metrics import TrialCounter
 from tuner.queries.record_browser import RecordFilter
 from tuner.queries.records import read_records
 
-__all__ = ["migrated_sqlite", "sqlite_template", "sqlite_url"]
 _N_RECORDS = 20_000
 _PAGE = 20
 # A page of rows takes some thousands; a scan takes at least one for each record of the table.

@@ -20,8 +20,8 @@ from records.service import builds, submissions, workers
 from records.service.service_models import Worker
 from tests.tuner.service.test_job_loader import submit
 from tuner.build_cache import index
+from tuner.build_cache.cache import open_local
 from tuner.build_cache.keys import Key
-from tuner.build_cache.opening import open_local
 from tuner.context import Context
 from tuner.devices.cpu_gate import CpuGate
 from tuner.jobs import model_cache
@@ -29,7 +29,7 @@ from tuner.jobs.model_loading import ModelQuery
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
 from tuner.queries.jobs import list_jobs
-from tuner.service import job_files, retention
+from tuner.service import retention
 from tuner.service.archives import pack
 from tuner.service.retention import (
     RetentionTask,
@@ -48,7 +48,7 @@ HOURS, DAYS = 3600.0, 24 * 3600.0
 
 def remove_unused(context: Context) -> None:
     """Do all that the service does every hour, without a pause."""
-    for work in (job_files.remove_files, collect_cache, forget_silent, rotate_logs):
+    for work in (retention.remove_files, collect_cache, forget_silent, rotate_logs):
         work(context)
     for step in list_purges(context):
         while do(step, context):
@@ -382,4 +382,3 @@ def test_retention_outlives_a_failure(context: Context, monkeypatch: pytest.Monk
         asyncio.run(RetentionTask(context, CpuGate()).run())
 
     assert not errors
-    assert job_files.remove_files is not fail

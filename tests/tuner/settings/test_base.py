@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.build_cache.opening import open_cache
+from tuner.build_cache.cache import open_cache
 from tuner.errors import RequestError
 from tuner.settings import Settings, read_settings
 

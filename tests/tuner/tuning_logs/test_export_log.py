@@ -12,7 +12,7 @@ from tests.records import make
 from tests.tuner.tuning_logs import writing
 from tuner.tuning_logs import ansor
 from tuner.tuning_logs.export_log import Exporter
-from tuner.tuning_logs.writers import AnsorWriter
+from tuner.tuning_logs.formats import AnsorWriter
 from tuner.workers.pool import Pool, WorkerSettings
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.tuner.executors.helpers import NAME as HELPERS
 from tuner.networks.base import LoadedModel
+from tuner.workers.factory import SplitEnvPool
 from tuner.workers.pool import WorkerSettings
-from tuner.workers.split_env_pool import SplitEnvPool
 
 
 def test_death_of_an_engine_worker_leaves_the_other_environment_alone(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def gc(
     from tuner.build_cache import gc as cache_gc
     from tuner.cli.rendering import cache_tables
     from tuner.interrupts import interruptible
-    from tuner.settings.quantities import parse_age, parse_size
+    from tuner.settings.values import parse_age, parse_size
 
     settings = cache_store.read_settings(cache_dir, data_dir)
     max_bytes = None if max_size is None else parse_size("--max-size", max_size)

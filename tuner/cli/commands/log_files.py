@@ -11,8 +11,7 @@ from tuner.cli import streams
 from tuner.errors import RequestError
 from tuner.tuning_logs import metaschedule
 from tuner.tuning_logs.files import DAMAGED, open_log
-from tuner.tuning_logs.formats import FORMATS, recognise
-from tuner.tuning_logs.writers import AnsorWriter, MetaScheduleWriter, Writer
+from tuner.tuning_logs.formats import FORMATS, AnsorWriter, MetaScheduleWriter, Writer, recognise
 
 
 def check_format(form: str, *others: str) -> None:

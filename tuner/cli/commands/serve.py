@@ -133,8 +133,8 @@ def serve(
     from tuner.context import open_context
     from tuner.interrupts import interruptible
     from tuner.service import logs
-    from tuner.service.preflight import check_worker
     from tuner.service.supervisor import Serving, free_port, supervise
+    from tuner.service.worker import check_worker
     from tuner.settings import read_settings
 
     settings = read_settings({"log_level": log_level, "log_format": log_format})

@@ -81,8 +81,7 @@ def worker(
     from tuner.interrupts import interruptible
     from tuner.service import logs
     from tuner.service.limited_loading import ProcessLimits
-    from tuner.service.preflight import check_worker
-    from tuner.service.worker import run_worker
+    from tuner.service.worker import check_worker, run_worker
     from tuner.settings import read_settings
     from tuner.workers.confinement.memory import memory_limits
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tuner.devices.calibration.group import DeviceGroup, Kernel
-from tuner.devices.calibration.outliers import Disagreement, find_disagreements
-from tuner.devices.calibration.state import CalibrationState
+from tuner.devices.calibration.state import CalibrationState, Disagreement, find_disagreements
 from tuner.devices.device import Device
 from tuner.engines.base import TargetInfo
 from tuner.settings import DEFAULT_DEVICE_TOLERANCE

@@ -13,9 +13,8 @@ from tuner.devices.locks import gpu_lock
 from tuner.engines.base import TargetInfo
 from tuner.errors import DeviceBusy
 from tuner.settings import Settings
-from tuner.workers.base import Call
+from tuner.workers.base import Call, FutureCall
 from tuner.workers.factory import runner_pool
-from tuner.workers.future_call import FutureCall
 from tuner.workers.utilisation import UtilisationMeter
 
 if TYPE_CHECKING:

@@ -23,9 +23,8 @@ from tuner.engines.result_types import result_type
 from tuner.errors import DeviceLost, WorkerLost
 from tuner.settings import Settings
 from tuner.workers import messages
-from tuner.workers.base import CallTimeout
+from tuner.workers.base import CallTimeout, FutureCall
 from tuner.workers.factory import client_pool
-from tuner.workers.future_call import FutureCall
 from tuner.workers.utilisation import UtilisationMeter
 
 _DESCRIBE_TIMEOUT_SECS = 60

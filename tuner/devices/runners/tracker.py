@@ -74,7 +74,12 @@ class Tracker:
         """Disconnect; a call that waits in another thread raises DeviceLost."""
         connection, self._socket = self._socket, None
         if connection is not None:
-            _disconnect(connection)
+            try:
+                connection.shutdown(socket.SHUT_RDWR)  # wakes a receiver, unlike close()
+            except OSError:
+                pass
+            finally:
+                connection.close()
 
     @contextmanager
     def _connected(self, timeout_secs: float | None) -> Generator[socket.socket]:
@@ -123,15 +128,6 @@ def _connect(address: RpcAddress) -> socket.socket:
     return connection
 
 
-def _disconnect(connection: socket.socket) -> None:
-    try:
-        connection.shutdown(socket.SHUT_RDWR)  # wakes a receiver, unlike close()
-    except OSError:
-        pass
-    finally:
-        connection.close()
-
-
 def _call(connection: socket.socket, request: list[Any]) -> Any:
     text = json.dumps(request).encode()
     connection.sendall(struct.pack("<i", len(text)) + text)
@@ -144,15 +140,11 @@ def _call(connection: socket.socket, request: list[Any]) -> Any:
 def _receive(connection: socket.socket, n_bytes: int) -> bytes:
     received = bytearray()
     while len(received) < n_bytes:
-        _acknowledge_at_once(connection)
+        # The tracker sends the text once the length is acknowledged, which else takes 40 ms.
+        if hasattr(socket, "TCP_QUICKACK"):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         part = connection.recv(n_bytes - len(received))
         if not part:
             raise OSError("it closed the connection")
         received += part
     return bytes(received)
-
-
-def _acknowledge_at_once(connection: socket.socket) -> None:
-    """Save 40 ms per answer: the tracker sends the text once the length is acknowledged."""
-    if hasattr(socket, "TCP_QUICKACK"):
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)

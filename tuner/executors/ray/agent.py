@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.build_cache.key_inputs import versions_of
+from tuner.build_cache.keys import versions_of
 from tuner.devices.inventory import kind_of, local_devices, resource_of
 from tuner.devices.target_matching import only_of
 from tuner.engines.base import BuildRequest, BuildResult, TargetInfo

@@ -1,6 +1,6 @@
 """Repair of what ONNX Runtime reads and the checker of onnx refuses, where it has one meaning."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from graphlib import CycleError, TopologicalSorter
 from math import prod
 from typing import Any
@@ -70,28 +70,24 @@ def _unify_domains(model: onnx.ModelProto) -> None:
         for named in (*nodes, *owner.opset_import):
             if named.domain == _ALIAS:
                 named.ClearField("domain")
-        _merge_imports(owner, nodes)
+        # Keep the last version of each domain, as ONNX Runtime does, where all mean the same.
+        versions: dict[str, int] = {}
+        for item in owner.opset_import:
+            former = versions.get(item.domain, item.version)
+            for node in nodes if former != item.version else ():
+                same = version_of(node, former) == version_of(node, item.version)
+                if node.domain == item.domain and not (same and not item.domain):
+                    raise _contradiction(
+                        f"imports versions {former} and {item.version} of the domain "
+                        f"{item.domain or _ALIAS!r}, and {node.op_type} differs between them"
+                    )
+            versions[item.domain] = item.version
+        if len(versions) < len(owner.opset_import):
+            del owner.opset_import[:]
+            owner.opset_import.extend(onnx.helper.make_opsetid(*each) for each in versions.items())
     for function in model.functions:
         if function.domain == _ALIAS:
             function.ClearField("domain")
-
-
-def _merge_imports(owner: Any, nodes: Iterable[onnx.NodeProto]) -> None:
-    """Keep the last version of each domain, as ONNX Runtime does, where all mean the same."""
-    versions: dict[str, int] = {}
-    for item in owner.opset_import:
-        former = versions.get(item.domain, item.version)
-        for node in nodes if former != item.version else ():
-            same = version_of(node, former) == version_of(node, item.version)
-            if node.domain == item.domain and not (same and not item.domain):
-                raise _contradiction(
-                    f"imports versions {former} and {item.version} of the domain "
-                    f"{item.domain or _ALIAS!r}, and {node.op_type} differs between them"
-                )
-        versions[item.domain] = item.version
-    if len(versions) < len(owner.opset_import):
-        del owner.opset_import[:]
-        owner.opset_import.extend(onnx.helper.make_opsetid(*each) for each in versions.items())
 
 
 def drop_repeated_outputs(graph: onnx.GraphProto) -> bool:

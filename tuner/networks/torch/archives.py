@@ -40,7 +40,14 @@ def load(
     if fixed:
         program = fix_program(program, {name: spec.shape for name, spec in specs.items()})
         notes = tuple(f"fixed {name} to {'x'.join(map(str, shapes[name]))}" for name in fixed)
-    _refuse_unknown_shapes(program)
+    for node in program.graph.nodes:
+        shape = getattr(node.meta.get("val"), "shape", ())
+        if any(not isinstance(dim, int) for dim in shape):
+            raise ModelError(
+                f"the shape of {node.name!r} depends on the data: export the program to ONNX, "
+                "where such operators run after the library",
+                code="data-dependent-shape",
+            )
     outputs = {
         name: TensorSpec(tuple(int(dim) for dim in dims or ()), dtype)
         for name, (dims, dtype) in _values(
@@ -121,18 +128,6 @@ def _read(path: Path) -> Any:
         ) from error
     finally:
         logger.setLevel(level)
-
-
-def _refuse_unknown_shapes(program: Any) -> None:
-    """Check that no shape of a program with fixed inputs is symbolic."""
-    for node in program.graph.nodes:
-        shape = getattr(node.meta.get("val"), "shape", ())
-        if any(not isinstance(dim, int) for dim in shape):
-            raise ModelError(
-                f"the shape of {node.name!r} depends on the data: export the program to ONNX, "
-                "where such operators run after the library",
-                code="data-dependent-shape",
-            )
 
 
 def _values(program: Any, names: tuple[Any, ...], what: str) -> dict[str, tuple[Dims, str]]:

@@ -30,19 +30,6 @@ class RunError(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
-    parser = _parser()
-    given = parser.parse_args(arguments)
-    pack = Pack(Path(given.pack))
-    try:
-        if given.command == "measure":
-            sys.exit(_measure(pack, given.out, given.until))
-        out = given.out or pack.path.with_suffix(".results")
-        sys.exit(_run(pack, out, 60.0 * given.minutes, given.timeout))
-    except (RunError, OSError) as error:
-        sys.exit(f"{pack.path.name}: {error}")
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description="Measure the compiled candidates of this pack on the GPU of this machine. It "
         "needs Python 3.10, NumPy and the NVIDIA driver, no network, and no other package.",
@@ -65,7 +52,15 @@ def _parser() -> argparse.ArgumentParser:
     inner = commands.add_parser("measure")
     inner.add_argument("--out", type=Path, required=True)
     inner.add_argument("--until", type=float, required=True)
-    return parser
+    given = parser.parse_args(arguments)
+    pack = Pack(Path(given.pack))
+    try:
+        if given.command == "measure":
+            sys.exit(_measure(pack, given.out, given.until))
+        out = given.out or pack.path.with_suffix(".results")
+        sys.exit(_run(pack, out, 60.0 * given.minutes, given.timeout))
+    except (RunError, OSError) as error:
+        sys.exit(f"{pack.path.name}: {error}")
 
 
 def _measure(pack: Pack, out: Path, until: float) -> int:

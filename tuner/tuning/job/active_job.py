@@ -138,11 +138,5 @@ class PickBatch:
         except Exception as error:
             if len(pending) == 1:
                 return [(pending[0], error)]
-            return self._persist_one_by_one(pending)
+            return [outcome for item in pending for outcome in self._persist([item])]
         return list(zip(pending, stored, strict=True))
-
-    def _persist_one_by_one(
-        self, pending: list[PendingPick]
-    ) -> list[tuple[PendingPick, Pick | Exception]]:
-        """Store each pick in a transaction of its own, so that only refused ones fail."""
-        return [outcome for item in pending for outcome in self._persist([item])]

@@ -14,7 +14,7 @@ from records.errors import NoSuchRow
 from records.logs import invalidate, other_targets
 from records.logs.other_targets import RecordedTrace
 from records.models import BestRecord
-from tuner.build_cache.opening import open_local
+from tuner.build_cache.cache import open_local
 from tuner.context import Context
 from tuner.devices import target_cache
 from tuner.devices.device import Device

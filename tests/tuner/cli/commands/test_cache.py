@@ -12,7 +12,7 @@ from tests.tuner.build_cache.entries import CODE, WEIGHTS, key, large, put
 from tests.tuner.cli.commands.conftest import Shell
 from tuner.build_cache.cache import Cache
 from tuner.errors import RequestError
-from tuner.settings.quantities import parse_age, parse_size
+from tuner.settings.values import parse_age, parse_size
 
 DIGESTS = [key(number, trace=f"t{number}").digest for number in range(3)]
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.engines import toy
 from tests.tuner.cli.commands.conftest import Shell
-from tuner.devices import file_systems
+from tuner.devices import locks
 from tuner.service import supervisor, worker
 from tuner.workers.confinement import sandbox
 
@@ -68,7 +68,7 @@ def test_locks_on_a_shared_file_system_stop_the_start(
     shell: Shell, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that waits for such a lock would wait for another machine."""
-    monkeypatch.setattr(file_systems, "_magic", lambda _descriptor: 0x6969)
+    monkeypatch.setattr(locks, "_magic", lambda _descriptor: 0x6969)
 
     answer = shell(command, **_SETTINGS)
 

@@ -11,7 +11,7 @@ from tuner.context import Context, open_context
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
 from tuner.queries import jobs as job_queries
-from tuner.queries.explain import explain
+from tuner.queries.picks import explain
 from tuner.schemas import JobView
 from tuner.tuning.run_local import run_tuning
 from tuner.workers.confinement.environment import MORE_VARIABLES

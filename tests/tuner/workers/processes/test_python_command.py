@@ -61,7 +61,12 @@ def run(tmp_path: Path, names: set[str]) -> Iterator[Cli]:
     decoys = {f"{name}.py" for name in names}
     for decoy in decoys:
         (folder / decoy).write_text(_DECOY.format(marker=str(marker)))
-    _write_model(folder / "model.onnx")
+    shape = [1, 8]
+    node = helper.make_node("Relu", ["x"], ["y"])
+    given, made = (helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in "xy")
+    graph = helper.make_graph([node], "relu", [given], [made])
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "model.onnx")
     with _read_in(folder) as read:
         yield Cli(tmp_path, {"TUNER_N_BUILDERS": "1"})
     assert not marker.exists(), marker.read_text()
@@ -87,15 +92,6 @@ def _read_in(folder: Path) -> Iterator[set[str]]:
 def folder(run: Cli) -> Path:
     """The folder of the model."""
     return run.folder / "downloads"
-
-
-def _write_model(path: Path) -> None:
-    shape = [1, 8]
-    node = helper.make_node("Relu", ["x"], ["y"])
-    given, made = (helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in "xy")
-    graph = helper.make_graph([node], "relu", [given], [made])
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
 
 
 def _start(cli: Cli, folder: Path, *words: str, option: str = "-P") -> "subprocess.Popen[str]":

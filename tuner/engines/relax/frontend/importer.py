@@ -17,15 +17,11 @@ def import_model(model: ModelFile) -> tvm.IRModule:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if model.format == "onnx":
-            return _import_onnx(model)
+            import onnx
+
+            from tuner.engines.relax.frontend.onnx_graph import import_graph
+
+            return import_graph(onnx.load_from_string(Path(model.path).read_bytes()))
         from tuner.engines.relax.frontend.torch_program import import_program
 
         return import_program(model)
-
-
-def _import_onnx(model: ModelFile) -> tvm.IRModule:
-    import onnx
-
-    from tuner.engines.relax.frontend.onnx_graph import import_graph
-
-    return import_graph(onnx.load_from_string(Path(model.path).read_bytes()))

@@ -54,7 +54,10 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         subject = f"operator {op_name} with inputs {shapes}"
         with described(lambda reason: _refusal(subject, reason)):
             if op_name == "Slice" and "starts" in attrs:
-                _add_bounds(inputs, attrs)
+                # Bounds are inputs since opset 10.
+                starts = attrs["starts"]
+                for values in (starts, attrs["ends"], attrs.get("axes", range(len(starts)))):
+                    inputs.append(relax.const(np.array(values, "int64")))
             if op_name in CONVERTERS:
                 converted = CONVERTERS[op_name](self.bb, inputs, attrs, opset)
                 if converted is not None:
@@ -72,13 +75,6 @@ def _refuse_unknown(model: onnx.ModelProto) -> None:
     unknown = [node for node in model.graph.node if is_foreign(node) or node.op_type not in known]
     if unknown:
         raise refusal(model, unknown)
-
-
-def _add_bounds(inputs: Any, attrs: dict[str, Any]) -> None:
-    """Turn the bounds of a Slice before opset 10 into inputs."""
-    starts = attrs["starts"]
-    for values in (starts, attrs["ends"], attrs.get("axes", range(len(starts)))):
-        inputs.append(relax.const(np.array(values, "int64")))
 
 
 def _refusal(subject: str, reason: str) -> ModelError:

@@ -58,7 +58,14 @@ def _schedules(row: catalogue.Row, workload: Workload) -> Iterator[Named]:
     """Yield the schedules of a row; a failure of a rule ends this rule alone."""
     match = row.match(workload)
     if match is not None and row.pays(workload, match):
-        yield from _in_turns([_named(*each, workload, match) for each in row.rules.items()])
+        kinds = [_named(*each, workload, match) for each in row.rules.items()]
+        while kinds:
+            left = []
+            for kind in kinds:
+                for schedule in itertools.islice(kind, 1):
+                    yield schedule
+                    left.append(kind)
+            kinds = left
 
 
 def _named(name: str, rule: ScheduleRule, workload: Workload, match: Any) -> Iterator[Named]:
@@ -66,17 +73,6 @@ def _named(name: str, rule: ScheduleRule, workload: Workload, match: Any) -> Ite
         yield from ((name, trace) for trace in rule(workload, match))
 
     return guarded(schedules())
-
-
-def _in_turns(kinds: Sequence[Iterator[Named]]) -> Iterator[Named]:
-    """Yield the schedules of several rules in turns."""
-    while kinds:
-        left = []
-        for kind in kinds:
-            for schedule in itertools.islice(kind, 1):
-                yield schedule
-                left.append(kind)
-        kinds = left
 
 
 def compute_trace(

@@ -136,7 +136,16 @@ class _Walk:
         if max(_size(inferred.get(name)) for name in node.output) > _MAX_SIZE:
             return None
         feeds = {name: self._values[name] for name in node.input if name}
-        return _evaluate(node, feeds, self._versions)
+        from onnx.reference import ReferenceEvaluator
+
+        # Operands may be wrong, such as an index beyond the end: the model is refused elsewhere.
+        try:
+            opsets = {"": self._versions["ai.onnx"]}
+            with np.errstate(all="raise"):
+                results = ReferenceEvaluator(node, opsets=opsets).run(None, feeds)
+            return [np.asarray(each) for each in results]
+        except Exception:
+            return None
 
     def _infer(self, node: onnx.NodeProto) -> _Types:
         """Return the types of a node's results that follow from its operands' types."""
@@ -189,18 +198,3 @@ def _is_exact(operator: str, operands: Sequence[Array]) -> bool:
     if operator in _EXACT_FOR_INTEGERS:
         return names <= {"int32", "int64"}
     return operator in _EXACT and names <= _DTYPES
-
-
-def _evaluate(
-    node: onnx.NodeProto, feeds: dict[str, Array], versions: dict[str, int]
-) -> list[Array] | None:
-    from onnx.reference import ReferenceEvaluator
-
-    # Operands may be wrong, such as an index beyond the end: the model is refused elsewhere.
-    try:
-        opsets = {"": versions["ai.onnx"]}
-        with np.errstate(all="raise"):
-            results = ReferenceEvaluator(node, opsets=opsets).run(None, feeds)
-        return [np.asarray(each) for each in results]
-    except Exception:
-        return None

@@ -10,7 +10,6 @@ import onnx
 
 from tuner.networks.base import PRECISIONS, ModelFacts, ValueRange
 from tuner.networks.onnx.graph import Array, attribute, constant_readers, nodes_within
-from tuner.networks.onnx.inputs.sigmoid_outputs import find_sigmoids
 
 #: Operators that pass the values of their first input on.
 _VIEWS = frozenset(
@@ -41,6 +40,54 @@ _QUANTISED = frozenset(
 )
 # At least a tenth of the magnitude that exporters mask scores with.
 _MASKING = -1e3
+
+# Operators that pass on elements of their first input; Concat, of all of them.
+_SELECTIONS = frozenset(
+    [
+        "Cast",
+        "Concat",
+        "Flatten",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Identity",
+        "MaxPool",
+        "ReduceMax",
+        "ReduceMin",
+        "Reshape",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "TopK",
+        "Transpose",
+        "Unsqueeze",
+    ]
+)
+
+
+def find_sigmoids(model: onnx.ModelProto) -> frozenset[int]:
+    """Return the positions of the outputs that have elements of a Sigmoid, as it computed them."""
+    makers = {name: node for node in model.graph.node for name in node.output}
+    return frozenset(
+        position
+        for position, output in enumerate(model.graph.output)
+        if _is_sigmoid(output.name, makers)
+    )
+
+
+def _is_sigmoid(name: str, makers: dict[str, onnx.NodeProto]) -> bool:
+    waiting, seen = [name], set[str]()
+    while waiting:
+        current = waiting.pop()
+        node = makers.get(current)
+        if node is None or current in seen:
+            continue
+        seen.add(current)
+        if node.op_type == "Sigmoid":
+            return True
+        if node.op_type in _SELECTIONS:
+            waiting.extend(node.input if node.op_type == "Concat" else node.input[:1])
+    return False
 
 
 @dataclass

@@ -13,12 +13,12 @@ from tuner.networks.onnx.classical import operators
 from tuner.networks.onnx.contrib.contributed import CONTRIBUTED, DOMAIN
 from tuner.networks.onnx.graph import Array
 from tuner.networks.onnx.node_builder import Replacement, Tables, UnknownValueError, Values
-from tuner.networks.onnx.operators.activations import ACTIVATIONS
-from tuner.networks.onnx.operators.broadcasts import BROADCASTS
 from tuner.networks.onnx.operators.dropped_forms import replace_elementwise_norm, replace_mask
 from tuner.networks.onnx.operators.explicit_pads import pad_explicitly, pad_pool, pad_transposed
+from tuner.networks.onnx.operators.first_axes import BROADCASTS
 from tuner.networks.onnx.operators.fourier import replace_dft, replace_stft
 from tuner.networks.onnx.operators.normalisations import (
+    ACTIVATIONS,
     replace_full_norm,
     replace_layer_norm,
     replace_mean_variance,

@@ -2,14 +2,19 @@
 
 Before opset 11, the standard has negative axes for few operators, and its inference of shapes fails
 on the others; importers overflow on bounds at the limits of int64.
+
+Before version 7, the second operand lay along the axes of the first from the attribute ``axis`` on;
+since then, operands are aligned at their last axes, which is all that importers know.
 """
+
+from collections.abc import Callable
 
 import onnx
 
 from tuner.networks.onnx.foreign import is_foreign
 from tuner.networks.onnx.graph import attribute
 from tuner.networks.onnx.inference import infer_shapes
-from tuner.networks.onnx.node_builder import opset_of
+from tuner.networks.onnx.node_builder import Replacement, opset_of
 
 _FIRST_NEGATIVE_AXES = 11
 _FIRST_SLICE_OF_INPUTS = 10
@@ -88,3 +93,28 @@ def _bound(place: int, length: int) -> int:
 def _set(node: onnx.NodeProto, name: str, value: int | list[int]) -> None:
     (item,) = [item for item in node.attribute if item.name == name]
     item.CopyFrom(onnx.helper.make_attribute(name, value))
+
+
+_ALIGNED_AT_THE_END = 7
+
+
+def align_operand(b: Replacement) -> bool:
+    """Append axes to the second operand of a node; return False if it is aligned without."""
+    axis = b.attribute("axis")
+    if b.opset >= _ALIGNED_AT_THE_END or axis is None or not b.attribute("broadcast", 0):
+        return False
+    first, second = b.shape(b.input(0)), b.shape(b.input(1))
+    n_behind = len(first) - int(axis) % len(first) - len(second)
+    if n_behind <= 0:
+        return False
+    axes = [len(second) + index for index in range(n_behind)]
+    aligned = b.add("Unsqueeze", b.input(1), axes=axes)
+    b.add(b.node.op_type, b.input(0), aligned, output=b.node.output[0], broadcast=1)
+    return True
+
+
+#: Replacements by the names of the operators that broadcast so.
+BROADCASTS: dict[str, Callable[[Replacement], bool]] = dict.fromkeys(
+    ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor"),
+    align_operand,
+)

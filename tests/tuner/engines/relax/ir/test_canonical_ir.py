@@ -14,7 +14,7 @@ from tuner.engines.base import TargetInfo
 from tuner.engines.relax import worker
 from tuner.engines.relax.graph.extract import find_subgraphs
 from tuner.engines.relax.graph.pipeline import lower
-from tuner.engines.relax.ir import canonical_ir, workloads
+from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.target.targets import make_target
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
@@ -44,10 +44,10 @@ def modules(target: TargetInfo) -> list[tvm.IRModule]:
 def test_canonical_text_is_the_same_module(modules: list[tvm.IRModule]) -> None:
     """Its text is that of the module again, and its structural hash stays."""
     for module in modules:
-        text = canonical_ir.write(module)
+        text = workloads.write(module)
         again = tvm.ir.load_json(text)
 
-        assert canonical_ir.write(again) == text
+        assert workloads.write(again) == text
         assert workloads.hash_of(again) == workloads.hash_of(module)
 
 
@@ -55,7 +55,7 @@ def test_names_order_and_sharing_do_not_count(modules: list[tvm.IRModule]) -> No
     """Neither do the keys of attributes in another order, nor the version of TVM."""
     for module in modules:
         graph = json.loads(tvm.ir.save_json(module))
-        assert canonical_ir.write(tvm.ir.load_json(_altered(graph))) == canonical_ir.write(module)
+        assert workloads.write(tvm.ir.load_json(_altered(graph))) == workloads.write(module)
 
 
 def _altered(graph: dict[str, list[dict[str, object]]]) -> str:
@@ -84,7 +84,7 @@ def _altered(graph: dict[str, list[dict[str, object]]]) -> str:
 def test_other_numbers_blocks_and_types_count(modules: list[tvm.IRModule]) -> None:
     """Each alteration of a text in one place is other IR, and has another name."""
     module = modules[0]
-    text = canonical_ir.write(module)
+    text = workloads.write(module)
     for old, new in (("float32", "float16"), ('"data":128', '"data":64'), ("T_add", "T_sub")):
         assert old in text
         ir = zlib.compress(text.replace(old, new).encode())

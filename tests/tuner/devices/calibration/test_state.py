@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tuner.devices.calibration.outliers import find_disagreements
+from tuner.devices.calibration.state import find_disagreements
 
 INF = math.inf
 
