@@ -251,7 +251,7 @@ def test_a_slow_load_holds_up_no_other_job(tmp_path: Path) -> None:
 def test_an_idle_worker_lets_others_measure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A job that comes meanwhile waits for them, and the worker says for whom."""
+    """A new job waits for them, and the worker says for which process."""
     with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path) as opened:
         monkeypatch.setenv("TUNER_RUNTIME_DIR", opened.environ()["TUNER_RUNTIME_DIR"])
         opened.start()
