@@ -25,12 +25,14 @@ from api.waiting import Wait, wait_until
 from records import jobs
 from records.models import Job, JobState
 from records.service import audit, submissions
+from records.service.access import check_visible
 from records.tuning import attempts, job_states
+from tuner.queries import comparison
 from tuner.queries import jobs as job_queries
 from tuner.queries.catalogue import builds_of
 from tuner.queries.history import read_failures
 from tuner.queries.jobs import JobOrder
-from tuner.schemas import JobDetails, JobSummary
+from tuner.schemas import JobComparison, JobDetails, JobSummary
 
 router = APIRouter(prefix=PREFIX, tags=["jobs"])
 _ACTIVE: tuple[JobState, ...] = ("queued", "running")
@@ -72,6 +74,15 @@ async def read_job(
         state, job_id, wait, lambda session: job_states.state_of(session, job_id) not in _ACTIVE
     )
     return await state.reads.run(_details, job_id)
+
+
+@router.get("/jobs/{job_id}/compare/{other_id}", response_model=JobComparison, responses=_ONE)
+def compare_jobs(
+    job_id: Id, other_id: Id, subject: ReadingJob, session: ReaderDep
+) -> JobComparison:
+    """Compare two jobs workload by workload, by what each of them measured."""
+    check_visible(session, subject.viewer, other_id)
+    return comparison.compare_jobs(session, job_id, other_id)
 
 
 def _details(session: Session, job_id: int) -> JobDetails:

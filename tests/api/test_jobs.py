@@ -180,3 +180,17 @@ def test_a_deleted_job_is_hidden(served: Served) -> None:
     for path in ("", "/tasks", "/events", "/picks", "/history", "/failures", "/library"):
         assert served.client.get(at + path).status_code == 404, path
     assert served.client.get("/api/v1/jobs").json()["items"] == []
+
+
+def test_two_jobs_are_compared(served: Served) -> None:
+    """By their own measurements, because best records belong to all jobs of a target."""
+    with served.sessions.begin() as session:
+        first, second = make.tuned(session, "one"), make.tuned(session, "two")
+    compared = served.client.get(f"/api/v1/jobs/{first}/compare/{second}").json()
+    same = served.client.get(f"/api/v1/jobs/{first}/compare/{first}").json()
+
+    assert (compared["a"]["id"], compared["b"]["id"]) == (first, second)
+    assert "different networks" in compared["verdict"]
+    assert {task["faster"] for task in compared["tasks"]} == {""}
+    assert "equal" in {task["faster"] for task in same["tasks"]}
+    assert served.client.get(f"/api/v1/jobs/{first}/compare/99").status_code == 404

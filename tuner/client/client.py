@@ -26,6 +26,7 @@ from tuner.schemas import (
     FailureView,
     HistoryView,
     Imported,
+    JobComparison,
     JobDetails,
     JobSummary,
     JobView,
@@ -149,6 +150,10 @@ class TunerClient:
         """Return the latency of a job over its trials and seconds."""
         params = {"points": points}
         return self._transport.read(HistoryView, "GET", f"/jobs/{job}/history", params=params)
+
+    def compare(self, a: int, b: int) -> JobComparison:
+        """Compare two jobs workload by workload, by what each of them measured."""
+        return self._transport.read(JobComparison, "GET", f"/jobs/{a}/compare/{b}")
 
     def failures(self, job: int) -> list[FailureView]:
         """Return how the trials of a job failed, the most frequent way first."""

@@ -36,7 +36,7 @@ def read_failures(session: Session, job_id: int) -> list[FailureView]:
 
 
 def read_history(
-    session: Session, job_id: int, *, n_points: int = 300, n_tasks: int = 12
+    session: Session, job_id: int, *, n_points: int = 300, n_tasks: int = 12, to_now: bool = True
 ) -> HistoryView:
     """Return the latency of a job's network over its trials and seconds, and the trials by task.
 
@@ -45,9 +45,8 @@ def read_history(
         job_id: Number of the job.
         n_points: Approximate maximum of points; the last round is always one.
         n_tasks: Tasks with most trials, shown one by one; all others are added up.
-
-    Returns:
-        The job after its rounds, and as it is now: the finals and other jobs change its latency.
+        to_now: True to add the job as it is now to its rounds: the finals and other jobs change
+            its latency.
 
     Raises:
         NoSuchRow: If the job does not exist.
@@ -80,7 +79,7 @@ def read_history(
     }
     view = _history(job_id, weighted, shown, sums, ends)
     total = total_latencies(session, [job_id]).get(job_id)
-    if not view.points or total in (None, view.points[-1].total_latency_secs):
+    if not (to_now and view.points) or total in (None, view.points[-1].total_latency_secs):
         return view
     newest = view.points[-1]
     end = replace(newest, secs=max(job.spent_secs, newest.secs), total_latency_secs=total)

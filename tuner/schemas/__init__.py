@@ -16,6 +16,7 @@ from tuner.schemas.catalogue import (
     TokenInfo,
     WorkerInfo,
 )
+from tuner.schemas.comparison import JobComparison, OwnTask, TaskComparison
 from tuner.schemas.jobs import (
     Build,
     Event,
@@ -50,6 +51,7 @@ __all__ = [
     "HistoryPoint",
     "HistoryView",
     "Imported",
+    "JobComparison",
     "JobDetails",
     "JobSummary",
     "JobView",
@@ -58,6 +60,7 @@ __all__ = [
     "NetworkInfo",
     "NetworkTask",
     "OutlookView",
+    "OwnTask",
     "PickView",
     "QuotaUse",
     "RecordDetails",
@@ -65,6 +68,7 @@ __all__ = [
     "SplitView",
     "Submitted",
     "TargetInfo",
+    "TaskComparison",
     "TaskTrials",
     "TaskView",
     "TokenInfo",

@@ -10,6 +10,7 @@ from tuner.schemas import (
     FailureView,
     HistoryView,
     Imported,
+    JobComparison,
     JobSummary,
     JobView,
     PickView,
@@ -59,6 +60,9 @@ class Backend(Protocol):
 
     def failures(self, job: int) -> list[FailureView]:
         """Return how the trials of a job failed, the most frequent way first."""
+
+    def compare(self, a: int, b: int) -> JobComparison:
+        """Compare two jobs, by what each of them measured."""
 
     def act(self, job: int, action: Action) -> JobSummary:
         """Pause or cancel a job after its running round, resume it, or release it."""

@@ -29,11 +29,13 @@ from tuner.queries import history
 from tuner.queries import jobs as job_queries
 from tuner.queries import picks as pick_queries
 from tuner.queries import records as record_queries
+from tuner.queries.comparison import compare_jobs
 from tuner.schemas import (
     BestView,
     FailureView,
     HistoryView,
     Imported,
+    JobComparison,
     JobSummary,
     JobView,
     PickView,
@@ -93,6 +95,11 @@ class LocalBackend:
         """Read the failures of a job."""
         with self._context.readers() as session:
             return history.read_failures(session, job)
+
+    def compare(self, a: int, b: int) -> JobComparison:
+        """Compare two jobs."""
+        with self._context.readers() as session:
+            return compare_jobs(session, _find(session, a).id, _find(session, b).id)
 
     def act(self, job: int, action: Action) -> JobSummary:
         """Change the state of a job."""

@@ -21,6 +21,7 @@ from tuner.schemas import (
     FailureView,
     HistoryView,
     Imported,
+    JobComparison,
     JobSummary,
     JobView,
     PickView,
@@ -70,6 +71,10 @@ class RemoteBackend:
     def failures(self, job: int) -> list[FailureView]:
         """Read the failures of a job."""
         return self._client.failures(job)
+
+    def compare(self, a: int, b: int) -> JobComparison:
+        """Compare two jobs."""
+        return self._client.compare(self.find_job(a).id, self.find_job(b).id)
 
     def act(self, job: int, action: Action) -> JobSummary:
         """Change the state of a job."""

@@ -1,4 +1,4 @@
-"""``tuner jobs``: list jobs; wait for, stop, resume, release, extend, prioritise or hide one."""
+"""``tuner jobs``: list, compare, wait for, stop, resume, release, extend or hide jobs."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tuner.schemas import JobSummary
 
 app = typer.Typer(
-    help="List jobs; wait for, pause, resume, release, cancel, extend or remove one.",
+    help="List and compare jobs; wait for, pause, resume, release, cancel, extend or remove one.",
     no_args_is_help=True,
 )
 
@@ -73,6 +73,38 @@ def wait(
     _report(summary, json_output=json_output)
     if summary.state != "done":
         raise typer.Exit(1)
+
+
+@app.command("compare")
+def compare(
+    a: JobArgument,
+    b: Annotated[
+        int, typer.Argument(metavar="OTHER", help="Number of another job.", min=1, max=2**31 - 1)
+    ],
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
+    json_output: options.JsonOption = False,
+) -> None:
+    """Compare two jobs workload by workload, by what each of them measured.
+
+    Jobs from before and after a new driver, compiler or tuner show which kernels it made slower.
+
+    Example:
+        tuner jobs compare 3 4
+    """
+    from tuner.cli.console import stdout_console
+    from tuner.cli.rendering.json_output import comparison_as_json
+    from tuner.cli.rendering.tables import comparison_table
+
+    with open_backend(database, data_dir) as backend:
+        compared = backend.compare(a, b)
+    if json_output:
+        print_json(comparison_as_json(compared))
+        return
+    stdout_console().print(comparison_table(compared))
+    print_line(compared.verdict)
+    if compared.a.target_id != compared.b.target_id:
+        print_line("The jobs have different targets.")
 
 
 _ACTIONS: "dict[Action, str]" = {

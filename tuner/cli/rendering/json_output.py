@@ -1,9 +1,10 @@
 """Jobs as ``--json`` prints them."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
-from tuner.schemas import JobSummary, JobView, PickView, TaskView
+from tuner.schemas import JobComparison, JobSummary, JobView, PickView, TaskView
 
 
 def tasks_as_json(tasks: Sequence[TaskView]) -> list[dict[str, Any]]:
@@ -39,6 +40,12 @@ def job_as_json(job: JobSummary) -> dict[str, Any]:
         "created": job.created.isoformat(),
         "updated": job.updated.isoformat(),
     }
+
+
+def comparison_as_json(compared: JobComparison) -> dict[str, Any]:
+    """Return a comparison of two jobs as plain data."""
+    jobs = {"a": job_as_json(compared.a), "b": job_as_json(compared.b)}
+    return {**vars(compared), **jobs, "tasks": [asdict(task) for task in compared.tasks]}
 
 
 def table_as_json(view: JobView, picks: Sequence[PickView]) -> dict[str, Any]:

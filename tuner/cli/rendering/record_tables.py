@@ -1,6 +1,7 @@
 """Tables of measure records and best records for a terminal."""
 
 import re
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -109,8 +110,8 @@ def show_record(record: RecordDetails, code: Mapping[str, str]) -> None:
         ("workload", record.workload),
         ("task", str(record.task)),
         ("latency", latency),
-        ("samples", _listed(record.run_secs)),
-        ("finals", _listed(record.confirmed_secs)),
+        ("samples", _listed(record.run_secs, record.latency_secs)),
+        ("finals", _listed(record.confirmed_secs, record.final_secs)),
         ("error", "" if record.max_error is None else f"{record.max_error:.3g} at most"),
         ("origin", record.origin),
         ("job", f"{record.job}, pick {record.pick}" if record.job else source_of),
@@ -130,8 +131,13 @@ def show_record(record: RecordDetails, code: Mapping[str, str]) -> None:
         print_line(f"\n{part}:\n{text}" if len(code) > 1 else f"\n{text}")
 
 
-def _listed(secs: Sequence[float] | None) -> str:
-    return f"{' '.join(map(milliseconds, secs))} ms" if secs else ""
+def _listed(secs: Sequence[float] | None, latency_secs: float | None) -> str:
+    """Return samples, and the factor of the device's clock by which the latency differs."""
+    if not secs or latency_secs is None:
+        return ""
+    factor = latency_secs / statistics.median(secs)
+    clock = f"; median times {factor:.3f} for the clock" if abs(factor - 1) > 1e-3 else ""
+    return f"{' '.join(map(milliseconds, secs))} ms{clock}"
 
 
 def _show_targets(console: "Console", rows: "Sequence[BestView] | Sequence[RecordView]") -> None:

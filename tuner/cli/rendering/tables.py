@@ -11,12 +11,14 @@ from tuner.formatting import (
     local_time,
     milliseconds,
     percent,
+    short_name,
     spent,
     task_name,
     task_rows,
+    told_apart,
     trial_count,
 )
-from tuner.schemas import JobSummary, PickView, TaskView
+from tuner.schemas import JobComparison, JobSummary, PickView, TaskView
 
 # Terms that resume a job and explain nothing.
 _BOOKKEEPING = ("reason", "newest_record")
@@ -77,6 +79,38 @@ def job_table(jobs: Sequence[JobSummary]) -> Grid:
             f"{clock(job.spent_secs)}{time_limit}",
             local_time(job.updated),
             *([job.owner or ""] if has_owners else []),
+        )
+    return table
+
+
+def comparison_table(compared: JobComparison) -> Grid:
+    """Render the workloads of two jobs, the largest differences of the latency first."""
+    table = Grid(
+        Column("Workload", rank=2),
+        Column("Name", "name"),
+        Column("Calls", "number", 3),
+        Column("A (ms)", "number"),
+        Column("B (ms)", "number"),
+        Column("A / B", "number"),
+        Column("B saves (ms)", "number", 1),
+        Column("Faster"),
+        title=f"A: job {compared.a.id}, {compared.a.name}. B: job {compared.b.id}, "
+        f"{compared.b.name}.",
+    )
+    names = told_apart(
+        [task.name for task in compared.tasks], [task.workload for task in compared.tasks]
+    )
+    for task, name in zip(compared.tasks, names, strict=True):
+        calls = sorted({str(side.weight) for side in (task.a, task.b) if side is not None})
+        table.add(
+            short_name(task.workload),
+            name,
+            "/".join(calls),
+            milliseconds(task.a.latency_secs if task.a else None),
+            milliseconds(task.b.latency_secs if task.b else None),
+            DASH if task.speedup is None else f"{task.speedup:.3f}",
+            milliseconds(task.saved_secs),
+            task.faster.upper() if len(task.faster) == 1 else task.faster or DASH,
         )
     return table
 

@@ -48,6 +48,18 @@ def test_a_job_is_waited_for(tuned: Shell, job: str, status: int, state: str) ->
     assert (answer.status, answer.json["state"]) == (status, state)
 
 
+def test_jobs_are_compared_by_workload(tuned: Shell) -> None:
+    """Each workload of one of them is a row; what both measured has a ratio."""
+    same, other = tuned("jobs", "compare", "1", "1", "--json"), tuned("jobs", "compare", "1", "2")
+
+    assert (same.status, other.status) == (0, 0)
+    assert same.json["verdict"] == "Both jobs reached the same latency, within 1 %."
+    assert [task["speedup"] for task in same.json["tasks"]] == [1.0, 1.0]
+    assert "The jobs tune different networks" in other.out
+    assert "The jobs have different targets." in other.out
+    assert tuned("jobs", "compare", "1", "7").err.startswith("tuner: no job 7;")
+
+
 @pytest.mark.parametrize(("command", "state"), [("pause", "paused"), ("cancel", "cancelled")])
 def test_running_job_is_stopped(tuned: Shell, command: str, state: str) -> None:
     """The state is written to the database, where the process that runs the job reads it."""
