@@ -67,7 +67,6 @@ def _plain(rewrite: Callable[[tvm.IRModule], tvm.IRModule]) -> Rewrite:
 
 _TVM_CLEANING = tvm.transform.Sequential(
     [
-        relax.transform.FoldBatchnormToConv2D(),
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
     ]

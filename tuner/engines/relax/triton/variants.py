@@ -4,6 +4,7 @@ The program of a variant is the workload with the name of the configuration as a
 kernels follow from both.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,6 +34,8 @@ from tuner.errors import WorkError
 _MARK = "tuner.triton"
 # Configurations that a search may measure, and that a subgraph without a record tries.
 _MAX_CHOICES, _MAX_TRIES = 48, 4
+# What a thread may spill where every try spills.
+_MAX_SPILLED_BYTES = 32
 # Fewer steps are not worth tensor cores.
 _MIN_STEPS = 8
 
@@ -190,15 +193,22 @@ def print_named(name: str, function: PrimFunc) -> Program:
 def by_default(module: tvm.IRModule, target: Target) -> tvm.IRModule | None:
     """Return the program of a workload without a record; None if Triton has none for it.
 
-    It is the first of the ranked configurations that spills no registers.
+    It is the first of the ranked configurations that spills no registers, else the first that
+    spills fewest: a second kernel may spill a few for more blocks, as its assembler sees fit.
     """
     arch = str(target.attrs["arch"])
     limit = block_limits.shared_bytes_on_request(target)
     for template in TEMPLATES if compiler.supports(arch) else ():
+        fewest, kept = _MAX_SPILLED_BYTES + 1.0, None
         for choice in template.choices(module, target)[:_MAX_TRIES]:
             program = _marked(module, choice.name)
-            if _keeps_registers(program["main"], arch, limit):
-                return program
+            spilled = _spilled_bytes(program["main"], arch, limit)
+            if spilled < fewest:
+                fewest, kept = spilled, program
+            if not spilled:
+                break
+        if kept is not None:
+            return kept
     return None
 
 
@@ -210,15 +220,17 @@ def fits(function: PrimFunc, architecture: int = 90) -> bool:
     return any(template.find(function) is not None for template in TEMPLATES)
 
 
-def _keeps_registers(function: PrimFunc, arch: str, limit: int) -> bool:
-    """Return whether kernels spill no registers and have the shared memory that they need."""
+def _spilled_bytes(function: PrimFunc, arch: str, limit: int) -> float:
+    """Return what threads spill of their registers; inf if the kernels cannot run."""
     try:
         program = program_of(function)
         kernels = () if program is None else program.kernels
         binaries = [compiler.compile_kernel(kernel, arch) for kernel in kernels]
     except WorkError:
-        return False
-    return all(not each.facts.stack_bytes and each.shared_bytes <= limit for each in binaries)
+        return math.inf
+    if any(each.shared_bytes > limit for each in binaries):
+        return math.inf
+    return sum(each.facts.stack_bytes for each in binaries)
 
 
 def _marked(module: tvm.IRModule, name: str) -> tvm.IRModule:

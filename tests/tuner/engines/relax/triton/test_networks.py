@@ -208,6 +208,36 @@ def test_products_that_meet_are_one_kernel(
     np.testing.assert_allclose(output, expected, atol=4e-3, rtol=4e-3)
 
 
+def test_a_convolution_before_a_batch_norm_and_more_is_one_kernel(
+    tmp_path: Path, verify: Verify
+) -> None:
+    """Its result is read twice, so that the norm cannot be part of its weights."""
+    model = HalfModel()
+    value = model.add("Conv", model.input(1, 8, 6, 6), model.weight(12, 8, 3, 3))
+    norm = [model.constant(np.full(12, 0.5 + n, np.float16)) for n in range(4)]
+    normed = model.add("Relu", model.add("BatchNormalization", value, *norm, epsilon=1e-3))
+    file = model.load(tmp_path, model.add("MaxPool", value, kernel_shape=[2, 2]), normed)
+
+    matched = _matched(file, verify)
+
+    assert sum("conv2d" in name for name in matched) == 1
+
+
+def test_few_spilled_registers_are_better_than_no_tensor_cores(tmp_path: Path) -> None:
+    """For sm_80 the assembler spills eight bytes of the second kernel, whatever the first is."""
+    model = HalfModel()
+    value = model.add("MatMul", model.input(196, 768), model.weight(768, 384))
+    normed = model.add("LayerNormalization", value, model.weight(384), model.weight(384), axis=-1)
+    file = model.load(tmp_path, normed, value)
+    target = worker.describe_target("cuda:sm_80").spec
+    (task,) = worker.extract(file, target).tasks
+
+    chosen = variants.by_default(workloads.load(task.ir), make_target(target))
+
+    assert chosen is not None
+    assert variants.name_of(chosen["main"]).startswith(variants.GEMM.name)
+
+
 def _blocked_product(model: HalfModel, n_rows: int, bits: int, *, has_zeros: bool) -> list[str]:
     """Add a product with weights of a few bits, with a scale for each block of 32."""
     drawn = np.random.default_rng(0)
