@@ -11,7 +11,7 @@ for (const form of document.querySelectorAll("form[data-path]")) {
 }
 
 // A link to an operation opens it.
-const linked = location.hash && document.getElementById(location.hash.slice(1));
+const linked = document.getElementById(location.hash.slice(1));
 if (linked?.matches("details")) linked.open = true;
 
 async function send(form) {
