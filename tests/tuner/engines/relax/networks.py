@@ -20,11 +20,12 @@ from tuner.engines.relax.graph.definitions import nested_calls
 from tuner.engines.relax.graph.extract import find_subgraphs
 from tuner.engines.relax.graph.pipeline import lower
 from tuner.engines.relax.network import Library
+from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.engines.relax.target.targets import make_target
 from tuner.library import manifest
 from tuner.networks.worker import load_model
 
-# Compiles in half the time; for tests of outputs, whose kernels run once.
+# For tests of outputs, whose kernels run once.
 UNOPTIMISED = tvm.target.Target({"kind": "llvm", "opt-level": 0})
 
 
@@ -53,13 +54,39 @@ def names_of(proto: onnx.ModelProto, target: str) -> list[str]:
     return [subgraph.name for subgraph in find_subgraphs(lower_proto(proto, target)[0])]
 
 
-def run_lowered(proto: onnx.ModelProto, feeds: Mapping[str, Array], target: str) -> list[Array]:
-    """Clean and lower a model, compile it as a whole without schedules, and run it.
+def compiled(module: tvm.IRModule, target: tvm.target.Target = UNOPTIMISED) -> tvm.runtime.Module:
+    """Compile a module as a whole, by default in a fraction of the time of optimised code.
 
-    LLVM optimises nothing: what is tested is the lowered module.
+    Half of the time would go to checks of arguments, which LLVM compiles for each kernel.
     """
-    module, file = lower_proto(proto, target, is_whole=True)
-    return run_module(module, file, feeds, target, optimise=False)
+    with target, tvm.transform.PassContext(config=PASS_CONFIG):
+        return tvm.compile(module, target, tir_pipeline=nested_calls.PIPELINE)
+
+
+def run_network(
+    module: tvm.IRModule, *inputs: Array, target: tvm.target.Target = UNOPTIMISED
+) -> list[Array]:
+    """Compile a network, fast rather than well, and return its outputs."""
+    machine = relax.VirtualMachine(compiled(module, target), tvm.cpu())
+    returned = machine["main"](
+        *(tvm.runtime.tensor(np.asarray(each, order="C")) for each in inputs)
+    )
+    values = [returned] if hasattr(returned, "numpy") else list(returned)
+    return [np.asarray(value.numpy()) for value in values]
+
+
+def run_kernel(kernel: tvm.IRModule, *inputs: Array) -> list[Array]:
+    """Compile a kernel, fast rather than well, and return its outputs, the last parameters."""
+    shapes = [[int(size) for size in each.shape] for each in kernel["main"].params[len(inputs) :]]
+    dtypes = [str(each.dtype) for each in kernel["main"].params[len(inputs) :]]
+    outputs = [tvm.runtime.empty(*each) for each in zip(shapes, dtypes, strict=True)]
+    compiled(kernel)["main"](*map(tvm.runtime.tensor, inputs), *outputs)
+    return [output.numpy() for output in outputs]
+
+
+def run_lowered(proto: onnx.ModelProto, feeds: Mapping[str, Array], target: str) -> list[Array]:
+    """Clean and lower a model, compile it as a whole without schedules, and run it."""
+    return run_module(*lower_proto(proto, target, is_whole=True), feeds, target)
 
 
 def run_module(
@@ -68,18 +95,11 @@ def run_module(
     feeds: Mapping[str, Array],
     target: str,
     *,
-    optimise: bool = True,
+    opt_level: int = 0,
 ) -> list[Array]:
-    """Compile a lowered module as a whole, and run it."""
-    made = make_target(target, intrinsics=False)
-    if not optimise:
-        made = tvm.target.Target({**json.loads(target), "opt-level": 0})
-    built = tvm.compile(module, made, tir_pipeline=nested_calls.PIPELINE)
-    machine = relax.VirtualMachine(built, tvm.cpu())
-    tensors = [tvm.runtime.tensor(np.asarray(feeds[name], order="C")) for name in file.inputs]
-    returned = machine["main"](*tensors)
-    values = [returned] if hasattr(returned, "numpy") else list(returned)
-    return [np.asarray(value.numpy()) for value in values]
+    """Compile a lowered module as a whole, and run it on the inputs of its model."""
+    made = tvm.target.Target({**json.loads(target), "opt-level": opt_level})
+    return run_network(module, *(feeds[name] for name in file.inputs), target=made)
 
 
 def compile_objects(

@@ -9,7 +9,7 @@ import pytest
 import tvm
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from tests.tuner.engines.relax.networks import UNOPTIMISED, lower_proto, run_lowered, run_module
+from tests.tuner.engines.relax.networks import lower_proto, run_kernel, run_lowered, run_module
 from tests.tuner.networks.models import Array
 from tuner.engines.base import TargetInfo
 from tuner.engines.relax.graph.definitions.guards import guard_kernels
@@ -110,15 +110,6 @@ def _division(op: str, dtype: Any, quotients: list[int], **attributes: Any) -> C
         others={"a": dividends},
         **attributes,
     )
-
-
-def run_function(function: Any, arrays: Sequence[Array]) -> list[Array]:
-    """Compile a kernel without schedule or optimisation, and run it."""
-    shapes = [([int(size) for size in param.shape], str(param.dtype)) for param in function.params]
-    outputs = [tvm.runtime.empty(*each) for each in shapes[len(arrays) :]]
-    kernel = tvm.compile(tvm.IRModule({"main": function}), UNOPTIMISED)["main"]
-    kernel(*map(tvm.runtime.tensor, arrays), *outputs)
-    return [output.numpy() for output in outputs]
 
 
 CASES = {
@@ -240,7 +231,7 @@ def test_sums_that_overflow_do_not_pass_the_guard(target: TargetInfo) -> None:
     half = np.array([2**62, 1])
     module, file = lower_proto(model, target.spec)
 
-    (actual,) = run_module(module, file, {"a": half, "b": half}, target.spec)
+    (actual,) = run_module(module, file, {"a": half, "b": half}, target.spec, opt_level=3)
 
     np.testing.assert_array_equal(actual, _DATA[[3, 2]])
 
@@ -255,7 +246,7 @@ def test_the_interpreter_agrees_on_what_it_draws(target: TargetInfo, name: str) 
         program = translate(function)
         for kind in ("real", "whole"):
             reference = references.make(program, kind, 3)
-            outputs = run_function(function, reference.draw())
+            outputs = run_kernel(tvm.IRModule({"main": function}), *reference.draw())
             for actual, expected in zip(outputs, reference.outputs, strict=True):
                 assert expected.bounds is None
                 np.testing.assert_array_equal(actual, expected.values)

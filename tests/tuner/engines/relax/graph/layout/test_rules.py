@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.tuner.engines.relax.conftest import Array, draw
+from tests.tuner.engines.relax.networks import run_network
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -247,11 +248,8 @@ def calls(module: tvm.IRModule, name: str) -> list[relax.Call]:
 
 
 def evaluate(module: tvm.IRModule) -> list[Array]:
-    """Compile a network, fast rather than well, and run it on random numbers."""
-    target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
-    machine = relax.VirtualMachine(tvm.compile(module, target=target), tvm.cpu())
-    data = tvm.runtime.tensor(draw(2, 3, 6, 8))
-    return [output.numpy() for output in machine["main"](data)]
+    """Run a network on random numbers."""
+    return run_network(module, draw(2, 3, 6, 8))
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if "transpose" in name])

@@ -14,6 +14,7 @@ from benchmarks.robustness import kernel_cases
 from benchmarks.robustness.verification import Judge
 from tests.gpu_compilers import needs_triton
 from tests.tuner.engines.relax.conftest import Array, Save, draw
+from tests.tuner.engines.relax.networks import run_kernel
 from tests.tuner.engines.relax.schedules.test_ranking import ranked_traces
 from tests.tuner.engines.relax.test_lowering import names_of, outputs_of
 from tests.tuner.networks.models import difference
@@ -289,10 +290,8 @@ def test_rows_of_an_image_are_tiled_as_rows(save: Save, target: TargetInfo) -> N
 def _run(module: tvm.IRModule) -> Array:
     """Return the output of a workload for inputs that are drawn."""
     shapes = [[int(size) for size in param.shape] for param in module["main"].params]
-    *inputs, output = [tvm.runtime.tensor(draw(*shape)) for shape in shapes]
-    tvm.compile(module, target="llvm")["main"](*inputs, output)
-    result: Array = output.numpy()
-    return result
+    (output,) = run_kernel(module, *(draw(*shape) for shape in shapes[:-1]))
+    return output
 
 
 def test_a_chain_before_a_product_may_be_long() -> None:

@@ -1,14 +1,13 @@
 """A product and the norm that follows are one subgraph on GPUs."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import tvm
 from tvm import relax
 
 from tests.tuner.engines.relax.conftest import draw
-from tests.tuner.engines.relax.networks import UNOPTIMISED
+from tests.tuner.engines.relax.networks import run_network
 from tests.tuner.networks.models import difference
 from tuner.engines.relax.graph.passes.attention import REGION, outline_attention
 
@@ -99,11 +98,6 @@ def _module(network: Callable[[Emit, relax.Var], list[relax.Var]], n_rows: int) 
     return builder.get()
 
 
-def _run(module: tvm.IRModule, n_rows: int) -> list[Any]:
-    machine = relax.VirtualMachine(tvm.compile(module, UNOPTIMISED), tvm.cpu())
-    return [each.numpy() for each in machine["main"](tvm.runtime.tensor(draw(n_rows, _WIDTH)))]
-
-
 @pytest.mark.parametrize("name", _NETWORKS)
 def test_norms_are_part_of_the_kernel_of_a_product(name: str) -> None:
     """Bias and residual are, too; a sum that is read later is an output beside the norm."""
@@ -116,7 +110,8 @@ def test_norms_are_part_of_the_kernel_of_a_product(name: str) -> None:
     assert sorted(names) == expected
     regions = [each for each in outlined.functions.values() if REGION in (each.attrs or {})]
     assert len(regions) == len(results)
-    for actual, reference in zip(_run(outlined, 5), _run(module, 5), strict=True):
+    outputs = (run_network(each, draw(5, _WIDTH)) for each in (outlined, module))
+    for actual, reference in zip(*outputs, strict=True):
         assert difference(actual, reference) < 1e-5
 
 

@@ -8,10 +8,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.tuner.engines.relax.conftest import draw
+from tests.tuner.engines.relax.networks import run_network
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    import tvm
     from tvm import relax
 
     from tuner.engines.relax.frontend.onnx_graph import import_graph
@@ -74,10 +74,7 @@ def test_einsum_agrees_and_products_are_operators(equation: str, is_product: boo
     module = import_graph(model)
     script = str(module)
     lowered = relax.get_pipeline("zero")(module)
-    machine = relax.VirtualMachine(tvm.compile(lowered, target="llvm"), tvm.cpu())
-    inputs = [tvm.runtime.tensor(array) for array in arrays]
-    output = machine["main"](*inputs)
-    actual = output.numpy() if hasattr(output, "numpy") else output[0].numpy()
+    (actual,) = run_network(lowered, *arrays)
 
     assert ("matmul" in script) == is_product
     np.testing.assert_allclose(actual, np.einsum(equation, *arrays), rtol=1e-4, atol=1e-4)

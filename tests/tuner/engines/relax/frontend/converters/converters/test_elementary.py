@@ -10,12 +10,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.tuner.engines.relax.conftest import Array, Save, draw
+from tests.tuner.engines.relax.networks import run_network
 from tests.tuner.engines.relax.test_lowering import names_of
 from tuner.engines.base import TargetInfo
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    import tvm
     from tvm import relax
 
     from tuner.engines.relax.frontend.onnx_graph import import_graph
@@ -77,14 +77,6 @@ def model_of(case: Case) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
-def output_of(module: tvm.IRModule, data: Array) -> Array:
-    """Return the output of a module that was laid out."""
-    target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
-    machine = relax.VirtualMachine(tvm.compile(module, target=target), tvm.cpu())
-    output: Array = machine["main"](tvm.runtime.tensor(data)).numpy()
-    return output
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_operator_between_convolutions_needs_no_transpose(case: str) -> None:
     """Only input and output are transposed, and the output equals ONNX Runtime's."""
@@ -96,7 +88,7 @@ def test_operator_between_convolutions_needs_no_transpose(case: str) -> None:
     assert module.script().count("permute_dims(") <= 2
     session = onnxruntime.InferenceSession(model.SerializeToString())
     (expected,) = session.run(None, {"data": data})
-    np.testing.assert_allclose(output_of(module, data), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(*run_network(module, data), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", [(1,), (8, 1, 1)])
@@ -119,8 +111,8 @@ def test_slopes_of_old_models_are_those_of_the_channels() -> None:
     """Version 6 does not broadcast; ONNX Runtime refuses it."""
     slopes, data = draw(8, seed=3), draw(2, 3, 8, 9, seed=2)
 
-    old, new = (
-        output_of(
+    (old,), (new,) = (
+        run_network(
             assign_layouts(import_graph(model_of((opset, "PRelu", ["s"], {}, {"s": s})))), data
         )
         for opset, s in ((6, slopes), (16, slopes.reshape(8, 1, 1)))

@@ -8,7 +8,8 @@ import pytest
 import tvm
 from tvm import relax
 
-from tests.tuner.engines.relax.conftest import Array, draw
+from tests.tuner.engines.relax.conftest import draw
+from tests.tuner.engines.relax.networks import run_network
 from tuner.engines.relax.graph.passes.convolutions.padding import choose_width, pad_channels
 from tuner.engines.relax.schedules.cpu.primitives.register_tiles import Registers
 
@@ -68,13 +69,6 @@ def network(make: Make) -> tvm.IRModule:
     return builder.get()
 
 
-def evaluate(module: tvm.IRModule, x: Array) -> Array:
-    """Compile and run a network."""
-    built = tvm.compile(module, target="llvm")
-    result: Array = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
-    return result
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_padding_changes_no_output(name: str) -> None:
     """The padded network computes what the network does, and something was padded."""
@@ -83,7 +77,9 @@ def test_padding_changes_no_output(name: str) -> None:
     padded = pad_channels(module, _AVX512)
 
     assert "64" in padded["main"].script()
-    np.testing.assert_allclose(evaluate(padded, x), evaluate(module, x), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        *run_network(padded, x), *run_network(module, x), rtol=1e-4, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("name", ["two convolutions", "depthwise"])

@@ -11,7 +11,7 @@ from onnx import helper
 from tvm import relax
 
 from tests.tuner.engines.relax.conftest import Array, Save, draw
-from tests.tuner.engines.relax.networks import UNOPTIMISED
+from tests.tuner.engines.relax.networks import run_network
 from tests.tuner.engines.relax.test_lowering import names_of, outputs_of
 from tests.tuner.networks.models import difference
 from tuner.engines.base import TargetInfo
@@ -89,13 +89,9 @@ def test_factors_of_some_parts_are_factors_of_columns(name: str) -> None:
 
     calls = re.findall(r"R\.(\w+)\(", merged.script())
     assert [calls.count(each) for each in ("matmul", "add", name)] == [1, 1, 1]
-    data = tvm.runtime.tensor(draw(1, 3, 8))
-    actual, expected = (
-        relax.VirtualMachine(tvm.compile(each, UNOPTIMISED), tvm.cpu())["main"](data)
-        for each in (merged, module)
-    )
+    actual, expected = (run_network(each, draw(1, 3, 8)) for each in (merged, module))
     for left, right in zip(actual, expected, strict=True):
-        assert difference(left.numpy(), right.numpy()) < 1e-6
+        assert difference(left, right) < 1e-6
 
 
 def test_numbers_over_products_stay() -> None:
