@@ -88,7 +88,8 @@ def test_operator_between_convolutions_needs_no_transpose(case: str) -> None:
     assert module.script().count("permute_dims(") <= 2
     session = onnxruntime.InferenceSession(model.SerializeToString())
     (expected,) = session.run(None, {"data": data})
-    np.testing.assert_allclose(*run_network(module, data), expected, rtol=1e-4, atol=1e-4)
+    (actual,) = run_network(module, data)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", [(1,), (8, 1, 1)])

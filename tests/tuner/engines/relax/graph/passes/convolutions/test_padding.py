@@ -77,9 +77,8 @@ def test_padding_changes_no_output(name: str) -> None:
     padded = pad_channels(module, _AVX512)
 
     assert "64" in padded["main"].script()
-    np.testing.assert_allclose(
-        *run_network(padded, x), *run_network(module, x), rtol=1e-4, atol=1e-4
-    )
+    (actual,), (expected,) = (run_network(each, x) for each in (padded, module))
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["two convolutions", "depthwise"])
