@@ -83,14 +83,13 @@ def _scatter_nd(
 def _index_put(
     data: te.Tensor, indices: list[te.Tensor], values: te.Tensor, accumulate: bool
 ) -> te.Tensor:
-    sound = [
-        te.compute(
-            each.shape,
-            lambda *at, each=each, size=size: _inside(each(*at).astype("int64"), size, data),
-            "index",
-        )
-        for each, size in zip(indices, data.shape, strict=True)
-    ]
+    def checked(index: te.Tensor, size: Any) -> te.Tensor:
+        def position(*at: Any) -> Any:
+            return _inside(index(*at).astype("int64"), size, data)
+
+        return te.compute(index.shape, position, "index")
+
+    sound = [checked(*each) for each in zip(indices, data.shape, strict=True)]
     return topi.index_put(data, sound, values, accumulate)
 
 
