@@ -15,27 +15,21 @@ from tuner.cli import connection, help_pages
 from tuner.cli.commands import (
     bench,
     build,
-    cache,
     check,
-    db,
-    devices,
-    doctor,
-    engine,
     inspect,
     jobs,
     pack,
     profile,
-    records,
     replay,
     report,
-    serve,
-    settings,
     table,
     tasks,
-    token,
     tune,
-    worker,
 )
+from tuner.cli.commands.cache import group as cache
+from tuner.cli.commands.machine import devices, doctor, engine, settings
+from tuner.cli.commands.records import group as records
+from tuner.cli.commands.service import db, serve, token, worker
 from tuner.cli.console import choose_detail, print_error
 
 # Commands that work on this machine alone, whatever TUNER_SERVER names.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.cli.commands import log_files
+from tuner.cli.commands.records import log_files
 from tuner.errors import RequestError
 from tuner.tuning_logs.metaschedule import RECORDS, WORKLOADS
 

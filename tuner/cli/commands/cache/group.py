@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuner.cli import options
-from tuner.cli.commands import cache_store, cache_upkeep
-from tuner.cli.commands.cache_store import CacheDirOption, KindOption
+from tuner.cli.commands.cache import store, upkeep
+from tuner.cli.commands.cache.store import CacheDirOption, KindOption
 from tuner.cli.console import print_json, print_line
 from tuner.cli.streams import ProgressCounter
 
@@ -42,10 +42,8 @@ def ls(
     from tuner.build_cache import index
     from tuner.cli.rendering import cache_tables
 
-    local = cache_store.open_local(cache_dir, data_dir)
-    entries = sorted(
-        index.entries(local, cache_store.check_kind(kind)), key=lambda entry: -entry.used
-    )
+    local = store.open_local(cache_dir, data_dir)
+    entries = sorted(index.entries(local, store.check_kind(kind)), key=lambda entry: -entry.used)
     rows = [(entry, index.header_of(entry)) for entry in entries[:limit]]
     if json_output:
         listed = [_as_json(entry, header) for entry, header in rows]
@@ -70,7 +68,7 @@ def stats(
     from tuner.build_cache import stats as cache_stats
     from tuner.cli.rendering import cache_tables
 
-    local = cache_store.open_local(cache_dir, data_dir)
+    local = store.open_local(cache_dir, data_dir)
     rows = cache_stats.stats(local)
     if json_output:
         kinds = [
@@ -113,7 +111,7 @@ def explain(
     from tuner.build_cache.keys import differing
     from tuner.cli.rendering import cache_tables
 
-    local = cache_store.open_local(cache_dir, data_dir)
+    local = store.open_local(cache_dir, data_dir)
     first, first_header = _find(local, entry)
     if other is None:
         if json_output:
@@ -153,8 +151,8 @@ def verify(
     from tuner.cli.rendering import cache_tables
     from tuner.interrupts import interruptible
 
-    local = cache_store.open_local(cache_dir, data_dir)
-    entries = index.entries(local, cache_store.check_kind(kind))
+    local = store.open_local(cache_dir, data_dir)
+    entries = index.entries(local, store.check_kind(kind))
     progress = ProgressCounter("verified {} entries so far")
     n_read = 0
     damaged: list[VerifyResult] = []
@@ -175,9 +173,9 @@ def verify(
         raise typer.Exit(1)
 
 
-app.command("gc")(cache_upkeep.gc)
-app.command("export")(cache_upkeep.export)
-app.command("import")(cache_upkeep.import_)
+app.command("gc")(upkeep.gc)
+app.command("export")(upkeep.export)
+app.command("import")(upkeep.import_)
 
 
 def _find(local: "LocalTier", prefix: str) -> "tuple[IndexedEntry, Header]":

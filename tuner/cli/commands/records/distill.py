@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli import options, streams
-from tuner.cli.commands.records_logs import ReadFormatOption
+from tuner.cli.commands.records.logs import ReadFormatOption
 from tuner.cli.console import print_json
 
 _MAX_ID = 2**31 - 1
@@ -44,7 +44,7 @@ def distill(
     Example:
         tuner records distill tuned.json -o best.json
     """
-    from tuner.cli.commands import log_files
+    from tuner.cli.commands.records import log_files
     from tuner.cli.rendering import log_reports
     from tuner.errors import RequestError
     from tuner.interrupts import interruptible

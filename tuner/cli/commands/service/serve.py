@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli import options
-from tuner.cli.commands.worker import (
+from tuner.cli.commands.service.worker import (
     WORKER_PANEL,
     LoadMemoryOption,
     LoadTimeoutOption,

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from tuner.cli import options
-from tuner.cli.commands import cache_store
-from tuner.cli.commands.cache_store import CacheDirOption, KindOption
+from tuner.cli.commands.cache import store
+from tuner.cli.commands.cache.store import CacheDirOption, KindOption
 from tuner.cli.console import print_json, print_line, print_note
 from tuner.cli.streams import ProgressCounter
 
@@ -49,12 +49,12 @@ def gc(
     from tuner.interrupts import interruptible
     from tuner.settings.values import parse_age, parse_size
 
-    settings = cache_store.read_settings(cache_dir, data_dir)
+    settings = store.read_settings(cache_dir, data_dir)
     max_bytes = None if max_size is None else parse_size("--max-size", max_size)
     secs = None if unused_for is None else parse_age("--unused-for", unused_for)
     with interruptible():
         collected = cache_gc.collect(
-            cache_store.tier_of(settings),
+            store.tier_of(settings),
             max_bytes=max_bytes,
             unused_for_secs=secs,
             dry_run=dry_run,
@@ -87,11 +87,11 @@ def export(
     from tuner.interrupts import interruptible
     from tuner.library.signatures import policy_of
 
-    settings = cache_store.read_settings(cache_dir, data_dir)
-    local = cache_store.tier_of(settings)
+    settings = store.read_settings(cache_dir, data_dir)
+    local = store.tier_of(settings)
     signatures = policy_of(settings)
     with interruptible():
-        entries = index.entries(local, cache_store.check_kind(kind))
+        entries = index.entries(local, store.check_kind(kind))
         progress = ProgressCounter("exported {} entries so far")
         n_entries = bundles.export(local, file, entries, progress, signatures)
     if json_output:
@@ -121,8 +121,8 @@ def import_(
     from tuner.interrupts import interruptible
     from tuner.library.signatures import policy_of
 
-    settings = cache_store.read_settings(cache_dir, data_dir)
-    local = cache_store.tier_of(settings)
+    settings = store.read_settings(cache_dir, data_dir)
+    local = store.tier_of(settings)
     signatures = policy_of(settings)
     with interruptible():
         progress = ProgressCounter("imported {} entries so far")

@@ -80,7 +80,7 @@ def export(
         tuner records export measured.jsonl
         tuner records export --format metaschedule --top 1 best.db
     """
-    from tuner.cli.commands import log_files
+    from tuner.cli.commands.records import log_files
     from tuner.cli.rendering import log_reports
     from tuner.errors import RequestError
     from tuner.interrupts import interruptible
@@ -159,7 +159,7 @@ def import_(
         tuner records import backup.jsonl --trust
         tuner records import work_dir --target llvm
     """
-    from tuner.cli.commands import log_files
+    from tuner.cli.commands.records import log_files
     from tuner.cli.rendering import log_reports
     from tuner.errors import RequestError
     from tuner.interrupts import interruptible
@@ -199,7 +199,7 @@ def import_(
 def _export_log(
     file: str, request: "ExportRequest", database: str | None, data_dir: Path | None
 ) -> "Exported":
-    from tuner.cli.commands import log_files
+    from tuner.cli.commands.records import log_files
     from tuner.context import open_context
     from tuner.interrupts import interruptible
     from tuner.tuning_logs.export_log import export_log

@@ -6,7 +6,7 @@ import typer
 
 from tuner.cli import connection, options
 from tuner.cli.backends import open_backend
-from tuner.cli.commands import records_distill, records_logs, records_verify
+from tuner.cli.commands.records import distill, logs, verify
 from tuner.cli.console import print_json
 
 if TYPE_CHECKING:
@@ -170,10 +170,10 @@ def show(
     show_record(details, code)
 
 
-app.command("export")(records_logs.export)
-app.command("import")(records_logs.import_)
-app.command("distill")(records_distill.distill)
-app.command("verify")(records_verify.verify)
+app.command("export")(logs.export)
+app.command("import")(logs.import_)
+app.command("distill")(distill.distill)
+app.command("verify")(verify.verify)
 
 
 def _as_json(row: "BestView | RecordView") -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""``tuner cache``: listing and upkeep of the build cache."""

@@ -1,0 +1,1 @@
+"""Commands about this machine: its devices, engines, settings and shortcomings."""

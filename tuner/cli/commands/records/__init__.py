@@ -1,0 +1,1 @@
+"""``tuner records``: listing, moving and measuring records again."""

@@ -1,0 +1,1 @@
+"""Commands of a service: its processes, its tokens and its database."""
