@@ -109,6 +109,7 @@ def job_page(
         charts=_charts(request, session, view),
         failures=history.read_failures(session, job_id),
         picks=picks.read_picks(session, job_id, limit=_N_PICKS),
+        terms=picks.TERMS,
         builds=builds,
         models=models,
         coverages=_coverages(session, builds, models),

@@ -37,6 +37,20 @@ _REASONS = {
 }
 
 
+#: Meanings of the terms that :func:`explain` prints.
+TERMS = {
+    "gain": "what one more round of the task is expected to save of an inference; the pick is "
+    "where it is largest for its cost, and the next best is that of the runner-up",
+    "recent slope": "change of the latency of a call by round, over the last rounds of the task",
+    "hope": "change of it if the task keeps its average pace since its first round",
+    "step to what similar tasks reach": "change of it if the task comes to the throughput that "
+    "a task with the same operators has reached",
+    "roof": "latency of a call at the measured peaks of the device: no task is expected below it",
+    "weight": "calls of the task in an inference, times the importance of its network",
+    "a trial costs": "time of a trial of the task, compared with the average trial of the job",
+}
+
+
 def explain(terms: Mapping[str, Any]) -> str:
     """Return the reason of a pick, with the numbers behind it, as one sentence.
 

@@ -65,6 +65,7 @@ def table(
     from tuner.cli.rendering.json_output import table_as_json
     from tuner.cli.rendering.tables import why_line
     from tuner.errors import RequestError
+    from tuner.queries.picks import TERMS
 
     if watch and json_output:
         raise RequestError("--watch cannot be used with --json, which prints one object")
@@ -84,6 +85,8 @@ def table(
     if why:
         for pick in picks:
             console.print(why_line(pick), highlight=False, markup=False, soft_wrap=True)
+        for name, meaning in TERMS.items():
+            console.print(f"{name}: {meaning}", style="dim", highlight=False, soft_wrap=True)
 
 
 def _read(backend: "Backend", job_id: int) -> "JobView":

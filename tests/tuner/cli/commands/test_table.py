@@ -152,3 +152,12 @@ def _read_until(screen: Any, text: str) -> None:
     while text not in seen:
         assert time.monotonic() < deadline, seen
         seen += screen.read(65536).decode(errors="replace")
+
+
+def test_terms_of_picks_are_explained(tuned: Shell) -> None:
+    """Below the sentences is a key that has every term in them."""
+    shown = tuned("table", "2", "--why").out
+
+    assert "pick 2: task 4" in shown
+    for term in ("gain", "hope", "recent slope", "a trial costs"):
+        assert f"\n{term}: " in shown
