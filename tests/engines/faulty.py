@@ -19,35 +19,12 @@ from tuner.engines.base import (
 from tuner.engines.relax import worker as real
 from tuner.engines.relax.codegen import build as build_module
 from tuner.engines.relax.run import artifacts as run_module
-from tuner.engines.relax.worker import (
-    calibration_kernel,
-    clock_secs,
-    compile_subgraph,
-    describe_target,
-    extract,
-    link_network,
-    profile,
-    run_network,
-)
-
-__all__ = [
-    "build",
-    "calibration_kernel",
-    "clock_secs",
-    "compile_subgraph",
-    "describe_target",
-    "extract",
-    "link_network",
-    "profile",
-    "propose",
-    "reference",
-    "run",
-    "run_interleaved",
-    "run_network",
-]
+from tuner.engines.relax.worker import *  # noqa: F403  but for what is defined here
 
 NAME = "tests.engines.faulty"
 _TRACE = "trace.txt"
+# It takes seconds, and tells tests nothing.
+del measure_peaks  # noqa: F821
 
 
 def build(request: BuildRequest) -> BuildResult:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli import Answer
 from tests.engines import toy
 from tests.services import Service, free_port, running
-from tests.tuner.cli.commands.conftest import Answer, Shell
+from tests.tuner.cli.commands.conftest import Shell
 from tests.tuner.client.tokens import make_token
 from tests.tuner.networks.models import relu_model
 from tuner.client import TunerClient

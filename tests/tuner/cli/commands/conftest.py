@@ -1,7 +1,6 @@
 """A filled database, and a shell that runs commands on it."""
 
 import io
-import json
 import os
 import shutil
 import sys
@@ -16,27 +15,12 @@ import pytest
 
 from records import bests, database, jobs, measure_records, networks, picks, targets, tasks
 from records.service import leases
-from tests.cli import environ_of
+from tests.cli import Answer, environ_of
 from tuner.cli.main import make_program, run_program
 
 # Building it takes as long as a quick command.
 _program = cache(make_program)
 _PROGRAM = "from tuner.cli.main import main; main()"
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Exit status and output of a command."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """The one JSON object on stdout."""
-        value: dict[str, Any] = json.loads(self.out)
-        return value
 
 
 @dataclass(frozen=True)

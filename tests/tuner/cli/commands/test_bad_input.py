@@ -15,7 +15,6 @@ from onnx import helper
 from records import database
 from tests.cli import Answer, Cli
 from tests.engines import toy
-from tests.tuner.cli.commands.conftest import Answer as InProcess
 from tests.tuner.cli.commands.conftest import Shell
 from tests.tuner.networks.models import LIGHT, model, relu_model
 from tuner.library import manifest
@@ -36,7 +35,7 @@ def toy_cli(tmp_path: Path) -> Cli:
     return Cli(tmp_path, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1"})
 
 
-def check_rejected(answer: Answer | InProcess, *words: str, status: int = 2) -> None:
+def check_rejected(answer: Answer, *words: str, status: int = 2) -> None:
     """Check that stderr is one line with the words, and stdout empty."""
     assert answer.status == status, answer
     assert answer.out == ""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli import ROOT
-from tests.tuner.cli.commands.conftest import Answer, Shell
+from tests.cli import ROOT, Answer
+from tests.tuner.cli.commands.conftest import Shell
 from tuner.cli.doctor import compilers, packages, resources, storage
 from tuner.settings import Settings
 from tuner.workers.confinement import memory

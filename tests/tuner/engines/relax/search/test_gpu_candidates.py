@@ -244,29 +244,16 @@ def _processors(module: tvm.IRModule, target: Any) -> list[Any]:
     return list(context.space_generator.postprocs)
 
 
-def test_plan_counts_threads_and_shared_memory(target: TargetInfo) -> None:
-    """A plan with the limits of a smaller device refuses decisions that fit a larger one."""
+@pytest.mark.parametrize(("limit", "maximum"), [("max_shared_bytes", 16), ("max_registers", 31)])
+def test_plan_refuses_what_exceeds_a_device(target: TargetInfo, limit: str, maximum: int) -> None:
+    """Decisions that fit a larger device are refused by the shared memory or the registers."""
     ir, made = product("float32", "float32"), make_target(target.spec)
     (space, *_) = spaces.gpu_spaces(ir, target.spec)
     limits = Limits(workloads.load(ir), made)
     decisions = Plan(space.trace, limits).draw(Random(0))
     assert decisions is not None
 
-    limits.max_shared_bytes = 16
-
-    assert not Plan(space.trace, limits).fits(decisions)
-    assert Plan(space.trace, limits).draw(Random(0)) is None
-
-
-def test_plan_counts_registers(target: TargetInfo) -> None:
-    """Sums that exceed the registers of threads are refused."""
-    ir, made = product("float32", "float32"), make_target(target.spec)
-    (space, *_) = spaces.gpu_spaces(ir, target.spec)
-    limits = Limits(workloads.load(ir), made)
-    decisions = Plan(space.trace, limits).draw(Random(0))
-    assert decisions is not None
-
-    limits.max_registers = 31
+    setattr(limits, limit, maximum)
 
     assert not Plan(space.trace, limits).fits(decisions)
     assert Plan(space.trace, limits).draw(Random(0)) is None
