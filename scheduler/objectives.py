@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from scheduler.arrays import Floats, Ints, as_counts, as_floats, check_same_shape
-from scheduler.curves import Curves
 from scheduler.errors import SchedulerError, UnknownObjectiveError
 from scheduler.estimate import weighted_latencies
+from scheduler.forecasts.curves import Curves
 from scheduler.state import TaskTable
 
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from scheduler.allocator import Allocator
 from scheduler.arrays import Floats, Ints
-from scheduler.curves import Curves
 from scheduler.errors import SchedulerError
 from scheduler.estimate import total_latency
+from scheduler.forecasts.curves import Curves
 from scheduler.gradient import GradientSettings
 from scheduler.state import TaskTable, stale_rounds, window_of
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from scheduler.arrays import Bools, Floats, Ints, as_counts, as_flags, as_floats, check_same_shape
-from scheduler.curves import Curves
 from scheduler.errors import SchedulerError
+from scheduler.forecasts.curves import Curves
 
 _FLOATS = ("flop", "best_secs", "window_secs")
 _COUNTS = ("weights", "n_rounds", "n_trials", "n_failed_rounds", "rounds_since_pick")

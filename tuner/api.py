@@ -15,11 +15,11 @@ from tuner.jobs.buckets import NOT_PADDED, GivenSizes, Padded, make_padded
 from tuner.settings import SettingOverrides
 
 if TYPE_CHECKING:
-    from tuner.compile.comparison import Comparison
+    from tuner.compile.bench.comparison import Comparison
     from tuner.jit.factory import Jitted
     from tuner.jit.onnx_function import OnnxFunction
     from tuner.jit.options import JitFields
-    from tuner.jit.torch_function import TorchFunction
+    from tuner.jit.torch.torch_function import TorchFunction
     from tuner.jobs.requests import ModelRequest
     from tuner.library.loading import Array, DeviceLibrary
     from tuner.reports import BuildReport, ExtractReport, TuneReport
@@ -203,7 +203,7 @@ def evaluate(  # noqa: PLR0913  all but the first are keywords
     """
     _check_packages()
     from tuner import local
-    from tuner.compile.benchmark import BenchRequest
+    from tuner.compile.bench.benchmark import BenchRequest
 
     request = BenchRequest(
         model=None if model is None else str(model),

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from records import tasks
 from tuner import reports
-from tuner.compile.benchmark import BenchRequest, bench_library
+from tuner.compile.bench.benchmark import BenchRequest, bench_library
+from tuner.compile.bench.comparison import Comparison
+from tuner.compile.bench.gate import Checked, CheckRequest, check_library
 from tuner.compile.build_library import BuildOptions, build_library
-from tuner.compile.comparison import Comparison
-from tuner.compile.gate import Checked, CheckRequest, check_library
 from tuner.compile.padding import BucketedModel, check_padding
 from tuner.compile.reproduce import RecompiledSubgraph, Reproduction, read_manifest
 from tuner.compile.reproduce import reproduce as recompile

@@ -19,10 +19,10 @@ from benchmarks.corpus.catalogue import entry_named
 from benchmarks.corpus.entries import Entry, Light
 from benchmarks.corpus.results import Result, without_times, write
 from benchmarks.workers import open_worker
-from tuner.compile.agreement import OutputCheck
-from tuner.compile.bench_model import draw_inputs
+from tuner.compile.bench.agreement import OutputCheck
+from tuner.compile.bench.bench_model import draw_inputs
+from tuner.compile.bench.comparison import Comparison
 from tuner.compile.build_library import build_library
-from tuner.compile.comparison import Comparison
 from tuner.context import open_context
 from tuner.errors import RequestError, TunerError, summary
 from tuner.jobs.preparation import prepare

@@ -36,10 +36,10 @@ from benchmarks.robustness.model_mutations import mutate
 from benchmarks.workers import is_worker
 from tuner.context import Context, open_context
 from tuner.errors import ModelCode, TunerError
-from tuner.jobs.model_loading import LoadLimits
+from tuner.jobs.models.model_loading import LoadLimits
 from tuner.jobs.preparation import prepare
 from tuner.jobs.requests import ModelRequest
-from tuner.service.limited_loading import ProcessLimits, user_facing_errors
+from tuner.service.loading.limited_loading import ProcessLimits, user_facing_errors
 from tuner.workers.confinement.sandbox_paths import Access
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool

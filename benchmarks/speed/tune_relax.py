@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks.models import light_model
 from benchmarks.workers import open_worker
 from records.bests import BestTrace
-from tuner.compile.bench_model import draw_inputs
+from tuner.compile.bench.bench_model import draw_inputs
 from tuner.compile.build_library import build_library
 from tuner.context import Context, open_context
 from tuner.engines.base import ModelFile, NetworkRun

@@ -29,9 +29,9 @@ from benchmarks.corpus.files import FetchError, Files
 from benchmarks.corpus.trial import fixed_inputs
 from benchmarks.speed import versus_report
 from benchmarks.workers import open_worker
-from tuner.compile.benchmark import BenchRequest, bench_library
+from tuner.compile.bench.benchmark import BenchRequest, bench_library
+from tuner.compile.bench.comparison import Comparison, PeerResult
 from tuner.compile.build_library import BuiltLibrary, build_library
-from tuner.compile.comparison import Comparison, PeerResult
 from tuner.context import Context, open_context
 from tuner.devices.cpu_caches import n_cores
 from tuner.errors import TunerError, WorkError, summary

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.robustness.model_bases import write_bases
 from benchmarks.robustness.mutated_models import judge, run
-from tuner.service.limited_loading import ProcessLimits
+from tuner.service.loading.limited_loading import ProcessLimits
 
 _N_MUTANTS = 50
 _LIMITS = ProcessLimits(4 << 30, 120.0)

@@ -4,8 +4,8 @@ import pytest
 
 from benchmarks.demo import Bench, _conclude, read_bench
 from tuner.cli.rendering.comparison import show_comparison
-from tuner.compile.agreement import OutputCheck
-from tuner.compile.comparison import Comparison, PeerResult
+from tuner.compile.bench.agreement import OutputCheck
+from tuner.compile.bench.comparison import Comparison, PeerResult
 
 
 def _printed(capsys: pytest.CaptureFixture[str], estimated_secs: float | None) -> str:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scheduler.allocator import Allocator, GreedySettings
 from scheduler.allocators import make_allocator
 from scheduler.arrays import Ints
-from scheduler.curves import Curves
+from scheduler.forecasts.curves import Curves
 from scheduler.objectives import Networks, make_objective
 from scheduler.replay import MakeAllocator, RecordedTask, Recording
 from scheduler.state import TaskTable

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from scheduler.allocator import GreedyAllocator, GreedySettings, choose_retry
 from scheduler.allocators import ALLOCATORS, DEFAULT, ESTIMATORS, make_allocator
-from scheduler.curves import Curves
 from scheduler.errors import SchedulerError
+from scheduler.forecasts.curves import Curves
 from scheduler.objectives import Networks, make_objective
 from scheduler.replay import Recording, replay
 from scheduler.state import TaskTable

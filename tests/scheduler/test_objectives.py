@@ -9,8 +9,8 @@ import pytest
 from scheduler import objectives
 from scheduler.allocators import make_allocator
 from scheduler.arrays import Floats
-from scheduler.curves import Curves
 from scheduler.errors import SchedulerError, UnknownObjectiveError
+from scheduler.forecasts.curves import Curves
 from scheduler.objectives import (
     EarlyStop,
     Networks,

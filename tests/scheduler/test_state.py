@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler.curves import Curves
 from scheduler.errors import SchedulerError
+from scheduler.forecasts.curves import Curves
 from scheduler.state import TaskTable, window_of
 
 INF = float("inf")

@@ -15,7 +15,7 @@ from tuner.compile.subgraphs import BuildStep, SubgraphObjects, subgraph_request
 from tuner.engines.base import LinkRequest, LinkResult, variant_of
 from tuner.engines.runtime import call_timers, thread_pool
 from tuner.errors import MalformedAnswer, WorkError
-from tuner.jobs.model_loading import check_file
+from tuner.jobs.models.model_loading import check_file
 from tuner.jobs.preparation import Prepared
 from tuner.library import manifest as manifests
 from tuner.library.buckets import Buckets

@@ -9,7 +9,7 @@ from tuner.build_cache.cache import open_local
 from tuner.build_cache.keys import Key, code_of, versions_of
 from tuner.compile.padding_trials import PaddingTrials, UnpaddedModel
 from tuner.errors import RequestError, WorkError
-from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, call_on_model
+from tuner.jobs.models.model_loading import DEFAULT_LIMITS, LoadLimits, call_on_model
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.requests import ModelRequest
 from tuner.library.buckets import BucketedDimension, Buckets, SummedDimension

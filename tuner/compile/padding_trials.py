@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tuner.compile.agreement import compare_output
-from tuner.compile.bench_model import draw_inputs
+from tuner.compile.bench.agreement import compare_output
+from tuner.compile.bench.bench_model import draw_inputs
 from tuner.devices.cpu_caches import n_cores
 from tuner.engines.base import NetworkRun
 from tuner.errors import MalformedAnswer, RequestError, WorkError, summary

@@ -10,7 +10,7 @@ from tuner.jit.options import JitOptions
 
 if TYPE_CHECKING:
     from tuner.jit.onnx_function import OnnxFunction
-    from tuner.jit.torch_function import TorchFunction
+    from tuner.jit.torch.torch_function import TorchFunction
 
 Jitted: TypeAlias = "TorchFunction | OnnxFunction"
 
@@ -41,7 +41,7 @@ def _torch(function: Callable[..., Any], options: JitOptions) -> "TorchFunction"
         raise ImportError(
             f"jitting a function needs the extra torch: {install_command('torch')}"
         ) from error
-    from tuner.jit.torch_function import TorchFunction
+    from tuner.jit.torch.torch_function import TorchFunction
 
     if not isinstance(function, torch.nn.Module) and not hasattr(function, "__code__"):
         plain = getattr(function, "__func__", None)

@@ -25,8 +25,8 @@ from tuner.errors import (
     WorkError,
     was_killed,
 )
-from tuner.jobs import model_cache
-from tuner.jobs.model_loading import (
+from tuner.jobs.models import model_cache
+from tuner.jobs.models.model_loading import (
     DEFAULT_LIMITS,
     LoadLimits,
     ModelQuery,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tuner.errors import ModelError, RequestError
 from tuner.jobs.buckets import AUTO, Buckets
-from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, call_on_model
+from tuner.jobs.models.model_loading import DEFAULT_LIMITS, LoadLimits, call_on_model
 from tuner.jobs.requests import ModelRequest
 from tuner.networks.shapes import DynamicDimension, unknown_dimension
 from tuner.workers.pool import Pool

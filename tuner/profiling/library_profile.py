@@ -9,7 +9,7 @@ from statistics import median
 
 from records import targets
 from records.tuning import profiles
-from tuner.compile.bench_model import (
+from tuner.compile.bench.bench_model import (
     BenchModel,
     choose_program,
     draw_inputs,
@@ -17,8 +17,8 @@ from tuner.compile.bench_model import (
     read_inputs,
     without_constants,
 )
-from tuner.compile.bench_runtimes import open_peers, peer_model_of
-from tuner.compile.benchmark import gpu_locked
+from tuner.compile.bench.bench_runtimes import open_peers, peer_model_of
+from tuner.compile.bench.benchmark import gpu_locked
 from tuner.context import Context
 from tuner.devices.cpu_caches import n_cores
 from tuner.devices.locks import device_lock

@@ -14,9 +14,9 @@ from tuner.executors.factory import describer_of, has_remote_devices
 from tuner.service.build_queue import BuildQueue
 from tuner.service.coordinator_lease import CoordinatorLease
 from tuner.service.cpu_hold import CpuHold
-from tuner.service.job_loader import JobLoader
-from tuner.service.job_poller import JobPoller
-from tuner.service.limited_loading import ProcessLimits
+from tuner.service.loading.job_loader import JobLoader
+from tuner.service.loading.job_poller import JobPoller
+from tuner.service.loading.limited_loading import ProcessLimits
 from tuner.service.retention import RetentionTask
 from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext

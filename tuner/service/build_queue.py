@@ -18,14 +18,14 @@ from tuner.compile.build_library import BuildOptions, CachedLibrary, build_into_
 from tuner.compile.padding import BucketedModel, check_padding
 from tuner.context import Context
 from tuner.errors import RequestError, TunerError, WorkError
-from tuner.jobs.model_loading import LoadLimits
+from tuner.jobs.models.model_loading import LoadLimits
 from tuner.jobs.submission import request_of
 from tuner.library.signatures import policy_of
 from tuner.service import logs
 from tuner.service.archives import Archive, pack
 from tuner.service.background import run_beside_measurements, run_between_measurements
-from tuner.service.job_loader import NO_MESSAGE, UNSTORABLE, ActivityCallback
-from tuner.service.limited_loading import (
+from tuner.service.loading.job_loader import NO_MESSAGE, UNSTORABLE, ActivityCallback
+from tuner.service.loading.limited_loading import (
     ProcessLimits,
     again_if_killed,
     loaded_model,

@@ -25,7 +25,7 @@ from tuner.build_cache.local import LocalTier
 from tuner.context import Context
 from tuner.devices.cpu_gate import CpuGate
 from tuner.executors.local import remove_left_scratch
-from tuner.jobs import model_cache
+from tuner.jobs.models import model_cache
 from tuner.jobs.submission import uploads_of
 from tuner.service.archives import archives_of
 from tuner.service.background import run_between_measurements

@@ -30,7 +30,7 @@ from tuner.service.active_worker import ActiveWorker
 from tuner.service.arenas import limit_arenas
 from tuner.service.coordinator_lease import CoordinatorLease
 from tuner.service.cpu_hold import CpuHold
-from tuner.service.limited_loading import ProcessLimits
+from tuner.service.loading.limited_loading import ProcessLimits
 from tuner.settings import Settings
 from tuner.tuning.job.suspects import UnsettledAttempts
 from tuner.tuning.writing.storage_retry import FATAL_DB_ERRORS

@@ -12,7 +12,7 @@ from tuner.devices.target_cache import DescribeTarget
 from tuner.errors import RequestError, TunerError
 from tuner.executors.base import Executor
 from tuner.executors.factory import describer_of, has_remote_devices, open_executor
-from tuner.jobs.argument_sizes import check_arguments
+from tuner.jobs.models.argument_sizes import check_arguments
 from tuner.jobs.objective import with_weights
 from tuner.jobs.preparation import Prepared, combine, narrow, prepare
 from tuner.jobs.programs import programs_of, read_dimensions

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from scheduler.budget import Budget
-from scheduler.outlook import Outlook
+from scheduler.forecasts.outlook import Outlook
 from tuner.tuning.tasks.snapshot import JobSnapshot
 
 

@@ -16,18 +16,19 @@ from records import jobs
 from records.errors import LeaseLost
 from records.service import builds
 from records.service.service_models import Build, Lease
-from tests.tuner.service.test_job_loader import job_of, submit
+from tests.tuner.service.loading.test_job_loader import job_of, submit
 from tuner.context import Context
 from tuner.errors import WorkError
 from tuner.executors.local import LocalExecutor
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
-from tuner.service import build_queue, job_loader
+from tuner.service import build_queue
 from tuner.service.active_worker import ActiveWorker
 from tuner.service.coordinator_lease import CoordinatorLease
 from tuner.service.cpu_hold import CpuHold
-from tuner.service.limited_loading import ProcessLimits, load_all
+from tuner.service.loading import job_loader
+from tuner.service.loading.limited_loading import ProcessLimits, load_all
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
 from tuner.tuning.tasks.cost_model_manager import CostModelManager

@@ -16,7 +16,7 @@ from records.service.service_models import Build
 from records.tuning import attempts
 from tests.tuner.cli.commands.test_bench import text_model
 from tests.tuner.networks.detectors import detector
-from tests.tuner.service.test_job_loader import kills, submit
+from tests.tuner.service.loading.test_job_loader import kills, submit
 from tuner.client.downloads import unpack
 from tuner.context import Context
 from tuner.errors import WorkerLost
@@ -28,8 +28,8 @@ from tuner.library import manifest
 from tuner.queries import catalogue
 from tuner.queries.jobs import list_jobs, recent_jobs
 from tuner.service.build_queue import BuildQueue
-from tuner.service.job_loader import JobLoader
-from tuner.service.limited_loading import ProcessLimits
+from tuner.service.loading.job_loader import JobLoader
+from tuner.service.loading.limited_loading import ProcessLimits
 from tuner.tuning.context import TuningContext
 
 __all__ = ["kills"]

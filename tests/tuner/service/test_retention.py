@@ -18,14 +18,14 @@ from records.errors import LeaseLost
 from records.models import Job, Network, now
 from records.service import builds, submissions, workers
 from records.service.service_models import Worker
-from tests.tuner.service.test_job_loader import submit
+from tests.tuner.service.loading.test_job_loader import submit
 from tuner.build_cache import index
 from tuner.build_cache.cache import open_local
 from tuner.build_cache.keys import Key
 from tuner.context import Context
 from tuner.devices.cpu_gate import CpuGate
-from tuner.jobs import model_cache
-from tuner.jobs.model_loading import ModelQuery
+from tuner.jobs.models import model_cache
+from tuner.jobs.models.model_loading import ModelQuery
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
 from tuner.queries.jobs import list_jobs

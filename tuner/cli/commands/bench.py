@@ -62,8 +62,8 @@ def bench(
     """
     from tuner import local
     from tuner.cli.rendering.comparison import show_comparison
-    from tuner.compile.benchmark import BenchRequest
-    from tuner.compile.comparison import as_json
+    from tuner.compile.bench.benchmark import BenchRequest
+    from tuner.compile.bench.comparison import as_json
     from tuner.errors import RequestError
     from tuner.jobs.requests import parse_inputs
 

@@ -12,7 +12,7 @@ from tuner.cli import connection, options
 from tuner.cli.console import print_json, print_note
 
 if TYPE_CHECKING:
-    from tuner.compile.gate import Checked
+    from tuner.compile.bench.gate import Checked
     from tuner.jobs.requests import ModelRequest
     from tuner.settings import SettingOverrides
 
@@ -113,7 +113,7 @@ def check(
     """
     from tuner import local
     from tuner.cli.rendering import check_reports
-    from tuner.compile.gate import MIN_TURNS, CheckRequest, as_json
+    from tuner.compile.bench.gate import MIN_TURNS, CheckRequest, as_json
     from tuner.errors import RequestError
     from tuner.jobs.requests import model_requests, parse_input_sets, parse_inputs
 

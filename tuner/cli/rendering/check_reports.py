@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 from tuner.cli.console import stdout_console
 from tuner.cli.rendering.grid import Column, Grid
-from tuner.compile.gate import Checked, Finding, Timing
+from tuner.compile.bench.gate import Checked, Finding, Timing
 from tuner.formatting import DASH, milliseconds, percent, printable, short_name
 from tuner.profiling.verdicts import tune_command
 

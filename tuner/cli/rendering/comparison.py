@@ -6,8 +6,8 @@ from rich.text import Text
 
 from tuner.cli.console import stdout_console
 from tuner.cli.rendering.grid import Column, Grid
-from tuner.compile.agreement import OutputCheck
-from tuner.compile.comparison import Comparison, PeerResult
+from tuner.compile.bench.agreement import OutputCheck
+from tuner.compile.bench.comparison import Comparison, PeerResult
 from tuner.formatting import milliseconds
 
 _DEVICES = {"cpu": "CPU", "cuda": "GPU"}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from records.picks import NewPick
 from scheduler import allocators
 from scheduler.allocator import GreedyAllocator
-from scheduler.outlook import Outlook, look_ahead, trials_until
+from scheduler.forecasts.outlook import Outlook, look_ahead, trials_until
 from tuner.jobs.objective import objective_of
 from tuner.jobs.preparation import Prepared
 from tuner.tuning.job.session_options import SessionOptions

@@ -16,8 +16,8 @@ from records.tasks import WeightedTask
 from records.tuning import rounds
 from scheduler import budget as budgets
 from scheduler import estimate
-from scheduler.curves import Curves
-from scheduler.outlook import Outlook, look_ahead
+from scheduler.forecasts.curves import Curves
+from scheduler.forecasts.outlook import Outlook, look_ahead
 from scheduler.state import TaskTable
 from tuner.engines.base import origin_of
 from tuner.tuning.tasks.task_profiles import TaskProfiles, task_profiles

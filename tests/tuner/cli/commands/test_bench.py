@@ -15,7 +15,7 @@ from tests.cli import Answer, Cli
 from tests.engines import toy
 from tests.tuner.networks.models import LIGHT
 from tuner.cli.commands.bench import Runtime
-from tuner.compile.bench_runtimes import ALL
+from tuner.compile.bench.bench_runtimes import ALL
 from tuner.library import manifest
 from tuner.library.arrays import write_arrays
 from tuner.peers.catalogue import PEERS

@@ -3,8 +3,8 @@
 import pytest
 
 from tuner.cli.rendering.comparison import show_comparison
-from tuner.compile.agreement import OutputCheck
-from tuner.compile.comparison import Comparison, PeerResult, SkippedPeer
+from tuner.compile.bench.agreement import OutputCheck
+from tuner.compile.bench.comparison import Comparison, PeerResult, SkippedPeer
 
 
 def shown(capsys: pytest.CaptureFixture[str], comparison: Comparison) -> str:

@@ -80,7 +80,7 @@ def worker(
     from tuner.context import open_context
     from tuner.interrupts import interruptible
     from tuner.service import logs
-    from tuner.service.limited_loading import ProcessLimits
+    from tuner.service.loading.limited_loading import ProcessLimits
     from tuner.service.worker import check_worker, run_worker
     from tuner.settings import read_settings
     from tuner.workers.confinement.memory import memory_limits

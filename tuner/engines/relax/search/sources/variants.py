@@ -14,7 +14,7 @@ import tvm
 from tvm.s_tir import ScheduleError
 from tvm.target import Target
 
-from scheduler.rivals import Rival, divide_round
+from scheduler.forecasts.rivals import Rival, divide_round
 from tuner.engines.base import SearchRequest, variant_of
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.schedules import catalogue

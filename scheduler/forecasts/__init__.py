@@ -1,0 +1,1 @@
+"""Forecasts of latency curves: models, savings by further trials, chances of rivals."""

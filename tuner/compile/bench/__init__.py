@@ -1,0 +1,1 @@
+"""Benchmarks of libraries: runs in turns with peers, comparison of outputs, limits for CI."""

@@ -1,0 +1,1 @@
+"""Jitted functions and modules of torch: signatures, tracing, changes of weights."""

@@ -1,0 +1,1 @@
+"""Loading of submitted jobs, within limits on memory and time."""
