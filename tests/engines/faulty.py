@@ -1,5 +1,7 @@
 """The real engine, with the faults that a file asks for; see :mod:`tests.engines.faults`."""
 
+# mypy: disable-error-code="no-redef"
+
 import contextlib
 from pathlib import Path
 from typing import Any

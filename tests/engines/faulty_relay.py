@@ -3,6 +3,8 @@
 It runs in the environment of that engine: ``relay:tests.engines.faulty_relay``.
 """
 
+# mypy: disable-error-code="no-redef"
+
 from pathlib import Path
 
 from tests.engines.faults import due, strike
