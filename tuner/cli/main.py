@@ -16,7 +16,6 @@ from tuner.cli.commands import (
     bench,
     build,
     check,
-    inspect,
     jobs,
     pack,
     profile,
@@ -27,6 +26,8 @@ from tuner.cli.commands import (
     tune,
 )
 from tuner.cli.commands.cache import group as cache
+from tuner.cli.commands.libraries import group as libraries
+from tuner.cli.commands.libraries import inspect
 from tuner.cli.commands.machine import devices, doctor, engine, settings
 from tuner.cli.commands.records import group as records
 from tuner.cli.commands.service import db, serve, token, worker
@@ -43,6 +44,7 @@ _LOCAL = (
     "engine",
     "pack",
     "inspect",
+    "libraries",
     "settings",
 )
 _BUILD, _LOOK, _SERVICE, _MACHINE = "Tune and build", "Look", "Service", "Machine"
@@ -62,6 +64,7 @@ app.command("profile", rich_help_panel=_BUILD)(profile.profile)
 app.add_typer(pack.app, name="pack", rich_help_panel=_BUILD)
 app.command("table", rich_help_panel=_LOOK)(table.table)
 app.command("inspect", rich_help_panel=_LOOK)(inspect.inspect)
+app.add_typer(libraries.app, name="libraries", rich_help_panel=_LOOK)
 app.add_typer(jobs.app, name="jobs", rich_help_panel=_LOOK)
 app.add_typer(records.app, name="records", rich_help_panel=_LOOK)
 app.command("report", rich_help_panel=_LOOK)(report.report)
@@ -78,7 +81,7 @@ app.add_typer(engine.app, name="engine", rich_help_panel=_MACHINE)
 # Typer lists groups after all commands.
 _ORDER = (
     *("tasks", "tune", "build", "bench", "check", "profile", "pack"),
-    *("inspect", "table", "jobs", "records", "report", "replay"),
+    *("inspect", "libraries", "table", "jobs", "records", "report", "replay"),
     *("serve", "worker", "token", "db"),
     *("doctor", "settings", "devices", "cache", "engine"),
 )

@@ -1,9 +1,10 @@
-"""The comparison of two jobs, by what each of them measured."""
+"""Comparisons: of two jobs by what each of them measured, of two libraries by their manifests."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from sqlalchemy.orm import Session
 
+from tuner.library.manifest import Manifest
 from tuner.queries import history
 from tuner.queries import jobs as job_queries
 from tuner.queries.history import OwnResult
@@ -25,18 +26,46 @@ def compare_jobs(session: Session, a: int, b: int) -> JobComparison:
     sides = [_sides(session, view) for view in views]
     totals = [_total(session, view) for view in views]
     names = {task.workload: task.name for view in reversed(views) for task in view.tasks}
-    compared = [
+    compared = (
         _compare(workload, name, sides[0].get(workload), sides[1].get(workload))
-        for workload, name in sorted(names.items(), key=lambda item: (item[1], item[0]))
-    ]
+        for workload, name in names.items()
+    )
     return JobComparison(
         a=views[0].job,
         b=views[1].job,
         a_secs=totals[0],
         b_secs=totals[1],
         verdict=_verdict(views[0].job, views[1].job, totals[0], totals[1]),
-        tasks=sorted(compared, key=lambda task: -abs(task.saved_secs or 0.0)),
+        tasks=_sorted(compared),
     )
+
+
+def compare_libraries(a: Manifest, b: Manifest) -> list[TaskComparison]:
+    """Compare two libraries by the records that their subgraphs were built from.
+
+    Subgraphs are paired by workload, and those without a record have no latency.
+
+    Returns:
+        Workloads, the largest differences of the latency first.
+    """
+    sides = [
+        {
+            each.workload: OwnTask(
+                weight=each.n_calls, latency_secs=None if each.record is None else each.latency
+            )
+            for each in library.subgraphs
+        }
+        for library in (a, b)
+    ]
+    names = {each.workload: each.name for library in (b, a) for each in library.subgraphs}
+    return _sorted(
+        _compare(workload, name, sides[0].get(workload), sides[1].get(workload))
+        for workload, name in names.items()
+    )
+
+
+def _sorted(tasks: Iterable[TaskComparison]) -> list[TaskComparison]:
+    return sorted(tasks, key=lambda task: (-abs(task.saved_secs or 0.0), task.name, task.workload))
 
 
 def _sides(session: Session, view: JobView) -> Mapping[str, OwnTask]:

@@ -101,7 +101,9 @@ def compare(
     if json_output:
         print_json(comparison_as_json(compared))
         return
-    stdout_console().print(comparison_table(compared))
+    first, second = compared.a, compared.b
+    title = f"A: job {first.id}, {first.name}. B: job {second.id}, {second.name}."
+    stdout_console().print(comparison_table(compared.tasks, title))
     print_line(compared.verdict)
     if compared.a.target_id != compared.b.target_id:
         print_line("The jobs have different targets.")

@@ -18,7 +18,7 @@ from tuner.formatting import (
     told_apart,
     trial_count,
 )
-from tuner.schemas import JobComparison, JobSummary, PickView, TaskView
+from tuner.schemas import JobSummary, PickView, TaskComparison, TaskView
 
 # Terms that resume a job and explain nothing.
 _BOOKKEEPING = ("reason", "newest_record")
@@ -83,8 +83,8 @@ def job_table(jobs: Sequence[JobSummary]) -> Grid:
     return table
 
 
-def comparison_table(compared: JobComparison) -> Grid:
-    """Render the workloads of two jobs, the largest differences of the latency first."""
+def comparison_table(tasks: Sequence[TaskComparison], title: str) -> Grid:
+    """Render the workloads of two jobs or libraries, A and B, in their order."""
     table = Grid(
         Column("Workload", rank=2),
         Column("Name", "name"),
@@ -94,13 +94,10 @@ def comparison_table(compared: JobComparison) -> Grid:
         Column("A / B", "number"),
         Column("B saves (ms)", "number", 1),
         Column("Faster"),
-        title=f"A: job {compared.a.id}, {compared.a.name}. B: job {compared.b.id}, "
-        f"{compared.b.name}.",
+        title=title,
     )
-    names = told_apart(
-        [task.name for task in compared.tasks], [task.workload for task in compared.tasks]
-    )
-    for task, name in zip(compared.tasks, names, strict=True):
+    names = told_apart([task.name for task in tasks], [task.workload for task in tasks])
+    for task, name in zip(tasks, names, strict=True):
         calls = sorted({str(side.weight) for side in (task.a, task.b) if side is not None})
         table.add(
             short_name(task.workload),

@@ -1,0 +1,69 @@
+"""``tuner libraries``: compare libraries."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tuner.cli import hints, options
+from tuner.cli.console import print_json, print_line, print_note
+
+app = typer.Typer(help="Compare libraries by their manifests.", no_args_is_help=True)
+
+
+@app.callback()
+def libraries() -> None:
+    """Compare libraries by their manifests."""
+
+
+@app.command("compare")
+def compare(
+    library: options.LibraryArgument,
+    other: Annotated[
+        Path, typer.Argument(metavar="OTHER", help="Folder of another library.", show_default=False)
+    ],
+    json_output: options.JsonOption = False,
+) -> None:
+    """Compare two libraries subgraph by subgraph, by the records that they were built from.
+
+    Shows what differs in device and compiler as well. Nothing is loaded or timed.
+
+    Example:
+        tuner libraries compare old.lib new.lib
+    """
+    from dataclasses import asdict
+
+    from tuner.cli.console import stdout_console
+    from tuner.cli.rendering.tables import comparison_table
+    from tuner.formatting import milliseconds
+    from tuner.library import manifest
+    from tuner.queries.comparison import compare_libraries
+
+    a, b = manifest.read(library), manifest.read(other)
+    tasks = compare_libraries(a, b)
+    facts = [{"target": each.target, **each.device, **each.compiler} for each in (a, b)]
+    differs = {
+        name: [side.get(name) for side in facts]
+        for name in sorted(facts[0].keys() | facts[1].keys())
+        if facts[0].get(name) != facts[1].get(name)
+    }
+    if json_output:
+        sides = {
+            letter: {
+                "library": str(folder),
+                "model": each.model_name,
+                "estimated_secs": each.estimated_secs,
+                "fallbacks": each.n_fallbacks,
+            }
+            for letter, folder, each in (("a", library, a), ("b", other, b))
+        }
+        print_json({**sides, "differs": differs, "tasks": [asdict(task) for task in tasks]})
+        return
+    title = f"A: {library}, {a.model_name}. B: {other}, {b.model_name}."
+    stdout_console().print(comparison_table(tasks, title))
+    for name, (then, now) in differs.items():
+        print_line(f"{name}: {then} in A, {now} in B")
+    estimates = [milliseconds(each.estimated_secs) for each in (a, b)]
+    print_line(f"Estimated by the records: {estimates[0]} ms in A, {estimates[1]} ms in B.")
+    check = hints.command("check", str(other), options={"--baseline": str(library)})
+    print_note(f"`{check}` times both in turns")
