@@ -526,10 +526,12 @@ def test_only_packed_weights_are_tensorised(mcpu: str, is_packed: bool) -> None:
 def test_products_are_tensorised(mcpu: str) -> None:
     """Each product has a schedule by rule with the intrinsic, whatever surrounds it."""
     spec = described(mcpu).spec
-    module, _ = lower_proto(combine(list(_CASES.values()))[0], spec)
+    # The other two have the same rules, and lanes of one of these.
+    cases = list(_CASES) if mcpu in ("icelake-server", "haswell") else _QUICK
+    module, _ = lower_proto(combine([_CASES[name] for name in cases])[0], spec)
     subgraphs = [each for each in find_subgraphs(module) if "dot_" in each.name]
 
-    assert len(subgraphs) > len(_CASES) / 2
+    assert len(subgraphs) > len(cases) / 2
     for subgraph in subgraphs:
         trace = ranking.compute_trace(subgraph.module, make_target(spec))
         assert _CPUS[mcpu] in trace, subgraph.name

@@ -10,7 +10,7 @@ from onnx import helper
 from tvm.s_tir import Schedule
 
 from tests.tuner.engines.relax.conftest import Array, Save, draw
-from tests.tuner.engines.relax.networks import build_untuned, load, run_network
+from tests.tuner.engines.relax.networks import load, run_module, run_network
 from tests.tuner.networks.models import difference, run
 from tuner.engines.base import ModelFile, TargetInfo
 from tuner.engines.relax import worker
@@ -25,13 +25,13 @@ from tuner.errors import ModelError
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 
-def outputs_of(model: ModelFile, target: TargetInfo, folder: Path) -> tuple[Array, Array]:
-    """Compile a model without records, run it, and run it under ONNX Runtime."""
-    library = build_untuned([model], target, folder)
+def outputs_of(model: ModelFile, target: TargetInfo) -> tuple[Array, Array]:
+    """Run a lowered model without schedules, and run the model under ONNX Runtime."""
     shape, _ = model.inputs["data"]
-    data = draw(*shape, seed=9)
-    (actual,) = library(data=data).values()
-    return actual, run(Path(model.path).read_bytes(), {"data": data})[0]
+    feeds = {"data": draw(*shape, seed=9)}
+    module = lower(model, make_target(target.spec)).module
+    (actual,) = run_module(module, model, feeds, target.spec)
+    return actual, run(Path(model.path).read_bytes(), feeds)[0]
 
 
 def names_of(model: ModelFile, target: TargetInfo) -> list[str]:
@@ -53,7 +53,7 @@ def names_of(model: ModelFile, target: TargetInfo) -> list[str]:
     ids=["relu", "bare", "sigmoid", "add", "div", "scalar", "image"],
 )
 def test_padded_convolution_computes_the_same(
-    save: Save, target: TargetInfo, tmp_path: Path, tail: list[tuple[str, list[str]]]
+    save: Save, target: TargetInfo, tail: list[tuple[str, list[str]]]
 ) -> None:
     """1,000 channels become 1,008 internally; the output equals ONNX Runtime's."""
     nodes = [helper.make_node("Conv", ["data", "w", "b"], ["v0"], kernel_shape=[1, 1])]
@@ -70,7 +70,7 @@ def test_padded_convolution_computes_the_same(
     used = {name for node in nodes for name in node.input}
     model = save(nodes, (1, 8, 5, 5), {k: v for k, v in weights.items() if k in used})
 
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     assert actual.shape == expected.shape == (1, 1000, 5, 5)
     assert difference(actual, expected) < 1e-5
@@ -87,7 +87,6 @@ def test_padded_convolution_computes_the_same(
 def test_padding_is_dropped_behind_poolings(
     save: Save,
     target: TargetInfo,
-    tmp_path: Path,
     op: str,
     attributes: dict[str, list[int]],
     size: int,
@@ -100,16 +99,14 @@ def test_padding_is_dropped_behind_poolings(
     ]
     model = save(nodes, (1, 8, 5, 5), {"w": draw(1000, 8, 1, 1)})
 
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     assert actual.shape == expected.shape == (1, 1000, size, size)
     assert difference(actual, expected) < 1e-5
     assert not any("conv" in name and "slice" in name for name in names_of(model, target))
 
 
-def test_padding_leaves_the_slices_of_a_model_alone(
-    save: Save, target: TargetInfo, tmp_path: Path
-) -> None:
+def test_padding_leaves_the_slices_of_a_model_alone(save: Save, target: TargetInfo) -> None:
     """A model that drops channels of a convolution drops only those."""
     weights = {
         "w": draw(1000, 8, 1, 1),
@@ -125,15 +122,13 @@ def test_padding_leaves_the_slices_of_a_model_alone(
         helper.make_node("Relu", ["a"], ["y"]),
     ]
 
-    actual, expected = outputs_of(save(nodes, (1, 8, 5, 5), weights), target, tmp_path / "out")
+    actual, expected = outputs_of(save(nodes, (1, 8, 5, 5), weights), target)
 
     assert actual.shape == expected.shape == (1, 500, 5, 5)
     assert difference(actual, expected) < 1e-5
 
 
-def test_folded_constants_equal_those_of_tvm(
-    save: Save, target: TargetInfo, tmp_path: Path
-) -> None:
+def test_folded_constants_equal_those_of_tvm(save: Save, target: TargetInfo) -> None:
     """A chain of foldable operators on weights agrees with ONNX Runtime."""
     weights = {
         "a": np.abs(draw(6, 4)) + 0.5,
@@ -162,7 +157,7 @@ def test_folded_constants_equal_those_of_tvm(
     model = save(nodes, (3, 4, 6), weights)
 
     folded = fold_constants(import_model(model))
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     left = folded["main"].script()
     assert not [name for name in ("permute_dims", "sqrt", "divide", "power") if name in left]
@@ -248,9 +243,7 @@ def test_the_reason_of_a_refusal_is_that_of_the_operands(
     assert caught.value.code == "invalid-model"
 
 
-def test_batch_norm_and_dropout_leave_no_kernel(
-    save: Save, target: TargetInfo, tmp_path: Path
-) -> None:
+def test_batch_norm_and_dropout_leave_no_kernel(save: Save, target: TargetInfo) -> None:
     """A convolution, its batch norm and its ReLU are one subgraph."""
     weights = {"w": draw(16, 8, 3, 3)}
     weights |= {name: np.abs(draw(16, seed=i)) + 0.5 for i, name in enumerate("sbmv")}
@@ -261,7 +254,7 @@ def test_batch_norm_and_dropout_leave_no_kernel(
     ]
     model = load(save(nodes, (1, 8, 9, 9), weights).path)
 
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     assert sum("conv2d" in name for name in names_of(model, target)) == 1
     assert not [name for name in names_of(model, target) if "norm" in name]

@@ -1,7 +1,5 @@
 """Normalisations spelled as arithmetic become one kernel and compute the same."""
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
@@ -61,20 +59,18 @@ _START = [_MEAN, _CENTRED]
     ids=["power", "product", "reciprocal"],
 )
 def test_a_layer_norm_is_one_kernel(
-    save: Save, target: TargetInfo, tmp_path: Path, nodes: list[onnx.NodeProto]
+    save: Save, target: TargetInfo, nodes: list[onnx.NodeProto]
 ) -> None:
     """Each spelling is found, with its scale and shift."""
     model = _model(save, nodes, (2, 7, 24))
 
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     assert len(names_of(model, target)) == 1
     assert difference(actual, expected) < 1e-5
 
 
-def test_a_root_mean_square_norm_is_one_kernel(
-    save: Save, target: TargetInfo, tmp_path: Path
-) -> None:
+def test_a_root_mean_square_norm_is_one_kernel(save: Save, target: TargetInfo) -> None:
     """Without a mean that is subtracted, the data itself are scaled."""
     nodes = [
         _node("Pow", "data two", "s"),
@@ -82,16 +78,14 @@ def test_a_root_mean_square_norm_is_one_kernel(
     ]
     model = _model(save, nodes, (2, 7, 24))
 
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     assert len(names_of(model, target)) == 1
     assert difference(actual, expected) < 1e-5
 
 
 @pytest.mark.parametrize("is_centred", [True, False], ids=["layer-norm", "rms-norm"])
-def test_a_norm_over_all_axes_agrees(
-    save: Save, target: TargetInfo, tmp_path: Path, *, is_centred: bool
-) -> None:
+def test_a_norm_over_all_axes_agrees(save: Save, target: TargetInfo, *, is_centred: bool) -> None:
     """Statistics are single numbers then."""
     data = "c" if is_centred else "data"
     nodes = [
@@ -100,14 +94,14 @@ def test_a_norm_over_all_axes_agrees(
         *(_SUM, _ROOT, _node("Div", f"{data} r", "n"), _node("Mul", "gamma n", "y")),
     ]
 
-    actual, expected = outputs_of(_model(save, nodes, (7, 24)), target, tmp_path / "out")
+    actual, expected = outputs_of(_model(save, nodes, (7, 24)), target)
 
     assert difference(actual, expected) < 1e-5
 
 
 @pytest.mark.parametrize("is_centred", [True, False], ids=["layer-norm", "rms-norm"])
 def test_a_norm_over_the_channels_between_convolutions_needs_no_transpose(
-    save: Save, target: TargetInfo, tmp_path: Path, *, is_centred: bool
+    save: Save, target: TargetInfo, *, is_centred: bool
 ) -> None:
     """It is one kernel, in the layout of the convolutions."""
     data, moment = "c" if is_centred else "x", _node("ReduceMean", "s", "v", axes=[1])
@@ -126,7 +120,7 @@ def test_a_norm_over_the_channels_between_convolutions_needs_no_transpose(
     weights |= {"scale": draw(8, 1, 1, seed=2), "shift": draw(8, 1, 1, seed=3)}
     model = _model(save, [node for node in nodes if node is not None], (1, 3, 9, 11), **weights)
 
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     names = [name.partition("[")[0] for name in names_of(model, target)]
     assert len([name for name in names if "norm" in name]) == 1
@@ -134,9 +128,7 @@ def test_a_norm_over_the_channels_between_convolutions_needs_no_transpose(
     assert difference(actual, expected) < 1e-5
 
 
-def test_a_norm_over_the_channels_of_a_sequence_agrees(
-    save: Save, target: TargetInfo, tmp_path: Path
-) -> None:
+def test_a_norm_over_the_channels_of_a_sequence_agrees(save: Save, target: TargetInfo) -> None:
     """Without layouts around it, too, and with a scale of each position left outside."""
     nodes = [
         _node("ReduceMean", "data", "m", axes=[1]),
@@ -146,14 +138,12 @@ def test_a_norm_over_the_channels_of_a_sequence_agrees(
     weights = {"scale": draw(8, 1, seed=2), "place": draw(8, 11, seed=3)}
     model = _model(save, nodes, (2, 8, 11), **weights)
 
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     assert difference(actual, expected) < 1e-5
 
 
-def test_another_mean_is_not_taken_for_a_norm(
-    save: Save, target: TargetInfo, tmp_path: Path
-) -> None:
+def test_another_mean_is_not_taken_for_a_norm(save: Save, target: TargetInfo) -> None:
     """The variance of one axis and the mean of another stay arithmetic."""
     nodes = [
         _node("ReduceMean", "data", "m", axes=[1]),
@@ -161,7 +151,7 @@ def test_another_mean_is_not_taken_for_a_norm(
     ]
     model = _model(save, nodes, (2, 7, 24))
 
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     assert not [name for name in names_of(model, target) if "layer_norm" in name]
     assert difference(actual, expected) < 1e-5
@@ -170,7 +160,7 @@ def test_another_mean_is_not_taken_for_a_norm(
 @pytest.mark.parametrize("mean", [0.0, 1000.0])
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_a_group_norm_and_its_tail_agree(
-    save: Save, target: TargetInfo, tmp_path: Path, *, channels_last: bool, mean: float
+    save: Save, target: TargetInfo, *, channels_last: bool, mean: float
 ) -> None:
     """An instance norm between reshapes is a group norm, accurate for large means, too."""
     nodes = [
@@ -198,7 +188,7 @@ def test_a_group_norm_and_its_tail_agree(
         shift=_CONSTANTS["beta"].reshape(24, 1, 1),
     )
 
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     names = names_of(model, target)
     assert not [name for name in names if "variance" in name]
@@ -210,7 +200,7 @@ def test_a_group_norm_and_its_tail_agree(
 
 @pytest.mark.parametrize("scale", [1.0, 0.5])
 def test_an_instance_norm_between_convolutions_needs_no_transpose(
-    scale: float, save: Save, target: TargetInfo, tmp_path: Path
+    scale: float, save: Save, target: TargetInfo
 ) -> None:
     """A layer norm over the positions would need the channels first."""
     nodes = [
@@ -229,7 +219,7 @@ def test_an_instance_norm_between_convolutions_needs_no_transpose(
         zeros=np.zeros(24, "float32"),
     )
 
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     names = names_of(model, target)
     assert sum("transpose" in name for name in names) <= 2

@@ -1,7 +1,5 @@
 """Reshapes between operators do not end kernels."""
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
@@ -50,7 +48,6 @@ def _dense(save: Save, tail: list[onnx.NodeProto], **more: Array) -> ModelFile:
 def test_a_tail_is_fused_into_the_dense_layer(
     save: Save,
     target: TargetInfo,
-    tmp_path: Path,
     tail: list[tuple[str, list[str], str]],
     more: dict[str, Array],
 ) -> None:
@@ -58,7 +55,7 @@ def test_a_tail_is_fused_into_the_dense_layer(
     nodes = [helper.make_node(op, inputs, [output]) for op, inputs, output in tail]
     model = _dense(save, nodes, **more)
 
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     assert len(names_of(model, target)) == 1
     assert actual.shape == expected.shape
@@ -66,7 +63,7 @@ def test_a_tail_is_fused_into_the_dense_layer(
 
 
 def test_a_residual_of_a_product_is_added_by_the_dense_layer(
-    save: Save, target: TargetInfo, tmp_path: Path
+    save: Save, target: TargetInfo
 ) -> None:
     """The dense layer follows a product behind a constant factor too, which the reshape moves."""
     tail = [
@@ -76,7 +73,7 @@ def test_a_residual_of_a_product_is_added_by_the_dense_layer(
     ]
     model = _dense(save, tail, scale=draw(2, 5, 1, seed=3), each=draw(2, 16, 16, seed=4))
 
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     names = sorted(name.partition("[")[0] for name in names_of(model, target))
     assert names == ["matmul", "matmul_add_multiply_add"]
@@ -85,7 +82,7 @@ def test_a_residual_of_a_product_is_added_by_the_dense_layer(
 
 @pytest.mark.parametrize("place", [1, -1, [2]])
 def test_one_place_of_an_axis_is_a_slice(
-    save: Save, target: TargetInfo, tmp_path: Path, place: int | list[int]
+    save: Save, target: TargetInfo, place: int | list[int]
 ) -> None:
     """A slice is fused with what follows, as the heads of a packed product are."""
     nodes = [
@@ -94,7 +91,7 @@ def test_one_place_of_an_axis_is_a_slice(
     ]
     model = save(nodes, (2, 3, 4), {"place": np.array(place)})
 
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     (name,) = names_of(model, target)
     assert name.startswith("strided_slice_relu")
@@ -103,19 +100,19 @@ def test_one_place_of_an_axis_is_a_slice(
 
 
 def test_an_operand_that_would_be_repeated_keeps_the_reshape(
-    save: Save, target: TargetInfo, tmp_path: Path
+    save: Save, target: TargetInfo
 ) -> None:
     """A value per position of the second axis does not broadcast to the flat one."""
     nodes = [helper.make_node("Mul", ["d", "row"], ["y"])]
     model = _dense(save, nodes, row=draw(5, 1, seed=3))
 
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     assert difference(actual, expected) < 1e-5
 
 
 def test_products_of_different_rows_of_the_same_data_stay_apart(
-    save: Save, target: TargetInfo, tmp_path: Path
+    save: Save, target: TargetInfo
 ) -> None:
     """A product of each head beside one of all heads."""
     nodes = [
@@ -133,7 +130,7 @@ def test_products_of_different_rows_of_the_same_data_stay_apart(
     }
     model = save(nodes, (2, 6, 32), weights)
 
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     assert difference(actual, expected) < 1e-5
 

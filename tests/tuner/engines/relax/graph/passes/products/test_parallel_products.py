@@ -1,7 +1,6 @@
 """Products of the same rows are one product where their results are only moved."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -35,9 +34,7 @@ def _head(name: str, *, bias: bool) -> list[onnx.NodeProto]:
 
 
 @pytest.mark.parametrize("biases", ["qkv", "qv", ""])
-def test_query_key_and_value_are_one_product(
-    save: Save, target: TargetInfo, tmp_path: Path, biases: str
-) -> None:
+def test_query_key_and_value_are_one_product(save: Save, target: TargetInfo, biases: str) -> None:
     """Widths and biases may differ; the slices are those of each matrix."""
     nodes = [node for name in "qkv" for node in _head(name, bias=name in biases)]
     nodes += [
@@ -49,7 +46,7 @@ def test_query_key_and_value_are_one_product(
     weights["heads"] = np.array([2, 5, 2, 12])
 
     model = save(nodes, (2, 5, 16), weights)
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     products = [name for name in names_of(model, target) if "matmul" in name]
     assert len(products) == 3  # theirs, and the two of attention
@@ -101,7 +98,7 @@ def test_numbers_over_products_stay() -> None:
     assert merge_products(module).script().count("R.matmul(") == 2
 
 
-def test_biases_that_add_an_axis_stay(save: Save, target: TargetInfo, tmp_path: Path) -> None:
+def test_biases_that_add_an_axis_stay(save: Save, target: TargetInfo) -> None:
     """Their sum has three axes, and its second are not the columns."""
     nodes = [node for name in "qkv" for node in _head(name, bias=True)]
     nodes += [
@@ -113,14 +110,12 @@ def test_biases_that_add_an_axis_stay(save: Save, target: TargetInfo, tmp_path: 
     weights["heads"] = np.array([1, 5, 2, 12])
 
     model = save(nodes, (5, 16), weights)
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     assert difference(actual, expected) < 1e-5
 
 
-def test_products_with_tails_of_their_own_stay(
-    save: Save, target: TargetInfo, tmp_path: Path
-) -> None:
+def test_products_with_tails_of_their_own_stay(save: Save, target: TargetInfo) -> None:
     """A gate is fused into its product, which a slice would prevent."""
     nodes = [
         helper.make_node("MatMul", ["data", "w"], ["p"]),
@@ -130,7 +125,7 @@ def test_products_with_tails_of_their_own_stay(
     ]
     model = save(nodes, (5, 16), {"w": draw(16, 24), "v": draw(16, 24, seed=1)})
 
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     assert all("slice" not in name for name in names_of(model, target))
     assert difference(actual, expected) < 1e-5

@@ -1,7 +1,5 @@
 """Constant factors of products end in their weights and biases."""
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
@@ -37,14 +35,14 @@ def _product(scale: str, *, bias: bool) -> list[onnx.NodeProto]:
 @pytest.mark.parametrize("scale", ["Mul", "Div"])
 @pytest.mark.parametrize("factor", [name for name in _FACTORS if name != "infinity"])
 def test_a_factor_of_the_columns_is_folded(
-    save: Save, target: TargetInfo, tmp_path: Path, factor: str, *, scale: str, bias: bool
+    save: Save, target: TargetInfo, factor: str, *, scale: str, bias: bool
 ) -> None:
     """One number for all, or one for each column, is part of weights and bias."""
     weights = {"w": draw(16, 24), "f": _FACTORS[factor], "b": draw(24, seed=2)}
     used = weights if bias else {name: weights[name] for name in "wf"}
     model = save(_product(scale, bias=bias), (5, 16), used)
 
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     names = " ".join(names_of(model, target))
     is_folded = "multiply" not in names and "divide" not in names
@@ -53,20 +51,18 @@ def test_a_factor_of_the_columns_is_folded(
     assert difference(actual, expected) < 1e-5
 
 
-def test_a_factor_that_leaves_the_range_stays(
-    save: Save, target: TargetInfo, tmp_path: Path
-) -> None:
+def test_a_factor_that_leaves_the_range_stays(save: Save, target: TargetInfo) -> None:
     """Infinity times a product is a result of the network."""
     weights = {"w": draw(16, 24), "f": _FACTORS["infinity"]}
     model = save(_product("Mul", bias=False), (5, 16), weights)
 
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     assert "multiply" in " ".join(names_of(model, target))
     np.testing.assert_array_equal(actual, expected)
 
 
-def test_a_product_that_is_used_twice_stays(save: Save, target: TargetInfo, tmp_path: Path) -> None:
+def test_a_product_that_is_used_twice_stays(save: Save, target: TargetInfo) -> None:
     """It would be computed twice."""
     nodes = [
         *_product("Mul", bias=True)[:-1],
@@ -76,7 +72,7 @@ def test_a_product_that_is_used_twice_stays(save: Save, target: TargetInfo, tmp_
     weights = {"w": draw(16, 24), "f": np.float32(3), "b": draw(24, seed=2)}
     model = save(nodes, (5, 16), weights)
 
-    actual, expected = outputs_of(model, target, tmp_path / "out")
+    actual, expected = outputs_of(model, target)
 
     assert sum("matmul" in name for name in names_of(model, target)) == 1
     assert difference(actual, expected) < 1e-5
