@@ -147,8 +147,9 @@ def _choices(task: ExtractedTask, spec: str, arch: str) -> Iterator[_Choice]:
     scheduled = schedule_for_gpu(module, "", make_target(spec))
     program = variants.program_of(scheduled["main"])
     if program is None:
-        reason = "no template fits"
-        yield _Choice(name, n_calls, "", reason=reason, misses=True)
+        is_scaled = profile.grouping == "depthwise"
+        reason = "a factor of each channel" if is_scaled else "no template fits"
+        yield _Choice(name, n_calls, "", reason=reason, misses=not is_scaled)
         return
     binaries = [compiler.compile_kernel(kernel, arch) for kernel in program.kernels]
     facts = [each.facts for each in binaries]
