@@ -46,6 +46,10 @@ _ADMIN = {
     ("GET", "/api/v1/audit"),
     ("POST", "/api/v1/records"),
     ("GET", "/audit"),
+    ("GET", "/tokens"),
+    ("POST", "/tokens"),
+    ("POST", "/tokens/{token_id}/renew"),
+    ("POST", "/tokens/{token_id}/revoke"),
     ("POST", "/api/v1/jobs/{job_id}/release"),
     ("POST", "/jobs/{job_id}/release"),
 }
