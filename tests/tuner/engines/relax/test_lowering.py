@@ -27,8 +27,7 @@ pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 def outputs_of(model: ModelFile, target: TargetInfo) -> tuple[Array, Array]:
     """Run a lowered model without schedules, and run the model under ONNX Runtime."""
-    shape, _ = model.inputs["data"]
-    feeds = {"data": draw(*shape, seed=9)}
+    feeds = {n: draw(*shape, seed=9 + i) for i, (n, (shape, _)) in enumerate(model.inputs.items())}
     module = lower(model, make_target(target.spec)).module
     (actual,) = run_module(module, model, feeds, target.spec)
     return actual, run(Path(model.path).read_bytes(), feeds)[0]

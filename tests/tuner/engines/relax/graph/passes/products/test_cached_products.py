@@ -7,10 +7,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.tuner.engines.relax.conftest import draw
-from tests.tuner.engines.relax.networks import build_untuned
-from tests.tuner.engines.relax.test_lowering import names_of
-from tests.tuner.networks.models import difference, run
+from tests.tuner.engines.relax.test_lowering import names_of, outputs_of
+from tests.tuner.networks.models import difference
 from tuner.engines.base import ModelFile, TargetInfo
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
@@ -63,13 +61,9 @@ def test_no_step_copies_the_cache(
 ) -> None:
     """One matrix for each head, shared ones, and several rows of each head."""
     model = _step(tmp_path / "model.onnx", n_shared, n_repeats, n_rows)
-    inputs = {
-        name: draw(*shape, seed=i) for i, (name, (shape, _)) in enumerate(model.inputs.items())
-    }
 
-    (actual,) = build_untuned([model], target, tmp_path / "out")(inputs).values()
+    actual, expected = outputs_of(model, target)
 
-    (expected,) = run(Path(model.path).read_bytes(), inputs)
     assert difference(actual, expected) < 1e-5
     if n_repeats * n_rows < 16:
         names = [name.partition("[")[0] for name in names_of(model, target)]
@@ -113,9 +107,7 @@ def test_other_products_stay(
     path = tmp_path / "model.onnx"
     path.write_bytes(onnx.shape_inference.infer_shapes(model).SerializeToString())
     file = ModelFile(str(path), "onnx", {n: (s, "float32") for n, s in shapes.items()})
-    inputs = {name: draw(*shape, seed=i) for i, (name, shape) in enumerate(shapes.items())}
 
-    (actual,) = build_untuned([file], target, tmp_path / "out")(inputs).values()
+    actual, expected = outputs_of(file, target)
 
-    (expected,) = run(path.read_bytes(), inputs)
     assert difference(actual, expected) < 1e-5
