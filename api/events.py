@@ -165,18 +165,19 @@ class Hub:
                 if not await is_allowed():
                     return
 
-    async def until_news(self, channel: Channel, kinds: Sequence[bytes]) -> None:
-        """Wait for an event with one of some texts; or for the end of the job or of the hub.
+    async def until_news(self, channel: Channel, sequence: int, kinds: Sequence[bytes]) -> None:
+        """Wait for an event after a number with one of some texts; or for the end of the job.
 
         Raises:
             TimeoutError: If the job was deleted or the hub closes.
         """
         while not (channel.is_deleted or self._closing):
-            last, news = channel.last, channel.news
-            await news.wait()
-            arrived = (batch.joined for batch in channel.batches if batch.last > last)
-            if any(kind in joined for joined in arrived for kind in kinds):
-                return
+            if channel.last > sequence:
+                arrived = [batch.joined for batch in channel.batches if batch.last > sequence]
+                if any(kind in joined for joined in arrived for kind in kinds):
+                    return
+                sequence = channel.last
+            await channel.news.wait()
         raise TimeoutError
 
     async def close(self) -> None:

@@ -51,7 +51,11 @@ async def wait_until(
     try:
         with state.streams.taken(client), suppress(TimeoutError):
             async with asyncio.timeout(secs):
-                while not await state.reads.run(is_over):
-                    await state.hub.until_news(channel, _NEWS)
+                while True:
+                    # Before the look, so that what ends during it is not missed.
+                    sequence = channel.last
+                    if await state.reads.run(is_over):
+                        return
+                    await state.hub.until_news(channel, sequence, _NEWS)
     finally:
         state.hub.leave(job_id, channel)

@@ -1,12 +1,20 @@
 """Requests that wait for the end of a job or of a build."""
 
+import asyncio
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from fastapi import FastAPI
+from sqlalchemy.orm import Session
 
-from records import jobs
+from api.app_state import open_state
+from api.load.fair_semaphore import SENDER, Sender
+from api.settings import ApiSettings
+from api.waiting import wait_until
+from records import database, jobs
 from records.service import builds
 from tests.api import make
 from tests.api.conftest import Served
@@ -69,3 +77,45 @@ def test_a_wait_ends_with_its_time(served: Served) -> None:
     answer = served.client.get(f"/api/v1/jobs/{job_id}", params={"wait": 0.2})
 
     assert answer.json()["job"]["state"] == "queued"
+
+
+def test_an_end_during_a_look_is_not_missed(quick: ApiSettings) -> None:
+    """A job that ends after it was read and before the request waits for news is read again."""
+    looks: list[str] = []
+    is_told = threading.Event()
+    engine = database.open_database(quick.tuner.database)
+    sessions = database.sessions(engine)
+    with sessions.begin() as session:
+        job_id = make.tuned(session)
+
+    async def always() -> bool:
+        return True
+
+    async def scenario() -> None:
+        SENDER.set(Sender("client"))
+        async with open_state(FastAPI(), quick) as state:
+            channel = await state.hub.open(job_id)
+
+            async def listen() -> None:
+                events = state.hub.stream(job_id, channel, channel.last, always)
+                while b"event: state" not in await anext(events):
+                    pass
+                is_told.set()
+
+            def is_over(session: Session) -> bool:
+                looks.append(jobs.get_job(session, job_id).state)
+                if len(looks) == 1:
+                    with sessions.begin() as other:
+                        jobs.set_state(other, job_id, "done")
+                    is_told.wait(20)
+                return looks[-1] == "done"
+
+            listening = asyncio.create_task(listen())
+            await wait_until(state, job_id, 3.0, is_over)
+            await listening
+            state.hub.leave(job_id, channel)
+
+    asyncio.run(scenario())
+    engine.dispose()
+
+    assert looks == ["queued", "done"]
