@@ -1,6 +1,6 @@
 """Submitted forms, to be shown again with their errors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -22,6 +22,15 @@ class Form:
         """Return the text of a field, by index where several have that name."""
         texts = self.sent.get(name, ())
         return texts[index] if index < len(texts) else default
+
+    def rest(self, shown: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+        """Yield fields and texts that the form does not show.
+
+        Args:
+            shown: Number of texts that it shows, by field.
+        """
+        for name, texts in self.sent.items():
+            yield from ((name, text) for text in texts[shown.get(name, 0) :] if text)
 
     def bad(self, name: str) -> bool:
         """Return whether a field is invalid."""

@@ -1,5 +1,6 @@
 """The page of all jobs, with the form for a new one."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
@@ -23,6 +24,7 @@ from records.service.access import check_visible
 from scheduler.objectives import known_objectives
 from tuner.formatting import clock
 from tuner.jobs.buckets import text_of
+from tuner.jobs.spec import TuneSpec
 from tuner.queries import jobs as job_queries
 from tuner.queries.jobs import JobOrder
 from tuner.schemas import JobSummary
@@ -97,21 +99,44 @@ def _copied(request: Request, session: Session, job_id: int) -> Form:
     job = job_rows.get_job(session, job_id)
     if not job.request or job.hidden:
         raise NoSuchRow(f"no request of job {job_id}")
-    model: dict[str, Any] = job.request["models"][0]
-    references = [str(each["reference"]) for each in job.request["models"]]
+    stored = job.request
+    first: dict[str, Any] = stored["models"][0]
+    references = dict.fromkeys(str(each["reference"]) for each in stored["models"])
+    # Each set of input shapes is a model of its own.
+    sets = (m["inputs"] for m in stored["models"] if m["reference"] == first["reference"])
     limits = {"trials": job.budget_trials, "seconds": job.budget_secs, "priority": job.priority}
+    options = {
+        name: stored[name]
+        for name, field in TuneSpec.model_fields.items()
+        if name in stored and stored[name] != field.default
+    }
     sent = {
-        "name": [job.name or ""],
+        **{name: _texts(value) for name, value in (options | limits).items()},
+        # Names of many networks are longer than a form takes.
+        "name": [(job.name or "")[:200]],
         "zoo": [name.removeprefix("zoo:") for name in references if name.startswith("zoo:")],
         "models_of": [str(job_id)] * any(name.startswith("upload:") for name in references),
-        "target": [model["target"]],
+        "target": [first["target"]],
         "objective": [job.objective],
-        "input": [f"{name}={','.join(map(str, size))}" for name, size in model["inputs"].items()],
-        "bucket": [text_of(name, dict(sizes)) for name, sizes in model["buckets"].items()],
-        "mask": [f"{name}={value:g}" for name, value in model["masks"].items()],
-        **{name: [f"{limit:g}"] for name, limit in limits.items() if limit is not None},
+        "input": [f"{k}={','.join(map(_text, size))}" for each in sets for k, size in each.items()],
+        "bucket": [text_of(name, dict(sizes)) for name, sizes in first["buckets"].items()],
+        "mask": [f"{name}={_text(value)}" for name, value in first["masks"].items()],
+        "random_weights": _texts(first["random_weights"]),
     }
     return Form(sent, open=True)
+
+
+def _texts(value: Any) -> list[str]:
+    """Return the texts of an option, one for each of its parts; none if it is not set."""
+    if value is None:
+        return []
+    if isinstance(value, Mapping):
+        return [f"{key}={_text(each)}" if key else _text(each) for key, each in value.items()]
+    return [_text(each) for each in (value if isinstance(value, (list, tuple)) else [value])]
+
+
+def _text(value: Any) -> str:
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)

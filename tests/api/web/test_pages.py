@@ -1,5 +1,6 @@
 """Pages as the server sends them: escaped, sorted by their address, with errors."""
 
+import html
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -220,6 +221,40 @@ def test_a_failed_job_is_corrected_and_submitted_again(quick: ApiSettings) -> No
         assert (other.status_code, first and first["models"]) == (303, second and second["models"])
         unknown = served.client.post("/jobs", files=empty, data={"models_of": "7"})
         assert unknown.status_code == 404
+
+
+def test_a_copied_form_has_every_option_of_its_job(quick: ApiSettings) -> None:
+    """Sent as it is, it returns the job: nothing of the request is lost, shown or not."""
+    data = {
+        "zoo": ["mlp?batch=2", "mlp?batch=3"],
+        "input": ["a=1,8", "b=true", "a=2,8", "b=false", "a=4,8", "b=true"],
+        "trials": "2000000",
+        "seconds": "1234567.5",
+        "priority": "-1",
+        "objective": "requirements",
+        "require_ms": ["1.23456789"],
+        "task": ["dense", "softmax"],
+        "seed": "7",
+        "trials_per_round": "16",
+        "allocator": "round-robin",
+        "cost_model": "random",
+        "random_weights": "5",
+        "cooldown_ms": "3",
+    }
+    with serving(quick) as served:
+        made = served.client.post("/api/v1/tune", files={"model": ("", b"")}, data=data)
+        assert made.status_code == 202, made.text
+        page = served.client.get("/?copy=1", headers=_BROWSER).text
+        fields = page.partition('id="submit-form"')[2].partition("</form>")[0]
+        sent: dict[str, list[str]] = {"objective": re.findall("<option selected>(.+?)<", fields)}
+        for name, value in re.findall(r'<input[^>]* name="(\w+)"[^>]* value="([^"]+)"', fields):
+            sent.setdefault(name, []).append(html.unescape(value))
+        again = served.client.post("/jobs", files={"model": ("", b"")}, data=sent)
+
+        assert (again.status_code, again.headers["location"]) == (303, "/jobs/1"), again.text
+        assert {name: sent[name] for name in ("trials", "seconds", "priority")} == {
+            name: [data[name]] for name in ("trials", "seconds", "priority")
+        }
 
 
 def test_tokens_are_made_and_ended_on_their_page(quick: ApiSettings) -> None:
