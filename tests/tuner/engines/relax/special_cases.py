@@ -67,7 +67,7 @@ def _reductions() -> list[Case]:
         )
     for name in ("ReduceMax", "ReduceMin"):
         cases += [case(f"{name}_{d}", name, _limits(d), weights=[np.array([1])]) for d in _INTEGERS]
-    whole = np.array([[-3, -4, 2, 1, 0], [2**20, 7, 7, 7, -9]], "int32")
+    whole = np.array([[-3, -4, 2, 1, 0], [2**20, 7, 7, 7, -9], [2**30] * 5], "int32")
     return [*cases, case("ReduceMean_int32", "ReduceMean", whole, weights=[np.array([1])])]
 
 

@@ -13,6 +13,7 @@ from tuner.networks.onnx.node_builder import opset_of
 
 # What ONNX Runtime gives where there is nothing to reduce; a limit is the lowest or largest number.
 _OF_NOTHING = {
+    "Einsum": 0.0,
     "MatMul": 0.0,
     "ReduceL1": 0.0,
     "ReduceL2": 0.0,
@@ -95,7 +96,9 @@ def _make_constant(node: onnx.NodeProto, sizes: list[int], kind: int) -> None:
     """Make a node a constant, whose elements are those of :data:`_OF_NOTHING`."""
     dtype = helper.tensor_dtype_to_np_dtype(kind)
     number = _OF_NOTHING.get(node.op_type, 0.0)
-    if np.isinf(number) and np.issubdtype(dtype, np.integer):
+    if dtype == np.bool_:
+        number = number > 0
+    elif np.isinf(number) and np.issubdtype(dtype, np.integer):
         limits = np.iinfo(dtype)
         number = limits.max if number > 0 else limits.min
     value = numpy_helper.from_array(np.full(sizes, number, dtype))

@@ -3,6 +3,7 @@
 import json
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -146,11 +147,13 @@ def test_values_pass_through_json() -> None:
         *product(["Max", "Mean", "Min", "Prod", "Sum"], ["float32", "int32"]),
         *product(["L1", "L2", "LogSum", "LogSumExp", "SumSquare"], ["float32"]),
         *product(["Max", "Min"], ["float16", "uint8"]),
+        ("Einsum", "float32"),
     ],
 )
 def test_a_reduction_of_no_elements_is_a_constant(op: str, kind: str) -> None:
     """Its kernel would write nothing to its result."""
-    proto = _reduction(f"Reduce{op}", kind)
+    options = {"equation": "ij->i"} if op == "Einsum" else {"keepdims": 0}
+    proto = _reduction(op if op == "Einsum" else f"Reduce{op}", kind, **options)
     feeds = {"data": np.ones((2, 4), kind)}
     expected = run(proto.SerializeToString(), feeds)
 
@@ -162,22 +165,32 @@ def test_a_reduction_of_no_elements_is_a_constant(op: str, kind: str) -> None:
     assert {node.op_type for node in nodes} <= {"Add", "Constant"}
 
 
+def test_a_maximum_of_no_truths_is_false() -> None:
+    """ONNX Runtime refuses the call; the specification gives the lowest value of the type."""
+    for op, expected in (("ReduceMax", False), ("ReduceMin", True)):
+        truth, _ = run(
+            clean(_reduction(op, "bool", keepdims=0)).model, {"data": np.ones((2, 4), "bool")}
+        )
+
+        np.testing.assert_array_equal(truth, [expected] * 2, strict=True)
+
+
 def test_the_position_of_a_maximum_of_no_elements_is_refused() -> None:
     """ONNX Runtime refuses the call."""
     with pytest.raises(ModelError, match="ArgMax has no elements along axis 1"):
-        clean(_reduction("ArgMax", "float32", axis=1))
+        clean(_reduction("ArgMax", "float32", axis=1, keepdims=0))
 
 
-def _reduction(op: str, kind: str, **attributes: int) -> onnx.ModelProto:
+def _reduction(op: str, kind: str, **attributes: Any) -> onnx.ModelProto:
     """Return a model that reduces a slice without elements, beside an operator of its input."""
     dtype = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
-    axes = [] if attributes else ["one"]
+    axes = ["one"] if op.startswith("Reduce") else []
     nodes = [
         helper.make_node("Slice", ["data", "two", "two", "one"], ["slice"]),
-        helper.make_node(op, ["slice", *axes], ["y"], keepdims=0, **attributes),
-        helper.make_node("Add", ["data", "data"], ["z"]),
+        helper.make_node(op, ["slice", *axes], ["y"], **attributes),
+        helper.make_node("And" if kind == "bool" else "Add", ["data", "data"], ["z"]),
     ]
-    kinds = {"y": TensorProto.INT64 if attributes else dtype, "z": dtype}
+    kinds = {"y": TensorProto.INT64 if op == "ArgMax" else dtype, "z": dtype}
     graph = helper.make_graph(
         nodes,
         "test",
@@ -185,4 +198,4 @@ def _reduction(op: str, kind: str, **attributes: int) -> onnx.ModelProto:
         [helper.make_tensor_value_info(name, each, None) for name, each in kinds.items()],
         [numpy_helper.from_array(np.array([n]), name) for name, n in (("one", 1), ("two", 2))],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)

@@ -70,12 +70,13 @@ def convert_reduction(element: Callable[[Any], Any]) -> Callable[..., relax.Expr
 def convert_reduce_mean(
     builder: Any, inputs: Any, attrs: dict[str, Any], opset: int
 ) -> relax.Expr | None:
-    """Convert ReduceMean of int32, which TVM returns as int64."""
+    """Convert ReduceMean of int32, which TVM returns as int64 after a sum that may overflow."""
     x, axes = inputs[0], _axes(inputs, attrs, opset)
     is_noop = not axes and attrs.get("noop_with_empty_axes", 0)
     if is_noop or isinstance(x, GenericConst) or str(x.ty.dtype) != "int32":
         return None
-    mean = builder.emit(relax.op.mean(x, axes or None, bool(attrs.get("keepdims", 1))))
+    wide = builder.emit(relax.op.astype(x, "int64"))
+    mean = builder.emit(relax.op.mean(wide, axes or None, bool(attrs.get("keepdims", 1))))
     return relax.op.astype(mean, "int32")
 
 
