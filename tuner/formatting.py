@@ -167,18 +167,19 @@ def trace_lines(trace: str) -> list[str]:
     A variant has a line of its own above them. What is not a trace of TVM is shown as it is.
     """
     try:
-        content = json.loads(trace)
-    except ValueError:
+        return _lines_of(json.loads(trace))
+    # Claims are whatever somebody sent.
+    except (ValueError, TypeError, OverflowError, RecursionError):
         return trace.splitlines()
+
+
+def _lines_of(content: Any) -> list[str]:
     if isinstance(content, dict) and "trace" in content:
         rest = {key: value for key, value in content.items() if key != "trace"}
-        return [json.dumps(rest, ensure_ascii=False), *trace_lines(json.dumps(content["trace"]))]
-    try:
-        instructions, decisions = content
-        drawn = {int(index): decision for index, decision in decisions}
-        return [_instruction(each, drawn.get(i)) for i, each in enumerate(instructions)]
-    except (ValueError, TypeError):
-        return [json.dumps(content, ensure_ascii=False)]
+        return [json.dumps(rest, ensure_ascii=False), *_lines_of(content["trace"])]
+    instructions, decisions = content
+    drawn = {int(index): decision for index, decision in decisions}
+    return [_instruction(each, drawn.get(i)) for i, each in enumerate(instructions)]
 
 
 def _instruction(instruction: list[Any], decision: Any) -> str:
@@ -197,10 +198,10 @@ def target_name(spec: str | None) -> str:
         values = json.loads(spec or "")
         parts = [values["kind"], values.get("arch") or values.get("mcpu") or ""]
         cores = values.get("num-cores")
-    except (ValueError, TypeError, KeyError, AttributeError):
+        n_cores = f", {cores} core{'' if cores == 1 else 's'}" if cores else ""
+        return " ".join(filter(None, parts)) + n_cores
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return spec or DASH
-    n_cores = f", {cores} core{'' if cores == 1 else 's'}" if cores else ""
-    return " ".join(filter(None, parts)) + n_cores
 
 
 def task_table(view: JobView) -> list[str]:

@@ -165,8 +165,13 @@ def test_the_table_is_aligned_and_printable() -> None:
             ["l1, l2 = GetLoops(b0)", "v3 = Tile(l1, 2)  # [4, 2]"],
         ),
         ('{"variant":"v-1","trace":[[["A",[],[],[]]],[]]}', ['{"variant": "v-1"}', "A()"]),
-        ('{"task":1}', ['{"task": 1}']),
-        ("[[1,2]]", ["[[1, 2]]"]),
+        *(
+            pytest.param(text, [text], id=text[:20])
+            for text in (
+                *('{"task":1}', "[[1,2]]", '[[["A",[],[],[]]],[[Infinity,1]]]'),
+                *("[" * 9999 + "]" * 9999, '{"trace":' * 9999 + "1" + "}" * 9999),
+            )
+        ),
         ("cut off [", ["cut off ["]),
     ],
 )
@@ -181,6 +186,7 @@ def test_a_trace_has_an_instruction_a_line(trace: str, lines: list[str]) -> None
         ('{"keys":["cpu"],"kind":"llvm","mcpu":"znver3","num-cores":2}', "llvm znver3, 2 cores"),
         ('{"arch":"sm_90","kind":"cuda"}', "cuda sm_90"),
         ("llvm -mcpu=x", "llvm -mcpu=x"),
+        ('{"kind":1}', '{"kind":1}'),
         (None, "-"),
     ],
 )
