@@ -20,9 +20,13 @@ if TYPE_CHECKING:
     from tuner.jit.onnx_function import OnnxFunction
     from tuner.jit.options import JitFields
     from tuner.jit.torch.torch_function import TorchFunction
+    from tuner.job_report import JobReport
     from tuner.jobs.requests import ModelRequest
     from tuner.library.loading import Array, DeviceLibrary
+    from tuner.profiling.results import LibraryProfile
     from tuner.reports import BuildReport, ExtractReport, TuneReport
+    from tuner.schemas import BestView, RecordView
+    from tuner.tables import Rows
     from tuner.tuning.status import StatusCallback
 
 Inputs = Mapping[str, Sequence[SupportsIndex]]
@@ -67,13 +71,14 @@ def extract(
     return local.extract(request, overrides, definitions=definitions)
 
 
-def tune(
+def tune(  # noqa: PLR0913  all but the models are keywords
     *models: str | Path,
     target: str = "llvm",
     inputs: Inputs | None = None,
     buckets: GivenBuckets = None,
     masks: GivenMasks = (),
     random_weights: int | None = None,
+    progress: bool = True,
     on_status: "StatusCallback | None" = None,
     **options: Unpack[TuneArguments],
 ) -> "TuneReport":
@@ -93,6 +98,8 @@ def tune(
             ``"auto"`` chooses for all. A program is tuned for each combination.
         masks: Inputs that mark padding by 0, or by the value of a mapping.
         random_weights: Seed of random weights that replace those of the model; None keeps them.
+        progress: True to show a line of progress on a terminal and in a notebook; nothing is
+            printed elsewhere, or with ``on_status``.
         on_status: Function that receives the status of the job many times a second.
         **options: Options of the job, see :class:`tuner.jobs.spec.TuneSpec`, and settings such as
             database and engine.
@@ -105,7 +112,7 @@ def tune(
     from tuner import local
     from tuner.jobs.requests import TuneRequest
     from tuner.jobs.spec import make_spec
-    from tuner.tuning.status import TuningCallbacks
+    from tuner.progress_line import progress_callbacks
 
     if not models:
         raise TypeError("tune needs at least one model")
@@ -114,8 +121,8 @@ def tune(
     padded = make_padded(buckets, masks)
     requests = _model_requests(models, target, inputs, random_weights, padded)
     request = TuneRequest(requests, make_spec(given))
-    callbacks = TuningCallbacks() if on_status is None else TuningCallbacks(on_status)
-    (report,) = local.tune(request, cast("SettingOverrides", overrides), callbacks)
+    with progress_callbacks(on_status, show=progress) as callbacks:
+        (report,) = local.tune(request, cast("SettingOverrides", overrides), callbacks)
     return report
 
 
@@ -215,6 +222,125 @@ def evaluate(  # noqa: PLR0913  all but the first are keywords
         seed=seed,
     )
     return local.evaluate(Path(library), request, overrides)
+
+
+def profile(  # noqa: PLR0913  all but the first are keywords
+    library: str | Path,
+    *,
+    model: str | Path | None = None,
+    against: str | Sequence[str] = (),
+    inputs: Inputs | None = None,
+    arrays: str | Path | None = None,
+    random_weights: int | None = None,
+    n_runs: int = 30,
+    seed: int = 0,
+    **overrides: Unpack[SettingOverrides],
+) -> "LibraryProfile":
+    """Time every kernel of a library inside the running network.
+
+    >>> import tuner
+    >>> profile = tuner.profile("mlp.lib")  # doctest: +SKIP
+    >>> [(kernel.name, kernel.share) for kernel in profile.kernels]  # doctest: +SKIP
+
+    Args:
+        library: Folder of the library.
+        model: File of the model that the library was built from, for the nodes of the kernels and
+            for other runtimes. A zoo network needs none.
+        against: Names of runtimes that time their nodes too: ``"onnxruntime"``, ``"openvino"``.
+        inputs: Shapes of inputs, for a library of several programs; by default those of the first.
+        arrays: A ``.npz`` file with an array for each input; by default they are drawn.
+        random_weights: Seed of random weights, for a library that does not name its own.
+        n_runs: Number of profiled runs, at least 1.
+        seed: Seed of the inputs that are drawn.
+        **overrides: Settings such as database and data_dir.
+
+    Raises:
+        RequestError: If the library is missing, damaged or has no timers, or the inputs or
+            runtimes cannot be used.
+    """
+    _check_packages()
+    from tuner import local
+    from tuner.errors import RequestError
+    from tuner.profiling.library_profile import ProfileRequest
+
+    if n_runs < 1:
+        raise RequestError(f"n_runs must be at least 1, got {n_runs}")
+    request = ProfileRequest(
+        shapes=_shapes(inputs or {}),
+        arrays=None if arrays is None else Path(arrays),
+        n_runs=n_runs,
+        seed=seed,
+        model=None if model is None else str(model),
+        against=(against,) if isinstance(against, str) else tuple(against),
+        random_weights=random_weights,
+    )
+    return local.profile(Path(library), request, overrides)
+
+
+def job(number: int | None = None, **overrides: Unpack[SettingOverrides]) -> "JobReport":
+    """Read a job: its state, its tasks and its history, as the functions of ``tuner.plot`` take it.
+
+    Args:
+        number: Number of the job; by default the one that changed last.
+        **overrides: Settings such as database and data_dir.
+
+    Raises:
+        RequestError: If the job does not exist.
+    """
+    _check_packages()
+    from tuner import local
+
+    return local.report_job(number, overrides)
+
+
+def best_records(
+    *,
+    workload: str | None = None,
+    name: str | None = None,
+    job: int | None = None,
+    **overrides: Unpack[SettingOverrides],
+) -> "Rows[BestView]":
+    """Read the best record of every task, or of the tasks that are selected.
+
+    Args:
+        workload: Hash of the workload, or its beginning.
+        name: Part of the workload's name, in any case.
+        job: Number of a job.
+        **overrides: Settings such as database and data_dir.
+
+    Returns:
+        A list whose ``to_pandas`` makes a data frame.
+    """
+    _check_packages()
+    from tuner import local
+
+    return local.best_records(workload, name, job, overrides)
+
+
+def list_records(
+    *,
+    workload: str | None = None,
+    name: str | None = None,
+    task: int | None = None,
+    failed: bool = False,
+    limit: int = 1000,
+    **overrides: Unpack[SettingOverrides],
+) -> "Rows[RecordView]":
+    """Read measure records, the newest first; see :func:`best_records`.
+
+    Args:
+        workload: Hash of the workload, or its beginning.
+        name: Part of the workload's name, in any case.
+        task: Number of the task.
+        failed: True for failures only.
+        limit: Maximum of records.
+        **overrides: Settings such as database and data_dir.
+    """
+    _check_packages()
+    from tuner import local
+
+    selected = {"workload": workload, "name": name, "task": task, "failed": failed}
+    return local.list_records(selected, limit, overrides)
 
 
 def load(path: str | Path, *, threads: int | None = None) -> "DeviceLibrary":

@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from records import tasks
+from records import jobs, tasks
+from records.models import Job
 from tuner import reports
 from tuner.compile.bench.benchmark import BenchRequest, bench_library
 from tuner.compile.bench.comparison import Comparison
@@ -21,6 +23,7 @@ from tuner.engines.environments import ENGINES, RELAY
 from tuner.errors import RequestError
 from tuner.executors.factory import open_describer
 from tuner.interrupts import interruptible
+from tuner.job_report import JobReport
 from tuner.jobs.preparation import Prepared, prepare
 from tuner.jobs.programs import programs_of, read_dimensions
 from tuner.jobs.requests import ModelRequest, TuneRequest
@@ -28,10 +31,13 @@ from tuner.jobs.stale_records import stale_bests
 from tuner.library.buckets import Buckets
 from tuner.profiling.library_profile import ProfileRequest, profile_library
 from tuner.profiling.results import LibraryProfile
+from tuner.queries.history import read_history
 from tuner.queries.jobs import read_job
-from tuner.queries.records import read_record
+from tuner.queries.records import read_bests, read_record, read_records
 from tuner.reports import BuildReport, ExtractReport, TuneReport
+from tuner.schemas import BestView, RecordView
 from tuner.settings import SettingOverrides, read_settings
+from tuner.tables import Rows
 from tuner.tuning.rounds.remeasure import verify_records
 from tuner.tuning.rounds.remeasure_options import Remeasured, Verified, VerifyRequest
 from tuner.tuning.run_local import run_separately, run_tuning
@@ -142,6 +148,45 @@ def profile(library: Path, request: ProfileRequest, overrides: SettingOverrides)
     """
     with interruptible(only_waiting=True), open_context(**overrides) as context:
         return profile_library(context, library, request)
+
+
+def report_job(number: int | None, overrides: SettingOverrides) -> JobReport:
+    """Read a job, by default the one that changed last.
+
+    Raises:
+        RequestError: If the job does not exist.
+    """
+    with open_context(**overrides) as context, context.readers() as session:
+        job = jobs.latest_job(session) if number is None else session.get(Job, number)
+        if job is None or job.hidden:
+            raise RequestError("there is no job" if number is None else f"there is no job {number}")
+        return JobReport(read_job(session, job.id), read_history(session, job.id))
+
+
+def best_records(
+    workload: str | None, name: str | None, job: int | None, overrides: SettingOverrides
+) -> Rows[BestView]:
+    """Read best records; the arguments select them, None selects all.
+
+    Raises:
+        NoSuchRow: If the job or the workload does not exist.
+    """
+    with open_context(**overrides) as context, context.readers() as session:
+        weighted = None if job is None else tasks.tasks_of_job(session, jobs.get_job(session, job))
+        task_ids = None if weighted is None else [task.task_id for task in weighted]
+        return Rows(read_bests(session, workload=workload, name=name, task_ids=task_ids))
+
+
+def list_records(
+    selected: Mapping[str, Any], limit: int, overrides: SettingOverrides
+) -> Rows[RecordView]:
+    """Read the newest measure records; ``selected`` is for :func:`read_records`.
+
+    Raises:
+        NoSuchRow: If the workload does not exist.
+    """
+    with open_context(**overrides) as context, context.readers() as session:
+        return Rows(read_records(session, **selected, limit=limit))
 
 
 def reproduce(

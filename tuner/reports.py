@@ -5,15 +5,17 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypedDict
 
 from tuner.compile.build_library import BuiltLibrary
+from tuner.formatting import by_variant, milliseconds, short_name, trial_count
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.stale_records import StaleBest
 from tuner.queries.tasks import view_snapshot
 from tuner.schemas import JobView, TaskView
+from tuner.tables import Rows, Shown, table
 from tuner.tuning.run_local import TuneResult
 
 
-@dataclass(frozen=True)
-class TuneReport:
+@dataclass(frozen=True, repr=False)
+class TuneReport(Shown):
     """Outcome of one tuning job.
 
     Attributes:
@@ -35,7 +37,7 @@ class TuneReport:
     job: int
     network: str
     target: str
-    tasks: Sequence[TaskView]
+    tasks: Rows[TaskView]
     total_latency_secs: float | None
     measured_now: int
     secs: float
@@ -50,6 +52,19 @@ class TuneReport:
         """Trials spent on the tasks by all jobs."""
         return sum(task.trials for task in self.tasks)
 
+    def summary(self) -> str:
+        """Return the latency of the job, and what it took."""
+        took = f"{trial_count(self.trials)}, {self.measured_now} of them now, in {self.secs:.0f} s"
+        total, untuned = self.total_latency_secs, self.untuned_latency_secs
+        latency = "latency unknown" if total is None else f"{milliseconds(total)} ms"
+        if total is not None and untuned is not None:
+            latency += f", {untuned / total:.2f} times as fast as untuned"
+        failed = f"; failed: {self.error}" if self.error else ""
+        return f"job {self.job} of {self.network}: {latency}; {took}{failed}"
+
+    def _table(self) -> str:
+        return self.tasks._repr_html_()
+
 
 class ExtractedTask(NamedTuple):
     """A task of a network; ``flop`` is of one call, ``weight`` the calls in one inference."""
@@ -60,8 +75,8 @@ class ExtractedTask(NamedTuple):
     flop: float
 
 
-@dataclass(frozen=True)
-class ExtractReport:
+@dataclass(frozen=True, repr=False)
+class ExtractReport(Shown):
     """A network split into tasks.
 
     Attributes:
@@ -80,12 +95,27 @@ class ExtractReport:
     target: str
     kernel_calls: int | None
     notes: Sequence[str]
-    tasks: Sequence[ExtractedTask]
+    tasks: Rows[ExtractedTask]
     definitions: Mapping[str, str] = field(default_factory=dict)
 
+    def summary(self) -> str:
+        """Return the number of tasks and their work."""
+        mflop = sum(task.weight * task.flop for task in self.tasks) / 1e6
+        calls = "" if self.kernel_calls is None else f"{self.kernel_calls} kernel calls, "
+        return f"{self.network}: {len(self.tasks)} tasks, {calls}{mflop:,.2f} MFLOP"
 
-@dataclass(frozen=True)
-class BuildReport(BuiltLibrary):
+    def _table(self) -> str:
+        return table(
+            ("Workload", "Name", "Calls", "MFLOP"),
+            [
+                (short_name(task.workload), task.name, str(task.weight), f"{task.flop / 1e6:,.2f}")
+                for task in self.tasks
+            ],
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class BuildReport(Shown, BuiltLibrary):
     """A library in a folder, for people.
 
     Attributes:
@@ -96,6 +126,28 @@ class BuildReport(BuiltLibrary):
     stale: Sequence[StaleBest] = ()
     model: str = "MODEL"
 
+    def summary(self) -> str:
+        """Return the folder of the library, its coverage and its estimated latency."""
+        subgraphs, estimate = self.manifest.subgraphs, self.manifest.estimated_secs
+        tuned = f"{len(subgraphs) - self.n_fallbacks} of {len(subgraphs)} subgraphs tuned"
+        latency = "" if estimate is None else f", estimated {milliseconds(estimate)} ms"
+        return f"{self.folder}: {tuned}{latency}"
+
+    def _table(self) -> str:
+        rows = [
+            (
+                short_name(entry.workload),
+                entry.name,
+                str(entry.n_calls),
+                by_variant(
+                    "fallback" if entry.record is None else f"record {entry.record}", entry.variant
+                ),
+                milliseconds(entry.latency),
+            )
+            for entry in self.manifest.subgraphs
+        ]
+        return table(("Workload", "Name", "Calls", "Built from", "Latency (ms)"), rows)
+
 
 def report_tuning(result: TuneResult, view: JobView) -> TuneReport:
     """Report a job that ran on this machine, of which ``view`` is the table in the database."""
@@ -103,7 +155,7 @@ def report_tuning(result: TuneResult, view: JobView) -> TuneReport:
         job=result.job_id,
         network=result.network,
         target=result.target,
-        tasks=view_snapshot(result.snapshot),
+        tasks=Rows(view_snapshot(result.snapshot)),
         measured_now=result.n_measured,
         secs=result.secs,
         first_trial_secs=result.first_trial_secs,
@@ -138,9 +190,9 @@ def report_tasks(prepared: Prepared, definitions: Mapping[str, str]) -> ExtractR
         target=prepared.target.spec,
         kernel_calls=prepared.n_kernel_calls,
         notes=prepared.notes,
-        tasks=[
+        tasks=Rows(
             ExtractedTask(task.workload_hash, task.name, task.weight, task.flop)
             for task in prepared.tasks
-        ],
+        ),
         definitions=definitions,
     )

@@ -14,6 +14,7 @@ from tuner.client.errors import ServerError
 from tuner.client.health import read_health
 from tuner.client.models import Health, Page, TuneFields, read_answer
 from tuner.client.transport import Transport, call_until_available
+from tuner.job_report import JobReport
 from tuner.library import manifest as manifests
 from tuner.library.folders import replace_folder
 from tuner.library.signatures import policy_of
@@ -42,6 +43,7 @@ from tuner.schemas import (
     WorkerInfo,
 )
 from tuner.settings import read_settings
+from tuner.tables import Rows
 
 #: States that a job leaves only on request.
 ENDED = ("done", "failed", "cancelled", "paused")
@@ -141,6 +143,10 @@ class TunerClient:
     def table(self, job: int) -> JobView:
         """Return the task scheduler table of a job."""
         return self._transport.read(JobView, "GET", f"/jobs/{job}/tasks")
+
+    def report(self, job: int) -> JobReport:
+        """Return a job as the functions of ``tuner.plot`` take it."""
+        return JobReport(self.table(job), self.history(job))
 
     def picks(self, job: int) -> Iterator[PickView]:
         """Iterate over the picks of a job, the newest first."""
@@ -297,13 +303,13 @@ class TunerClient:
         name: str | None = None,
         target: int | None = None,
         job: int | None = None,
-    ) -> list[BestView]:
+    ) -> Rows[BestView]:
         """Return the best record of every task, or of the tasks of one workload, target or job.
 
         ``workload`` is a hash or its beginning, ``name`` a part of the workload's name.
         """
         params = {"workload": workload, "name": name, "target": target, "job": job}
-        return list(self._pages(BestView, "/records/best", params))
+        return Rows(self._pages(BestView, "/records/best", params))
 
     def list_records(
         self,

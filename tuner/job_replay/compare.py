@@ -9,6 +9,7 @@ from pathlib import Path
 from scheduler.allocators import default_settings, make_allocator
 from scheduler.objectives import Networks, make_objective
 from scheduler.replay import Recording, Trajectory, replay
+from tuner.errors import RequestError, install_command
 
 # Distances from the final total latency, as fractions of it.
 GOALS = (0.10, 0.05, 0.02, 0.01)
@@ -63,11 +64,15 @@ def plot(results: Sequence[Replayed], path: Path) -> None:
     """Plot total latency over trials as PNG, with a panel per network and a line per allocator.
 
     Raises:
+        RequestError: If matplotlib is not installed.
         OSError: If the file cannot be written.
     """
     # It takes its settings from a file of the current folder.
-    with chdir(os.sep):
-        from matplotlib.figure import Figure
+    try:
+        with chdir(os.sep):
+            from matplotlib.figure import Figure
+    except ImportError as error:
+        raise RequestError(f"plots need the extra plot: {install_command('plot')}") from error
 
     networks = list(dict.fromkeys(result.network for result in results))
     n_columns = min(len(networks), 2)

@@ -2,11 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tuner.formatting import milliseconds, percent
 from tuner.peers.base import PeerNode
 from tuner.profiling.peer_profile import PeerProfile, SharedWork
 from tuner.profiling.verdicts import Verdict
+from tuner.tables import Rows, Shown, table
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -92,8 +97,8 @@ class NodeTimes:
         return self.secs - self.peer_secs
 
 
-@dataclass(frozen=True)
-class LibraryProfile:
+@dataclass(frozen=True, repr=False)
+class LibraryProfile(Shown):
     """The times of a library and its kernels; all are seconds.
 
     Attributes:
@@ -143,6 +148,35 @@ class LibraryProfile:
     def losses(self, peer: PeerProfile) -> list[NodeTimes]:
         """Return the work that the library does more slowly, the largest loss first."""
         return [work for work in self.shared_work(peer) if work.loss > 0.0]
+
+    def to_pandas(self) -> "DataFrame":
+        """Return the kernels as a data frame; see :meth:`tuner.tables.Rows.to_pandas`."""
+        return Rows(self.kernels).to_pandas()
+
+    def summary(self) -> str:
+        """Return the time of a run and what takes most of it."""
+        slowest = max(self.kernels, key=lambda kernel: kernel.secs, default=None)
+        most = f"; {percent(slowest.share)} in {slowest.name}" if slowest else ""
+        return (
+            f"{self.model_name}: {milliseconds(self.plain_secs)} ms, {len(self.calls)} kernel "
+            f"calls{most}"
+        )
+
+    def _table(self) -> str:
+        titles = ("Subgraph", "Calls", "Time (ms)", "Share", "Record (ms)", "Roof", "Verdict")
+        rows = [
+            (
+                kernel.name,
+                str(kernel.n_calls),
+                milliseconds(kernel.secs),
+                percent(kernel.share),
+                milliseconds(kernel.record_secs),
+                percent(kernel.roof_share),
+                f"{kernel.verdict.kind}: {kernel.verdict.reason}",
+            )
+            for kernel in self.kernels
+        ]
+        return table(titles, rows)
 
 
 def as_json(profile: LibraryProfile) -> dict[str, Any]:

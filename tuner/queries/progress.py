@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 
 from scheduler import estimate
 from scheduler.budget import Budget
+from tuner.formatting import clock, milliseconds, saving
 from tuner.queries.tasks import view_snapshot
 from tuner.schemas import JobSummary, JobView, OutlookView, TaskView
 from tuner.tuning.status import TuningStatus
@@ -76,6 +77,23 @@ def eta_secs(job: JobSummary) -> float | None:
         return None
     budget = Budget(job.budget_trials or None, job.budget_secs)
     return _eta_secs(budget, job.spent_trials, job.spent_secs)
+
+
+def summary(progress: JobProgress) -> str:
+    """Return the state of a job in one line."""
+    limit = f"/{progress.budget_trials}" if progress.budget_trials else ""
+    parts = [
+        f"Total latency {milliseconds(progress.total_latency_secs)} ms",
+        f"trials {progress.spent_trials}{limit}",
+        f"elapsed {clock(progress.spent_secs)}",
+        f"ETA {clock(progress.eta_secs)}",
+    ]
+    if progress.outlook is not None:
+        parts.append(f"next minute saves {saving(progress.outlook)}")
+    running = [task.task_id for task in progress.tasks if task.running]
+    if running:
+        parts.append(f"now task {running[0]}")
+    return "  ".join(parts)
 
 
 def _eta_secs(budget: Budget, spent_trials: int, spent_secs: float) -> float | None:

@@ -5,6 +5,7 @@ from tuner.client import TunerClient
 from tuner.interrupts import interruptible
 from tuner.jobs.requests import ModelRequest
 from tuner.reports import ExtractedTask, ExtractReport
+from tuner.tables import Rows
 
 
 def run(client: TunerClient, model: ModelRequest) -> ExtractReport:
@@ -23,8 +24,8 @@ def run(client: TunerClient, model: ModelRequest) -> ExtractReport:
             target=job.target or "",
             kernel_calls=None if split is None else split.kernel_calls,
             notes=() if split is None else split.notes,
-            tasks=[
+            tasks=Rows(
                 ExtractedTask(task.workload, task.name, task.weight, task.flop)
                 for task in view.tasks
-            ],
+            ),
         )

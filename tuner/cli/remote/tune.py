@@ -13,6 +13,7 @@ from tuner.interrupts import Interrupted, interruptible
 from tuner.jobs.requests import TuneRequest
 from tuner.queries.progress import progress_of_job
 from tuner.reports import TuneReport, latencies_of
+from tuner.tables import Rows
 
 
 class Detached(Interrupted):
@@ -88,7 +89,7 @@ def _report(watch: Watch, submitted: Submitted, started: float) -> TuneReport:
         job=job.id,
         network=job.network or job.name,
         target=job.target or "",
-        tasks=view.tasks,
+        tasks=Rows(view.tasks),
         measured_now=job.trials - submitted.job.trials,
         secs=time.monotonic() - started,
         first_trial_secs=None if first is None else first - started,

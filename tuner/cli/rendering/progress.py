@@ -11,8 +11,7 @@ from rich.text import Text
 
 from tuner.cli.console import detail
 from tuner.cli.rendering.tables import task_table
-from tuner.formatting import clock, milliseconds, saving
-from tuner.queries.progress import JobProgress, progress_of_status
+from tuner.queries.progress import JobProgress, progress_of_status, summary
 from tuner.tuning.status import TuningCallbacks, TuningStatus
 
 _LINE_INTERVAL_SECS = 5.0
@@ -111,20 +110,3 @@ class PlainProgress:
 
     def __exit__(self, *exc: object) -> None:
         return None
-
-
-def summary(progress: JobProgress) -> str:
-    """Return the state of a job in one line."""
-    limit = f"/{progress.budget_trials}" if progress.budget_trials else ""
-    parts = [
-        f"Total latency {milliseconds(progress.total_latency_secs)} ms",
-        f"trials {progress.spent_trials}{limit}",
-        f"elapsed {clock(progress.spent_secs)}",
-        f"ETA {clock(progress.eta_secs)}",
-    ]
-    if progress.outlook is not None:
-        parts.append(f"next minute saves {saving(progress.outlook)}")
-    running = [task.task_id for task in progress.tasks if task.running]
-    if running:
-        parts.append(f"now task {running[0]}")
-    return "  ".join(parts)

@@ -5,6 +5,8 @@ from statistics import mean, median, pstdev, quantiles
 from typing import Any
 
 from tuner.compile.bench.agreement import OutputCheck
+from tuner.formatting import milliseconds
+from tuner.tables import Shown, table
 
 Samples = tuple[float, ...]
 # Undisturbed, the middle half of the samples lies within a few per cent.
@@ -83,8 +85,8 @@ class UsedInput:
     values: str
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Shown):
     """Latency of a library, and its comparison with peers.
 
     Attributes:
@@ -167,6 +169,27 @@ class Comparison:
             KeyError: If there is none.
         """
         return {peer.name: peer for peer in self.peers}[name]
+
+    def summary(self) -> str:
+        """Return the medians of all runtimes, and whether the outputs agree."""
+        peers = (
+            f"; {peer.name} {milliseconds(peer.median_secs)} ms, ratio {peer.ratio:.3f}, "
+            f"outputs {'agree' if peer.agrees else 'differ'}"
+            for peer in self.peers
+        )
+        disturbed = "; disturbed by other work" if self.is_disturbed else ""
+        return f"library {milliseconds(self.library_secs)} ms{''.join(peers)}{disturbed}"
+
+    def _table(self) -> str:
+        times = (self.library_secs, self.mean_secs, self.stdev_secs)
+        rows = [("library", *map(milliseconds, times), "", "")]
+        for peer in self.peers:
+            times = (peer.median_secs, peer.mean_secs, peer.stdev_secs)
+            agreement = "agree" if peer.agrees else "differ"
+            name = f"{peer.name} {peer.version}"
+            rows.append((name, *map(milliseconds, times), f"{peer.ratio:.3f}", agreement))
+        titles = ("Runtime", "Median (ms)", "Mean (ms)", "Stdev (ms)", "Ratio", "Outputs")
+        return table(titles, rows)
 
 
 def _spread(samples: Samples) -> float:

@@ -1,6 +1,7 @@
 """``tuner replay``: allocators on jobs and recordings."""
 
 import gzip
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,20 @@ def test_plot_is_a_picture(tuned: Shell) -> None:
 
     assert tuned("replay", "1", "--plot", str(plot)).status == 0
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_plot_without_matplotlib_names_the_extra(
+    tuned: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is written."""
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    plot = tuned.folder / "none.png"
+
+    answer = tuned("replay", "1", "--plot", str(plot))
+
+    assert answer.status == 2
+    assert "plots need the extra plot" in answer.err
+    assert not plot.exists()
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,12 @@ from tuner.cli.rendering.reports import (
 )
 from tuner.reports import ExtractedTask, ExtractReport, TuneReport
 from tuner.schemas import TaskView
+from tuner.tables import Rows
 
 
 def extract_report(*, definitions: bool) -> ExtractReport:
     """Return a network of two tasks."""
-    tasks = [ExtractedTask("abc", "dense", 2, 4e6), ExtractedTask("def", "relu", 1, 1e6)]
+    tasks = Rows([ExtractedTask("abc", "dense", 2, 4e6), ExtractedTask("def", "relu", 1, 1e6)])
     texts = {task.workload: f"IR of {task.name}" for task in tasks}
     return ExtractReport(
         "mlp", "0" * 64, "llvm", 3, ["1 operator"], tasks, texts if definitions else {}
@@ -67,7 +68,7 @@ def test_json_has_definitions_only_on_request() -> None:
 
 def test_a_report_ends_with_before_and_after(capsys: pytest.CaptureFixture[str]) -> None:
     """It says why the finals made the latency larger than the search had it."""
-    report = TuneReport(1, "mlp", "llvm", [task_view(1e-3)], 2e-3, 8, 2.0, 0.5)
+    report = TuneReport(1, "mlp", "llvm", Rows([task_view(1e-3)]), 2e-3, 8, 2.0, 0.5)
     show_tuning(report)
     plain = capsys.readouterr().out
     show_tuning(replace(report, untuned_latency_secs=5e-3, searched_latency_secs=1.9e-3))
@@ -81,7 +82,7 @@ def test_a_report_ends_with_before_and_after(capsys: pytest.CaptureFixture[str])
 
 def test_tasks_without_a_best_record_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     """The latency of the network is then unknown, null in JSON."""
-    tasks = [task_view(1e-3), task_view(None)]
+    tasks = Rows([task_view(1e-3), task_view(None)])
     report = TuneReport(1, "mlp", "llvm", tasks, None, 8, 2.0, 0.5, busy={"local": 0.5})
 
     show_tuning(report)
