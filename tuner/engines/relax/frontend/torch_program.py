@@ -11,8 +11,10 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 
 from tuner.engines.base import ModelFile
 from tuner.engines.relax.frontend.converters.torch import (
+    torch_attention,
     torch_functions,
     torch_indices,
+    torch_products,
     torch_resize,
 )
 from tuner.engines.relax.frontend.onnx_graph import import_graph
@@ -44,8 +46,10 @@ def import_program(model: ModelFile) -> tvm.IRModule:
 
 def _import_by_tvm(program: Any) -> tvm.IRModule:
     converters = {
+        **torch_attention.CONVERTERS,
         **torch_functions.CONVERTERS,
         **torch_indices.CONVERTERS,
+        **torch_products.CONVERTERS,
         **torch_resize.CONVERTERS,
     }
     try:

@@ -30,6 +30,7 @@ from tuner.engines.relax.graph.passes.convolutions.transposed_convolutions impor
 )
 from tuner.engines.relax.graph.passes.convolutions.unreached_taps import drop_unreached_taps
 from tuner.engines.relax.graph.passes.half_precision import compute_in_float32, sum_in_float32
+from tuner.engines.relax.graph.passes.masked_softmax import find_masked_softmax
 from tuner.engines.relax.graph.passes.normalisations import find_normalisations
 from tuner.engines.relax.graph.passes.powers import simplify_powers
 from tuner.engines.relax.graph.passes.products.cached_products import read_caches_as_stored
@@ -92,6 +93,8 @@ PASSES: tuple[tuple[Rewrite, IsFor], ...] = (
     (_plain(simplify_powers), _everywhere),
     # Norms that a model spells as arithmetic: one kernel instead of half a dozen.
     (_plain(find_normalisations), _everywhere),
+    # Softmax with a number in masked rows: one kernel instead of five, and attention is one.
+    (_plain(find_masked_softmax), _everywhere),
     # Scales and shifts behind a convolution become part of its weights and bias.
     (_plain(fold_affine), _everywhere),
     # Convolutions of videos with flat windows: schedules know those of images.

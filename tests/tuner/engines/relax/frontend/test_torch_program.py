@@ -38,6 +38,7 @@ _DIRECT: Functions = {
     "own converters in a branch": lambda x: torch.cond(
         x.sum() > 0, lambda x: x[:, -1] + 2, lambda x: x[:, 0] * 2, (x,)
     ),
+    "sum of truth values": lambda x: (x > 0).cumsum(1),
     "infinite mask": lambda x: (x + torch.full((7, 4), -torch.inf).tril(-1)).exp(),
     "elements": lambda x: x.scatter(2, _PLACES, -x[:, :5, :2]),
     "number": lambda x: x.scatter(2, _PLACES, 7.0),
@@ -47,7 +48,6 @@ _DIRECT: Functions = {
 }
 _BY_ONNX: Functions = {
     **_WINDOWS,
-    "sum of truth values": lambda x: (x > 0).cumsum(1),
     "axis between indices, which TVM misreads": lambda x: x[
         torch.tensor([0, 2, 1]), :, torch.tensor([0, 2, 1])
     ],

@@ -225,6 +225,7 @@ def attention(
     dtype: str = "float16",
     *,
     changed: Callable[[Any, Any, Any], Any] | None = None,
+    softmax: Callable[[Any], Any] = topi.nn.softmax,
 ) -> bytes:
     """Return an attention whose queries, keys and values are parts of one tensor.
 
@@ -233,6 +234,7 @@ def attention(
         sizes: Rows, keys, and numbers of a query.
         dtype: Type of the operands.
         changed: Function of a score, its row and its key.
+        softmax: Definition of the softmax.
     """
     (n_heads, n_shared), (n_rows, n_keys, width) = heads, sizes
     queries = te.placeholder((n_rows, n_heads * width), dtype, name="queries")
@@ -254,7 +256,7 @@ def attention(
         lambda h, i, j: function(scores[h, i, j] * tvm.tirx.const(0.25, "float32"), i, j),
         name="logits",
     )
-    weights = topi.nn.softmax(logits)
+    weights = softmax(logits)
     narrow = te.compute(scores.shape, lambda *i: weights[i].astype(dtype), name="narrow")
     context = te.compute(
         (n_heads, n_rows, width),

@@ -6,6 +6,7 @@ a definition with several reductions for one that nothing can be fused into.
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +15,7 @@ from tvm.relax import BlockBuilder
 
 from tuner.engines.relax.graph.definitions import channel_norms, softmax
 from tuner.engines.relax.graph.definitions.channel_norms import WIDE, wide, wide_at
+from tuner.engines.relax.graph.passes import masked_softmax
 from tuner.engines.relax.graph.passes.visitor import dtype_of, name_of
 from tuner.engines.relax.ir.tensor_types import shape_of
 from tuner.engines.relax.triton.expressions.printer import HALF
@@ -38,6 +40,27 @@ def _softmax(builder: BlockBuilder, call: relax.Call) -> relax.Expr:
         primfunc_name_hint=hint,
         primfunc_attrs=_attributes(fusable=is_last),
     )
+
+
+def _masked_softmax(*, has_lanes: bool) -> Legalization:
+    """Return the definition of a softmax whose masked rows hold a number."""
+
+    def legalize(builder: BlockBuilder, call: relax.Call) -> relax.Expr:
+        fill = masked_softmax.fill_of(call)
+        define = partial(
+            softmax.masked_softmax,
+            fill=fill.value,
+            replaces_nan=fill.replaces_nan,
+            has_lanes=has_lanes,
+        )
+        return builder.call_te(
+            lambda x: softmax_of(define, x),
+            call.args[0],
+            primfunc_name_hint="softmax",
+            primfunc_attrs=_attributes(fusable=True),
+        )
+
+    return legalize
 
 
 def _wide_softmax(builder: BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -232,6 +255,7 @@ LEGALIZATIONS: dict[str, Legalization] = {
     for name, legalize in {
         "relax.nn.softmax": _softmax,
         "relax.nn.log_softmax": _softmax,
+        masked_softmax.NAME: _masked_softmax(has_lanes=True),
         "relax.nn.layer_norm": _layer_norm,
         "relax.nn.rms_norm": _rms_norm,
         "relax.nn.group_norm": _group_norm,
@@ -286,6 +310,7 @@ GPU_LEGALIZATIONS: dict[str, Legalization] = {
     for name, legalize in {
         "relax.nn.softmax": _wide_softmax,
         "relax.nn.log_softmax": _wide_softmax,
+        masked_softmax.NAME: _masked_softmax(has_lanes=False),
         "relax.nn.group_norm": _norm_of_groups,
         "relax.nn.instance_norm": _norm_of_groups,
         "relax.take": _take,

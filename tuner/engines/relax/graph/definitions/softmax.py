@@ -4,6 +4,7 @@ LLVM makes no vectors of a maximum over one axis, because NaN would tell. Maxima
 side are loops over vectors, and only those of the lanes are taken one by one.
 """
 
+import math
 from typing import Any
 
 from tvm import te, tirx
@@ -21,21 +22,31 @@ def softmax(x: te.Tensor) -> te.Tensor:
     )
 
 
-def softmax_or(x: te.Tensor, fill: float, *, has_lanes: bool = True) -> te.Tensor:
-    """Define a softmax whose rows hold another number where they are not numbers.
+def masked_softmax(
+    x: te.Tensor, fill: float, *, replaces_nan: bool, has_lanes: bool = True
+) -> te.Tensor:
+    """Define a softmax whose rows hold another number where all scores are minus infinity.
 
-    All of a row is NaN, or nothing: where its sum is NaN, or 0 because all scores are minus
-    infinity.
+    Args:
+        x: Scores.
+        fill: Number.
+        replaces_nan: True if rows that are not numbers hold it, too: where the sum is NaN, or 0
+            because all scores are minus infinity.
+        has_lanes: False for maxima of whole rows, as GPUs take them.
     """
-    exponentials, sums, _ = _parts(x, has_lanes=has_lanes)
+    exponentials, sums, maxima = _parts(x, has_lanes=has_lanes)
     zero, one = tirx.const(0, x.dtype), tirx.const(1, x.dtype)
     factors = te.compute(sums.shape, lambda *row: one / sums(*row), name="factors")
+
+    def is_masked(*row: Any) -> Any:
+        if replaces_nan:
+            return tirx.any(tirx.isnan(sums(*row)), sums(*row) == zero)
+        return maxima(*row) == tirx.const(-math.inf, x.dtype)
+
     return te.compute(
         x.shape,
         lambda *i: tirx.Select(
-            tirx.any(tirx.isnan(sums(*_row(i))), sums(*_row(i)) == zero),
-            tirx.const(fill, x.dtype),
-            exponentials(*i) * factors(*_row(i)),
+            is_masked(*_row(i)), tirx.const(fill, x.dtype), exponentials(*i) * factors(*_row(i))
         ),
         name="softmax",
     )

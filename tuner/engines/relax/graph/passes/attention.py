@@ -14,15 +14,14 @@ of a perceptron do, are the sums of one kernel: none of them goes through memory
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import tvm
-from tvm import relax, te
+from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import mutator
 
-from tuner.engines.relax.graph.definitions.definitions import softmax_of
-from tuner.engines.relax.graph.definitions.softmax import softmax_or
+from tuner.engines.relax.graph.passes import masked_softmax
 from tuner.engines.relax.graph.passes.visitor import CallVisitor, dtype_of, name_of
 from tuner.engines.relax.ir.tensor_types import is_fixed, shape_of
 
@@ -42,7 +41,9 @@ _ACTIVATIONS = {
     *("erf", "log", "sqrt", "rsqrt", "power", "square"),
 }
 _CHOICES = {"take", "less"}
-_INSIDE = _UNARY | _BINARY | _RESHAPES | {"nn.softmax"}
+_SOFTMAX = {"nn.softmax", masked_softmax.NAME}
+_INSIDE = _UNARY | _BINARY | _RESHAPES | _SOFTMAX
+_HALF = ("float16", "bfloat16")
 _PRODUCTS, _N_PAIRED = {"matmul", "nn.conv2d"}, 2
 _MATRIX = 2
 # Tensors in which keys or values may lie.
@@ -179,9 +180,8 @@ class _Outliner(CallVisitor):
         inside = self._collect(weights)
         if not inside:
             return None
-        names = [name_of(self._bound[each]) for each in inside]
         (scores,) = [each for each in inside if name_of(self._bound[each]) == "matmul"]
-        if names.count("nn.softmax") != 1 or not self._is_plain(product, scores, inside):
+        if not self._is_plain(product, scores, inside):
             return None
         inside.add(product)
         if any(not inside.issuperset(self._users[each]) for each in inside - {product}):
@@ -212,19 +212,28 @@ class _Outliner(CallVisitor):
         """
         call = self._bound[norm]
         operand, rank = call.args[0], len(shape_of(call))
+        # Norms of half precision convert it: others read it as it was.
+        converted = [operand] if self._is_widened(operand) else []
+        operand = self._bound[operand].args[0] if converted else operand
         is_last = [int(axis) % rank for axis in call.attrs.axes] == [rank - 1]
         is_small = is_fixed(operand.ty) and math.prod(shape_of(call)) <= _MAX_SUMS
         inside = self._between(operand) if is_last and is_small else []
-        inside = inside or self._before(operand, norm)
+        inside = inside or self._before(operand, {norm, *converted})
         behind = self._tail(norm)
         result = behind[-1] if behind else norm
-        others = set(self._users.get(operand, ())) - {norm}
+        others = set(self._users.get(operand, ())) - {norm, *converted}
         is_early = any(self._order[each] < self._order[result] for each in others)
-        if not inside or operand in self._outputs or is_early:
+        if not (inside or converted) or operand in self._outputs or is_early:
             return None
-        variables = (*inside, norm, *behind)
-        results = (result, operand) if others else (result,)
+        variables = (*inside, *converted, norm, *behind)
+        results = (result, operand) if others and inside else (result,)
         return _Region(variables, results, self._name_of(variables))
+
+    def _is_widened(self, variable: Any) -> bool:
+        """Return whether a variable is half precision in float32, for one operator alone."""
+        call: Any = self._bound.get(variable) if isinstance(variable, relax.Var) else None
+        is_wide = name_of(call) in self._conversions and dtype_of(variable) == "float32"
+        return is_wide and dtype_of(call.args[0]) in _HALF and self._is_read_once(variable)
 
     def _paired(self, joint: relax.Var) -> _Region | None:
         """Return the region of two products of weights that meet, and what follows from them."""
@@ -251,12 +260,12 @@ class _Outliner(CallVisitor):
         names = [name_of(self._bound[each]).rpartition(".")[2] for each in variables]
         return "_".join(names).replace("astype", "cast")
 
-    def _before(self, operand: relax.Expr, norm: relax.Var) -> list[relax.Var]:
+    def _before(self, operand: relax.Expr, readers: Collection[relax.Var]) -> list[relax.Var]:
         """Return what an operand of a norm follows from element by element, gathers included.
 
         Nothing if a kernel before would compute the first of it, as that of a convolution does.
         """
-        inside: set[relax.Var] = {norm}
+        inside = {*readers}
         pending = self._bound_among([operand])
         while pending and len(inside) <= _MAX_BETWEEN:
             variable = pending.pop(pending.index(max(pending, key=self._order.__getitem__)))
@@ -269,7 +278,7 @@ class _Outliner(CallVisitor):
                 pending += self._bound_among(bound.args)
             elif name_of(bound) not in _VIEWS | _RESHAPES:
                 return []
-        inside.remove(norm)
+        inside.difference_update(readers)
         return sorted(inside, key=self._order.__getitem__) if not pending else []
 
     def _tail(self, result: relax.Var) -> list[relax.Var]:
@@ -318,16 +327,13 @@ class _Outliner(CallVisitor):
         operands = {dtype_of(each) for each in (queries, keys, *self._bound[product].args)}
         sums = {dtype_of(each) for each in (product, scores)}
         is_wide = operands == {"float32"} or (
-            bool(self._conversions) and operands in ({"float16"}, {"bfloat16"})
+            bool(self._conversions) and operands in ({each} for each in _HALF)
         )
         if not is_wide or sums != {"float32"} or not all(is_fixed(each.ty) for each in inside):
             return False
-        softmax = next(each for each in inside if name_of(self._bound[each]) == "nn.softmax")
+        softmax = [each for each in inside if name_of(self._bound[each]) in _SOFTMAX]
         shape = shape_of(scores)
-        if (
-            int(self._bound[softmax].attrs.axis) % len(shape_of(softmax))
-            != len(shape_of(softmax)) - 1
-        ):
+        if len(softmax) != 1 or not self._is_along_last_axis(softmax[0]):
             return False
         n_heads = math.prod(shape[:-_MATRIX])
         if any(shape_of(each)[-_MATRIX:] != shape[-_MATRIX:] for each in inside):
@@ -335,6 +341,10 @@ class _Outliner(CallVisitor):
         if any(math.prod(shape_of(each)[:-_MATRIX]) != n_heads for each in inside):
             return False
         return self._fits([n_heads, *shape[-_MATRIX:]], shape_of(queries)[-1])
+
+    def _is_along_last_axis(self, softmax: relax.Var) -> bool:
+        call, rank = self._bound[softmax], len(shape_of(softmax))
+        return name_of(call) == masked_softmax.NAME or int(call.attrs.axis) % rank == rank - 1
 
     def _collect(self, expr: relax.Expr) -> set[relax.Var]:
         """Return what follows from the first product before an expression, that and this included.
@@ -450,11 +460,6 @@ class _Outliner(CallVisitor):
                     args = [
                         inner(arg, is_literal=_is_literal(call, arg)) for arg in _tensors_of(call)
                     ]
-                    filled = self._filled_softmax(call)
-                    if filled is not None:
-                        source, fill = filled
-                        held[variable] = builder.emit(self._softmax_or(held[source], fill))
-                        continue
                     if name_of(call) in self._joins:
                         args = [relax.Tuple(args)]
                     again = relax.Call(call.op, args, call.attrs, call.ty_args)
@@ -463,30 +468,6 @@ class _Outliner(CallVisitor):
             builder.emit_func_output(results[0] if len(results) == 1 else relax.Tuple(results))
         function = builder.get()[ATTENTION].without_attr("global_symbol")
         return function.with_attr(REGION, True), arguments
-
-    def _softmax_or(self, scores: relax.Expr, fill: float) -> relax.Call:
-        operand = te.placeholder(shape_of(scores), dtype_of(scores))
-        define = partial(softmax_or, fill=fill, has_lanes=not self._conversions)
-        function = te.create_prim_func(
-            [operand, softmax_of(define, operand)], index_dtype_override="int64"
-        )
-        name = self.builder_.add_func(function.without_attr("global_symbol"), "softmax")
-        return relax.call_tir(name, (scores,), scores.ty)
-
-    def _filled_softmax(self, call: relax.Call) -> tuple[relax.Expr, float] | None:
-        """Return the operand of a softmax whose NaN a call replaces by a number, and that."""
-        if name_of(call) != "where" or not isinstance(call.args[1], GenericConst):
-            return None
-        condition, fill, source = call.args
-        test, softmax = (self._bound.get(each) for each in (condition, source))
-        value = fill.value.numpy()
-        if test is None or softmax is None or value.size != 1:
-            return None
-        if name_of(test) != "isnan" or not test.args[0].same_as(source):
-            return None
-        if name_of(softmax) != "nn.softmax" or shape_of(call) != shape_of(softmax):
-            return None
-        return softmax.args[0], float(value.item())
 
     def _call_of(self, variable: relax.Var) -> relax.Call:
         """Return the call that computes a variable; a slice for a part of a split."""

@@ -13,6 +13,7 @@ from tvm import relax
 from tvm.relax.expr_functor import mutator
 
 from tuner.engines.relax.graph.fold import fold_constants
+from tuner.engines.relax.graph.passes import masked_softmax
 from tuner.engines.relax.graph.passes.visitor import CallVisitor, name_of
 from tuner.engines.relax.ir.tensor_types import shape_of
 
@@ -25,6 +26,7 @@ _UNARY = {
 }
 _BINARY = {"add", "subtract", "multiply", "divide", "maximum", "minimum", "power"}
 _NORMS = {"nn.layer_norm", "nn.rms_norm"}
+_SOFTMAX = {"nn.softmax", masked_softmax.NAME}
 _PRODUCTS = (
     *("relax.matmul", "relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d"),
     *("relax.nn.conv1d_transpose", "relax.nn.conv2d_transpose", "relax.nn.conv3d_transpose"),
@@ -60,7 +62,7 @@ class _Sinker(CallVisitor):
             return self._sink_unary(call)
         if name in _BINARY:
             return self._sink_binary(call)
-        if name in _NORMS or name == "nn.softmax":
+        if name in _NORMS | _SOFTMAX:
             return self._sink_trailing(call)
         return self._flatten(call) if name == "matmul" else call
 
@@ -105,15 +107,19 @@ class _Sinker(CallVisitor):
         """Sink a reshape that leaves the normalised axes, the last ones, alone."""
         source, shape = self._unshaped(call.args[0]), shape_of(call)
         attrs, rank = call.attrs, len(shape)
+        is_masked = name_of(call) == masked_softmax.NAME
         is_softmax = name_of(call) == "nn.softmax"
-        axes = sorted(int(axis) % rank for axis in ([attrs.axis] if is_softmax else attrs.axes))
+        given = [-1] if is_masked else [attrs.axis] if is_softmax else attrs.axes
+        axes = sorted(int(axis) % rank for axis in given)
         n_axes = len(axes)
         if source.same_as(call.args[0]) or axes != list(range(rank - n_axes, rank)):
             return call
         if shape_of(source)[-n_axes:] != shape[-n_axes:] or len(shape_of(source)) == n_axes:
             return call
         moved = list(range(-n_axes, 0))
-        if is_softmax:
+        if is_masked:
+            result = relax.Call(call.op, [source], attrs)
+        elif is_softmax:
             result = relax.op.nn.softmax(source, -1)
         elif name_of(call) == "nn.rms_norm":
             result = relax.op.nn.rms_norm(source, call.args[1], moved, attrs.epsilon)

@@ -9,6 +9,7 @@ combines their parts.
 """
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -102,7 +103,7 @@ class Attention:
         context: Product of the weights and the values.
         logits: Block of the exponentials' operand before their maximum is subtracted.
         weights: Indices at which the second product reads the weights.
-        fills: True if rows without a sum are zero, not NaN.
+        kept: Condition of the sum of a row under which it is not zero; empty if no row is masked.
         copies: Outputs that follow from arguments alone, as new keys that are parts of a tensor.
     """
 
@@ -110,7 +111,7 @@ class Attention:
     context: Contraction
     logits: Any
     weights: tuple[Any, ...]
-    fills: bool
+    kept: str
     copies: tuple[Block, ...]
 
     @classmethod
@@ -134,7 +135,7 @@ class Attention:
                     and blocks.reads(context.block.buffer, each.value, {}, []) is None
                 ]
                 return cls(
-                    scores, context, softmax.logits, softmax.indices, softmax.fills, (*copies,)
+                    scores, context, softmax.logits, softmax.indices, softmax.kept, (*copies,)
                 )
         return None
 
@@ -160,7 +161,7 @@ class _Softmax:
 
     logits: Any
     indices: tuple[Any, ...]
-    fills: bool
+    kept: str
 
     @classmethod
     def find(cls, blocks: KernelBlocks, weights: Any) -> Self | None:
@@ -173,34 +174,48 @@ class _Softmax:
             block = _block_of(blocks, weights)
         if block is None or block.reduced:
             return None
-        value, fills = block.value, False
-        if isinstance(value, tirx.Select):
-            value, fills = value.false_value, True
-        parts = _ratio(blocks, block, value)
+        value = block.value
+        parts = _ratio(blocks, block, getattr(value, "false_value", value))
         if parts is None:
             return None
         exponentials, sums = parts
-        if fills and not _is_without_sum(block.value, sums):
+        softmax = _logits_of(blocks, exponentials, sums)
+        if softmax is None:
             return None
-        logits = _logits_of(blocks, exponentials, sums)
-        return None if logits is None else cls(logits, indices, fills)
+        logits, maxima = softmax
+        kept = _kept(value, sums, maxima) if isinstance(value, tirx.Select) else ""
+        return None if kept is None else cls(logits, indices, kept)
 
 
-def _is_without_sum(value: Any, sums: Block) -> bool:
-    """Return whether a choice is zero where the sum of the row is zero or not a number."""
+def _kept(value: Any, sums: Block, maxima: Block) -> str | None:
+    """Return the condition of a sum under which a choice is not zero; None for other choices.
+
+    It is zero where all scores are minus infinity; where the sum is not a number, it may be, too.
+    """
     tests: list[Any] = [value.condition]
     names = set()
     while tests:
         test = tests.pop()
         if isinstance(test, tirx.Or):
             tests += [test.a, test.b]
-        elif isinstance(test, tirx.EQ) and _is_of(test.a, sums.buffer):
-            names.add("zero" if float(getattr(test.b, "value", 1.0)) == 0.0 else "")
         else:
-            is_sum = _is_of((getattr(test, "args", None) or [test])[0], sums.buffer)
-            names.add(str(getattr(getattr(test, "op", None), "name", "")) if is_sum else "")
-    is_zero = float(getattr(value.true_value, "value", 1.0)) == 0.0
-    return is_zero and {name.rpartition(".")[2] for name in names} == {"zero", "isnan"}
+            names.add(_test_of(test, sums, maxima))
+    if float(getattr(value.true_value, "value", 1.0)) != 0.0:
+        return None
+    conditions = {frozenset({"zero", "isnan"}): "> 0.0", frozenset({"lowest"}): "!= 0.0"}
+    return conditions.get(frozenset(names))
+
+
+def _test_of(test: Any, sums: Block, maxima: Block) -> str:
+    """Return the name of a test of a row; empty for another test."""
+    if isinstance(test, tirx.EQ):
+        number = float(getattr(test.b, "value", math.nan))
+        is_zero = number == 0.0 and _is_of(test.a, sums.buffer)
+        is_lowest = number == -math.inf and _is_of(test.a, maxima.buffer)
+        return "zero" if is_zero else "lowest" if is_lowest else ""
+    is_sum = _is_of((getattr(test, "args", None) or [test])[0], sums.buffer)
+    name = str(getattr(getattr(test, "op", None), "name", "")).rpartition(".")[2]
+    return name if is_sum else ""
 
 
 def _ratio(blocks: KernelBlocks, block: Block, value: Any) -> tuple[Block, Block] | None:
@@ -226,8 +241,8 @@ def _ratio(blocks: KernelBlocks, block: Block, value: Any) -> tuple[Block, Block
     return (exponentials, sums) if is_row else None
 
 
-def _logits_of(blocks: KernelBlocks, exponentials: Block, sums: Block) -> Any:
-    """Return the operand of a softmax, as the exponentials read it; None for another function."""
+def _logits_of(blocks: KernelBlocks, exponentials: Block, sums: Block) -> tuple[Any, Block] | None:
+    """Return the operand of a softmax and the block of its maxima; None for another function."""
     call = exponentials.value
     name = str(getattr(getattr(call, "op", None), "name", "")).rpartition(".")[2]
     if name != "exp" or not isinstance(call.args[0], tirx.Sub):
@@ -244,7 +259,7 @@ def _logits_of(blocks: KernelBlocks, exponentials: Block, sums: Block) -> Any:
         and _is_of_rows(sums, exponentials.buffer)
         and float(getattr(sums.init, "value", 1.0)) == 0.0
     )
-    return logits.source if is_softmax else None
+    return (logits.source, maxima) if maxima is not None and is_softmax else None
 
 
 def _block_of(blocks: KernelBlocks, expr: Any) -> Block | None:
@@ -497,8 +512,8 @@ class _Source:
     def _ratio(self, of_row: str) -> list[str]:
         """Return the lines that divide the sums of rows by the sums of their weights."""
         lines = [f"acc = acc / total{of_row}"]
-        if self.of.fills:
-            lines.append(f"acc = tl.where((total > 0.0){of_row}, acc, 0.0)")
+        if self.of.kept:
+            lines.append(f"acc = tl.where((total {self.of.kept}){of_row}, acc, 0.0)")
         return lines
 
     def _stored(self) -> list[str]:

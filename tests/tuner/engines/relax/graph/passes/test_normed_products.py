@@ -77,6 +77,14 @@ def _of_two_readers(emit: Emit, data: relax.Var) -> list[relax.Var]:
     return [_layer_norm(emit, gated), emit(relax.op.nn.relu(product))]
 
 
+def _converted(emit: Emit, data: relax.Var) -> list[relax.Var]:
+    """A norm of half precision is computed in float32, and its operand is the next residual."""
+    product = emit(relax.op.astype(_product(emit, data, 1), "float16"))
+    wide = emit(relax.op.astype(product, "float32"))
+    normed = emit(relax.op.nn.rms_norm(wide, _constant(_WIDTH), [-1]))
+    return [emit(relax.op.astype(normed, "float16")), emit(relax.op.nn.relu(product))]
+
+
 _NETWORKS: dict[str, tuple[Callable[[Emit, relax.Var], list[relax.Var]], list[str]]] = {
     "post": (_post_norm, ["matmul_add_add_layer_norm", "matmul_add_add_layer_norm_relu"]),
     "pre": (_pre_norm, ["matmul_add_add_layer_norm", "matmul_add_add_rms_norm"]),
@@ -84,6 +92,7 @@ _NETWORKS: dict[str, tuple[Callable[[Emit, relax.Var], list[relax.Var]], list[st
     "products": (_two_products, ["matmul_add_matmul_add_add"]),
     "early": (_read_before, []),
     "columns": (_of_columns, []),
+    "converted": (_converted, ["matmul_add_cast_cast_rms_norm_cast"]),
     "readers": (_of_two_readers, ["sigmoid_multiply_layer_norm"]),
 }
 

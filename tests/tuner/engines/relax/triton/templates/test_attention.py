@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.tuner.engines.relax import networks
 from tests.tuner.engines.relax.triton.conftest import SPEC, Verify, attention, product
 from tests.tuner.engines.relax.triton.steps import save_step
 from tuner.engines.relax.codegen.build import n_outputs
+from tuner.engines.relax.graph.definitions.softmax import masked_softmax
 from tuner.engines.relax.graph.extract import extract
 from tuner.engines.relax.graph.pipeline import lower
 from tuner.engines.relax.ir import workloads
@@ -119,6 +121,25 @@ def test_blocks_may_share_keys(
     ir = attention(heads, sizes, changed=changed)
 
     assert Configuration.named(configuration.name) == configuration
+    assert verify(ir, program_of(ir, configuration)) == ""
+
+
+@pytest.mark.parametrize("replaces_nan", [False, True])
+@pytest.mark.parametrize("configuration", [_SMALL, _SHARED], ids=["whole", "parts"])
+def test_masked_rows_are_zero(
+    configuration: Configuration, *, replaces_nan: bool, verify: Verify
+) -> None:
+    """A row without keys is zero; with another number, the workload has no kernel."""
+    ir, other = (
+        attention(
+            *((2, 2), (3, 43, 16)),
+            changed=_hidden,
+            softmax=partial(masked_softmax, fill=fill, replaces_nan=replaces_nan, has_lanes=False),
+        )
+        for fill in (0.0, 1.0)
+    )
+
+    assert Attention.find(workloads.load(other)["main"]) is None
     assert verify(ir, program_of(ir, configuration)) == ""
 
 

@@ -90,6 +90,13 @@ def _convert_log_cumulated(node: Any, importer: Any) -> relax.Expr:
     return emit(relax.op.squeeze(emit(emit(relax.op.log(total)) + shift), [axis + 1]))
 
 
+def _convert_cumulated(node: Any, importer: Any) -> relax.Expr:
+    """Convert a cumulated sum; TVM's of truth values are truth values."""
+    x = _operand(node.args[0], node, importer)
+    axis = _given(node, "dim")["dim"]
+    return importer.block_builder.emit(relax.op.cumsum(x, axis, dtype_of(node)))
+
+
 def _convert_clamp(node: Any, importer: Any) -> relax.Expr:
     """Convert a clamp; TVM casts infinity, its bound where none is given, to whole numbers."""
     given = _given(node, "min", "max")
@@ -324,13 +331,18 @@ def _given(node: Any, *names: str) -> dict[str, Any]:
 
 def _operand(value: Any, node: Any, importer: Any) -> relax.Expr:
     """Return an operand of a node, or a number, in the dtype of the node's result."""
-    dtype = _name(node.meta["val"].dtype)
+    dtype = dtype_of(node)
     if not isinstance(value, fx.Node):
         return relax.const(value, dtype)
     operand = importer.env[value]
     if value.meta["val"].dtype == node.meta["val"].dtype:
         return operand
     return importer.block_builder.emit(relax.op.astype(operand, dtype))
+
+
+def dtype_of(node: Any) -> str:
+    """Return the dtype of the result of a node."""
+    return _name(node.meta["val"].dtype)
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -352,6 +364,7 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
     "bucketize.Tensor": _convert_bucketize,
     "clamp.Tensor": _convert_clamp,
     "clamp.default": _convert_clamp,
+    "cumsum.default": _convert_cumulated,
     "div.Tensor_mode": _convert_floor_division,
     "elu.default": _convert_elu,
     "expm1.default": _convert_expm1,

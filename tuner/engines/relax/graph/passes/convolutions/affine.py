@@ -8,6 +8,7 @@ subtract, divide, multiply and add with constants per channel.
 from collections import Counter
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import tvm
 from tvm import relax
@@ -71,7 +72,7 @@ class _AffineFolder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         if not _is_per_channel(constant, weight.shape[0], weight.ndim):
             return visited
         dtypes = {str(array.dtype) for array in (weight, constant)} | {str(conv.ty.dtype)}
-        if dtypes not in ({"float32"}, {"float16"}, {"float64"}):
+        if dtypes not in ({"float32"}, {"float16"}, {"bfloat16"}, {"float64"}):
             return visited
         return self._fold(visited, conv, weight, bias, constant.reshape(-1))
 
@@ -108,7 +109,7 @@ class _AffineFolder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
                 scale = constant if op == "relax.multiply" else 1 / constant
             scaled = weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
             shift, has_shift = shift * scale, bias is not None
-        limit = np.finfo(weight.dtype).max
+        limit = float(ml_dtypes.finfo(weight.dtype).max)  # type: ignore[no-untyped-call]
         if not all((np.abs(value) <= limit).all() for value in (scaled, shift)):
             return call  # NaN and infinity are results of the network
         folded = relax.Call(
