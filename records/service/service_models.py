@@ -14,6 +14,7 @@ DeviceState = Literal["measuring", "idle", "apart", "lost"]
 class ApiToken(Base):
     """A token of the REST API; only its SHA-256, ``digest``, is stored.
 
+    ``created`` and ``expires`` are those of its secret, which a renewal replaces.
     ``project`` names the group whose jobs the token may read; ``quotas`` replace those of the
     service, see :mod:`records.service.quotas`.
     """

@@ -53,12 +53,13 @@ def create_token(
     if project is not None and (not project.strip() or not project.isprintable()):
         raise ValueError(f"a project needs a printable name, got {project!r}")
     # A fast hash is sufficient for 256 random bits, which cannot be guessed.
-    secret = _PREFIX + secrets.token_urlsafe(32)
+    secret, at = _PREFIX + secrets.token_urlsafe(32), now()
     token = ApiToken(
         name=name,
         digest=digest(secret),
         scopes=list(scopes),
-        expires=None if lifetime is None else now() + lifetime,
+        created=at,
+        expires=None if lifetime is None else at + lifetime,
         project=project,
         quotas=dict(quotas) if quotas else None,
     )
@@ -104,9 +105,10 @@ def renew_token(
         NoSuchRow: If no token has that name.
     """
     token = _named(session, name)
-    secret = _PREFIX + secrets.token_urlsafe(32)
+    secret, at = _PREFIX + secrets.token_urlsafe(32), now()
     token.digest, token.revoked = digest(secret), None
-    token.expires = None if lifetime is None else now() + lifetime
+    # From the same time, so that the next renewal knows the lifetime.
+    token.created, token.expires = at, None if lifetime is None else at + lifetime
     session.flush()
     return token, secret
 

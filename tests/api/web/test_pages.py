@@ -3,6 +3,7 @@
 import html
 import re
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import httpx
@@ -273,7 +274,12 @@ def test_tokens_are_made_and_ended_on_their_page(quick: ApiSettings) -> None:
         first = secret_in(served.client.post("/tokens", data=form, headers=_BROWSER).text)
         assert status(first) == 200
         assert first not in served.client.get("/tokens", headers=_BROWSER).text
-        second = secret_in(served.client.post("/tokens/1/renew", headers=_BROWSER).text)
+        for _ in range(2):
+            second = secret_in(served.client.post("/tokens/1/renew", headers=_BROWSER).text)
+            with served.sessions() as session:
+                (token,) = tokens.list_tokens(session)
+            assert token.expires is not None
+            assert token.expires - token.created == timedelta(days=9)
         assert served.client.post("/tokens/1/revoke", headers=_BROWSER).status_code == 200
         assert (status(second), status("tuner_x")) == (401, 401)
         for wrong in (
@@ -294,7 +300,7 @@ def test_tokens_are_made_and_ended_on_their_page(quick: ApiSettings) -> None:
         assert served.client.get("/tokens", headers=header).status_code == 403
 
     assert "<div>quotas: jobs 2.0</div>" in log
-    assert [log.count(f"token-{action}") for action in ("create", "renew", "revoke")] == [1, 1, 1]
+    assert [log.count(f"token-{action}") for action in ("create", "renew", "revoke")] == [1, 2, 1]
 
 
 def test_different_networks_are_not_called_faster(quick: ApiSettings) -> None:
