@@ -45,7 +45,7 @@ TERMS = {
     "hope": "change of it if the task keeps its average pace since its first round",
     "step to what similar tasks reach": "change of it if the task comes to the throughput that "
     "a task with the same operators has reached",
-    "roof": "latency of a call at the measured peaks of the device: no task is expected below it",
+    "roof": "latency of a call at the peaks of the device: no task is expected below it",
     "weight": "calls of the task in an inference, times the importance of its network",
     "a trial costs": "time of a trial of the task, compared with the average trial of the job",
 }
