@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests import durability, new_databases
@@ -28,6 +29,9 @@ _RAY_PARAMETERS = {"ray", "cluster"}
 os.environ["PYTHONPATH"] = str(ROOT)
 os.environ["TUNER_WORKER_ENVIRONMENT"] = WORKER_VARIABLES
 
+# Drawn tests hold on a busy machine, where one example may take seconds.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 durability.do_not_wait()
 new_databases.create_tables_at_once()
 

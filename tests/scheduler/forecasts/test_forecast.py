@@ -1,6 +1,5 @@
 """Forecasts: their inputs, invariances, and agreement with outcomes."""
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -194,22 +193,3 @@ def test_invalid_settings_are_refused(changes: dict[str, Any], message: str) -> 
     """Each setting is checked, and the message contains its value."""
     with pytest.raises(SchedulerError, match=message):
         ForecastSettings(**changes)
-
-
-def test_forecasting_many_tasks_is_fast() -> None:
-    """100,000 tasks with four rounds on average: well under half a second."""
-    n_tasks = 100_000
-    draws = np.random.default_rng(0)
-    lengths = draws.integers(1, 8, n_tasks)
-    offsets = np.concatenate(([0], np.cumsum(lengths)))
-    ages = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths) + 1
-    best = np.repeat(draws.uniform(1e-4, 1e-2, n_tasks), lengths) / ages
-    points = Curves(best, 16 * ages, offsets)
-    groups = draws.integers(0, 1000, n_tasks)
-    elapsed = []
-    for _ in range(5):
-        start = time.perf_counter()
-        forecast(points, SETTINGS, groups).savings(16)
-        elapsed.append(time.perf_counter() - start)
-
-    assert min(elapsed) < 0.5

@@ -192,7 +192,7 @@ def test_a_candidate_that_fails_costs_itself_alone(bench: Bench, tmp_path: Path)
         bench.plan.does(candidate, what)
     out = tmp_path / "results"
 
-    status, text = bench.run(out, "--timeout", "2")
+    status, text = bench.run(out, "--timeout", "8")
 
     assert status == 0, text
     assert f"{N_CANDIDATES - 4} right, 1 wrong, 3 failed" in text
