@@ -168,7 +168,7 @@ def trace_lines(trace: str) -> list[str]:
     """
     try:
         return _lines_of(json.loads(trace))
-    # Claims are whatever somebody sent.
+    # Claims may hold any text.
     except (ValueError, TypeError, OverflowError, RecursionError):
         return trace.splitlines()
 
