@@ -100,7 +100,8 @@ def _total(session: Session, view: JobView) -> float | None:
 
 
 def _verdict(a: JobSummary, b: JobSummary, a_secs: float | None, b_secs: float | None) -> str:
-    if a.network_id != b.network_id:
+    # A job that has not loaded its model has no network.
+    if None not in (a.network_id, b.network_id) and a.network_id != b.network_id:
         return "The jobs tune different networks, so their latencies do not compare."
     if a_secs is None or b_secs is None:
         return "One of the jobs has no latency yet."

@@ -304,15 +304,19 @@ def test_tokens_are_made_and_ended_on_their_page(quick: ApiSettings) -> None:
 
 
 def test_different_networks_are_not_called_faster(quick: ApiSettings) -> None:
-    """Latencies of two networks do not compare."""
+    """Latencies of two networks do not compare; one that is not loaded is not called another."""
     with serving(quick) as served:
         with served.sessions.begin() as session:
             make.tuned(session, "one")
             make.tuned(session, "two")
+            make.job(session, "three")
         page = served.client.get("/compare?a=1&b=2", headers=_BROWSER).text
+        unknown = served.client.get("/compare?a=1&b=3", headers=_BROWSER).text
 
     assert "different networks" in page
     assert "times as fast" not in page
+    assert "different networks" not in unknown
+    assert "One of the jobs has no latency yet." in unknown
 
 
 @pytest.mark.parametrize(
