@@ -90,7 +90,9 @@ def roof(job: JobReport) -> "Figure":
         for name, task in zip(names, tasks, strict=True)
         if task.roof_secs is not None
     ]
-    if with_roof:
+    if not with_roof:
+        axes.set_title(f"{job.network}, job {job.id}: the roof of its device is unknown")
+    else:
         axes.barh(
             [name for name, _, _ in with_roof],
             [secs for _, secs, _ in with_roof],

@@ -86,6 +86,14 @@ def test_a_roof_is_of_all_calls() -> None:
     assert [bar.get_width() for bar in bars] == pytest.approx([4.0, 2.0, 0.2, 0.2])
 
 
+def test_an_unknown_roof_is_named() -> None:
+    """Not every device tells its peaks."""
+    job = report(1e-3)
+    job = replace(job, view=replace(job.view, tasks=[replace(job.tasks[0], roof_secs=None)]))
+
+    assert plot.roof(job).axes[0].get_title() == "mlp, job 1: the roof of its device is unknown"
+
+
 def test_tasks_are_compared_by_workload() -> None:
     """A task that one job does not have keeps an empty place there."""
     axes: Any = plot.compare(report(1e-3, 2e-3), report(5e-4, number=2)).axes[0]
