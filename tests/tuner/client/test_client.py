@@ -15,6 +15,7 @@ from tests.tuner.client.tokens import make_token
 from tests.tuner.networks.models import relu_model
 from tuner.client import ConnectError, NotFoundError, RequestRejected, TunerClient
 from tuner.errors import ModelError, RequestError
+from tuner.job_report import JobReport
 from tuner.library import manifest
 from tuner.schemas import JobSummary
 
@@ -31,6 +32,7 @@ def test_a_job_is_submitted_and_waited_for(client: TunerClient, done: JobSummary
     assert sum(pick.n_measured for pick in picks) == 40
     assert [pick.sequence for pick in picks] == list(range(len(picks), 0, -1))
     assert history.points[-1].trials == 40
+    assert client.report(done.id) == JobReport(view, history)
     assert view.split is not None
     assert view.split.device["name"] == "toy"
 
