@@ -29,7 +29,7 @@ from tuner.library import processors
 
 # Bump when a change of the passes in lower.py changes the workloads of networks: extractions
 # and libraries are cached by it. Records are keyed by the hash of the workload alone.
-PIPELINE = "relax-30"
+PIPELINE = "relax-31"
 
 # Attributes that a target may set. TVM passes others to compilers as options ("cl-opt", "jit",
 # "system-lib", ...), some of them global to the process, or reads them as file names.
