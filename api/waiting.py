@@ -1,15 +1,16 @@
 """Requests that wait for a job or a build, without a thread or a connection to the database."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Query
 from sqlalchemy.orm import Session
+from starlette.requests import ClientDisconnect
 
 from api.app_state import State
-from api.load.fair_semaphore import SENDER
+from api.load.fair_semaphore import SENDER, Peer
 
 MAX_WAIT_SECS = 60.0
 Wait = Annotated[
@@ -42,10 +43,11 @@ async def wait_until(
     Raises:
         NoSuchRow: If the job does not exist.
         Problem: If the client has too many streams.
+        ClientDisconnect: If the client left.
     """
     if not secs:
         return
-    client = SENDER.get().client
+    client, peer = SENDER.get().client, SENDER.get().peer
     state.streams.check(client)
     channel = await state.hub.open(job_id)
     try:
@@ -56,6 +58,26 @@ async def wait_until(
                     sequence = channel.last
                     if await state.reads.run(is_over):
                         return
-                    await state.hub.until_news(channel, sequence, _NEWS)
+                    await _while_there(peer, state.hub.until_news(channel, sequence, _NEWS))
     finally:
         state.hub.leave(job_id, channel)
+
+
+async def _while_there(peer: Peer, news: Coroutine[Any, Any, None]) -> None:
+    """Wait for news until the client leaves, or it would hold its place among the streams.
+
+    Raises:
+        ClientDisconnect: If the client left.
+    """
+    waiting = asyncio.ensure_future(news)
+    peer.wait_by(waiting)
+    try:
+        if peer.is_gone:
+            waiting.cancel()
+        await asyncio.wait([waiting])
+    finally:
+        peer.wait_by(None)
+        waiting.cancel()
+    if waiting.cancelled():
+        raise ClientDisconnect
+    waiting.result()

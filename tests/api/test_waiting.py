@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -17,7 +18,7 @@ from api.waiting import wait_until
 from records import database, jobs
 from records.service import builds
 from tests.api import make
-from tests.api.conftest import Served
+from tests.api.conftest import Served, serving
 
 
 def test_a_request_waits_for_the_end_of_a_job(served: Served) -> None:
@@ -77,6 +78,19 @@ def test_a_wait_ends_with_its_time(served: Served) -> None:
     answer = served.client.get(f"/api/v1/jobs/{job_id}", params={"wait": 0.2})
 
     assert answer.json()["job"]["state"] == "queued"
+
+
+def test_who_leaves_waits_no_more(quick: ApiSettings) -> None:
+    """A client that gave up may wait again: it has no more waits than connections."""
+    with serving(replace(quick, max_connections=16)) as served:
+        with served.sessions.begin() as session:
+            job_id = make.job(session).id
+        at = f"{served.client.base_url}/api/v1/jobs/{job_id}"
+        for _ in range(8):
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.get(at, params={"wait": 60}, timeout=0.5)
+
+        assert httpx.get(at, params={"wait": 0.1}, timeout=20).status_code == 200
 
 
 def test_an_end_during_a_look_is_not_missed(quick: ApiSettings) -> None:
