@@ -159,7 +159,13 @@ def _store(session: Session, settings: ApiSettings, submitted: _Submitted) -> tu
     job, is_new = _submit(session, settings, submitted)
     if key is not None:
         submissions.keep_key(session, subject.name, key, fingerprint, job.id)
-    detail = {"name": job.name, "created": is_new, "models": [m.sha256 for m in staged]}
+    detail: dict[str, Any] = {
+        "name": job.name,
+        "created": is_new,
+        "models": [m.sha256 for m in staged],
+    }
+    if submitted.options.models_of is not None:
+        detail["models_of"] = submitted.options.models_of
     audit.log_action(session, subject.name, subject.address, "tune", job.id, detail)
     for model in staged:
         model.keep()

@@ -220,6 +220,8 @@ def test_a_failed_job_is_corrected_and_submitted_again(quick: ApiSettings) -> No
         with served.sessions() as session:
             first, second = (jobs.get_job(session, number).request for number in (1, 2))
         assert (other.status_code, first and first["models"]) == (303, second and second["models"])
+        log = served.client.get("/audit", headers=_BROWSER).text
+        assert log.count("<div>models of: 1</div>") == 2
         unknown = served.client.post("/jobs", files=empty, data={"models_of": "7"})
         assert unknown.status_code == 404
 
