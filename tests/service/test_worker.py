@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from records import jobs, networks, targets
 from records.models import JobState, MeasureRecord
-from records.service import submissions
+from records.service import builds, submissions
 from records.service.service_models import Worker
 from tests.engines import toy
 from tests.service.rig import Rig, rig, wait_for
@@ -251,11 +251,12 @@ def test_a_slow_load_holds_up_no_other_job(tmp_path: Path) -> None:
 def test_an_idle_worker_lets_others_measure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new job waits for them, and the worker says for which process."""
+    """A new job or build waits for them, and the worker says for which process."""
     with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path) as opened:
         monkeypatch.setenv("TUNER_RUNTIME_DIR", opened.environ()["TUNER_RUNTIME_DIR"])
         opened.start()
-        assert ended(opened, opened.submit(trials=0)) == "done"
+        first = opened.submit(trials=0)
+        assert ended(opened, first) == "done"
 
         def activity() -> str:
             with opened.sessions() as session:
@@ -266,8 +267,16 @@ def test_an_idle_worker_lets_others_measure(
             job = opened.submit("zoo:mlp?batch=2", trials=0)
             wait_for(lambda: f"process {os.getpid()} is measuring" in activity())
             assert opened.state(job) == "queued"
-
         assert ended(opened, job) == "done"
+
+        wait_for(lambda: activity() == "waiting for jobs")
+        with device_lock(tmp_path / "data"), cores_lock():
+            with opened.sessions.begin() as session:
+                build = builds.request_build(session, first).id
+            wait_for(lambda: f"process {os.getpid()} is measuring" in activity())
+            with opened.sessions() as session:
+                assert builds.get_build(session, build).state == "queued"
+        assert opened.build(first).state == "done"
 
 
 @pytest.mark.slow("starts workers for 10 s")

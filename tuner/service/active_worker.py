@@ -48,7 +48,7 @@ class ActiveWorker:
         context: Settings and database.
         executor: Builders and runners.
         holds: Lease of this process, the term for which it was acquired (writes in any other are
-            refused), and the hold on the CPU, which is let go while the service has no jobs.
+            refused), and the hold on the CPU, which is let go while it has neither jobs nor builds.
         limits: Limits on the loading and compiling of models.
         unsettled: Attempts that earlier terms of this process could not take back.
     """
@@ -84,8 +84,16 @@ class ActiveWorker:
         loader = JobLoader(
             fenced, limits, lease.report_activity, tuning_context.unsettled, describe
         )
-        self._job_poller = JobPoller(loader, tuning_context, self._coordinator, self._cpu)
-        self._build_queue = BuildQueue(fenced, limits, tuning_context, lease.report_activity)
+        self._build_queue = BuildQueue(
+            fenced, limits, tuning_context, lease.report_activity, self._cpu
+        )
+        self._job_poller = JobPoller(
+            loader,
+            tuning_context,
+            self._coordinator,
+            self._cpu,
+            lambda: self._build_queue.is_building,
+        )
         self._retention = RetentionTask(fenced, tuning_context.cpu_gate)
 
     def run(self) -> None:

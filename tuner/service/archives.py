@@ -60,10 +60,7 @@ def pack(
 
 
 def _is_good(path: Path, folder: str, signatures: SignaturePolicy) -> bool:
-    """Return whether an archive has all files of its manifest, unaltered, and its signature.
-
-    They are in the folder, or all at the root, as earlier archives have them.
-    """
+    """Return whether a folder in an archive has the files of its manifest and its signature."""
     folders: set[str] = set()
     digests: dict[str, str] = {}
     small: dict[str, bytes] = {}
@@ -90,7 +87,7 @@ def _is_good(path: Path, folder: str, signatures: SignaturePolicy) -> bool:
         return False
     signature = signatures.sign("library", small[MANIFEST])
     is_complete = digests == described.files and small.get(SIGNATURE) == signature
-    return is_complete and folders in ({folder}, {""})
+    return is_complete and folders == {folder}
 
 
 def _write(library: Path, path: Path, folder: str) -> None:

@@ -24,6 +24,7 @@ from tuner.library.signatures import policy_of
 from tuner.service import logs
 from tuner.service.archives import Archive, pack
 from tuner.service.background import run_beside_measurements, run_between_measurements
+from tuner.service.cpu_hold import CpuHold
 from tuner.service.loading.job_loader import NO_MESSAGE, UNSTORABLE, ActivityCallback
 from tuner.service.loading.limited_loading import (
     ProcessLimits,
@@ -46,13 +47,14 @@ class BuildQueue:
     A build that fails for any reason but a lost database affects no other. Measurements do not
     wait for a build: its compilers pause while a CPU is measured. Nor does a build wait for one
     that several processes died over, which waits for its turn: see :mod:`records.tuning.attempts`.
-    Without free disk space all wait.
+    Without free disk space all wait, and while another process measures on this machine.
 
     Args:
         context: Settings and database.
         limits: Limits on the loading and compiling of a model.
         tuning_context: Context of the coordinator.
         on_activity: Receives the job whose library is built.
+        cpu: Hold on this machine's CPU.
 
     Attributes:
         is_building: True while a library is being built.
@@ -64,7 +66,9 @@ class BuildQueue:
         limits: ProcessLimits,
         tuning_context: TuningContext,
         on_activity: ActivityCallback,
+        cpu: CpuHold,
     ) -> None:
+        self._cpu = cpu
         self._context = context
         self._limits = limits
         self._gate = tuning_context.cpu_gate
@@ -103,6 +107,8 @@ class BuildQueue:
             if build is None:
                 return False
             self.is_building = True
+            if not self._cpu.try_acquire():
+                return False
             with logs.bound(job=build.job_id, build=build.id):
                 _LOG.info("building the library")
                 self._on_activity(build.job_id, "building the library")

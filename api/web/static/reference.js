@@ -1,6 +1,7 @@
 // Sends the requests of the reference and shows their responses.
 
 const MAX_SHOWN = 100_000;
+// Time limit of a request, to which the wait that it asks for is added.
 const MAX_MS = 15_000;
 
 for (const form of document.querySelectorAll("form[data-path]")) {
@@ -38,8 +39,9 @@ async function send(form) {
   if (query.size) address += `?${query}`;
   show(form, `${method} ${address}: waiting`, "");
   const started = performance.now();
+  const signal = AbortSignal.timeout(MAX_MS + 1000 * (Number(query.get("wait")) || 0));
   try {
-    const answer = await fetch(address, { method, headers, body, signal: AbortSignal.timeout(MAX_MS) });
+    const answer = await fetch(address, { method, headers, body, signal });
     const type = answer.headers.get("content-type") ?? "no content";
     const text = /json|text|event-stream/.test(type) ? await read(answer) : "";
     const ms = Math.round(performance.now() - started);

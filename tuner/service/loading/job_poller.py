@@ -1,6 +1,7 @@
 """The part of a service worker that finds submitted jobs, loads them and has them admitted."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 from records.models import Job
@@ -38,15 +39,22 @@ class JobPoller:
         context: Context of the coordinator.
         coordinator: Coordinator that admits the jobs, in the same event loop.
         cpu: Hold on this machine's CPU.
+        is_building: Returns whether a library is being built, which needs the CPU as well.
     """
 
     def __init__(
-        self, loader: JobLoader, context: TuningContext, coordinator: Coordinator, cpu: CpuHold
+        self,
+        loader: JobLoader,
+        context: TuningContext,
+        coordinator: Coordinator,
+        cpu: CpuHold,
+        is_building: Callable[[], bool],
     ) -> None:
         self._loader = loader
         self._context = context
         self._coordinator = coordinator
         self._cpu = cpu
+        self._is_building = is_building
         self._loads: dict[asyncio.Task[None], Job] = {}
 
     @property
@@ -66,7 +74,8 @@ class JobPoller:
                 may_load = len(self._loads) < MAX_CONCURRENT_LOADS and not self._context.lacks_disk
                 if may_load and await self._start_load():
                     continue
-                if not self._loads and not self._coordinator.active_job_ids:
+                is_idle = not self._loads and not self._coordinator.active_job_ids
+                if is_idle and not self._is_building():
                     self._cpu.release()
                 # Wait for the poll interval, or until a load ends.
                 if self._loads:
@@ -93,7 +102,6 @@ class JobPoller:
         turn = self._context.suspect_turn
         may_be_suspect = turn.try_take()
         job = None
-        self._cpu.problem = ""  # of a job that waits no more
         try:
             job = await run_between_measurements(
                 self._context.cpu_gate,

@@ -260,6 +260,8 @@ def choose_width(shape: Sequence[int], n_terms: int, registers: Registers) -> in
         waste = width / n_channels - 1
         return (cycles(width) + copies) / unpadded + waste
 
+    if not n_terms * n_rows * n_channels:
+        return n_channels
     steps = [step for step in (_MIN_STEP, 8, 16) if step <= registers.lanes]
     widths = {math.ceil(n_channels / step) * step for step in steps} - {n_channels}
     best = min(widths, key=share, default=n_channels)

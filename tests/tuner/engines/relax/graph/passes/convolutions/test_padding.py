@@ -104,6 +104,9 @@ def test_the_next_convolution_reads_the_padding(name: str) -> None:
         ((1, 56, 56, 64), 64, _AVX512, 64),
         # Sixteen times the arithmetic fills no vector with results.
         ((1, 56, 56, 1), 64, _AVX512, 1),
+        # Nothing is multiplied.
+        ((2, 3), 0, _AVX2, 3),
+        ((0, 3), 5, _AVX2, 3),
     ],
 )
 def test_channels_are_padded_where_vectors_save_more(
