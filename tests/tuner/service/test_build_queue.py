@@ -28,6 +28,7 @@ from tuner.library import manifest
 from tuner.queries import catalogue
 from tuner.queries.jobs import list_jobs, recent_jobs
 from tuner.service.build_queue import BuildQueue
+from tuner.service.cpu_hold import CpuHold
 from tuner.service.loading.job_loader import JobLoader
 from tuner.service.loading.limited_loading import ProcessLimits
 from tuner.tuning.context import TuningContext
@@ -36,12 +37,22 @@ __all__ = ["kills"]
 LIMITS = ProcessLimits(2**31)
 
 
+@pytest.fixture(autouse=True)
+def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let others of this machine measure meanwhile."""
+    monkeypatch.setenv("TUNER_RUNTIME_DIR", str(tmp_path / "locks"))
+
+
 async def serve(context: Context, workers: LocalExecutor, *, turn_is_taken: bool = False) -> bool:
     """Serve the next build."""
     tuning = TuningContext(context.sessions, workers, context.settings.data_dir)
     assert not turn_is_taken or tuning.suspect_turn.try_take()
-    queue = BuildQueue(context, LIMITS, tuning, lambda _job, _activity: None)
-    served = await queue.serve_next()
+    cpu = CpuHold(context.settings)
+    queue = BuildQueue(context, LIMITS, tuning, lambda _job, _activity: None, cpu)
+    try:
+        served = await queue.serve_next()
+    finally:
+        cpu.release()
     assert tuning.suspect_turn.try_take() == (not turn_is_taken)
     return served
 

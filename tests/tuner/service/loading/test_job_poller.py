@@ -49,7 +49,7 @@ def loading(
         loader = JobLoader(context, ProcessLimits(2**30), lambda _job, _activity: None)
         coordinator = Coordinator(shop.context, keep_running=True)
         cpu = CpuHold(context.settings)
-        poller = JobPoller(loader, shop.context, coordinator, cpu)
+        poller = JobPoller(loader, shop.context, coordinator, cpu, lambda: False)
         polling = asyncio.create_task(poller.run())
         async with asyncio.timeout(20.0):
             while not poller._loads:
@@ -106,7 +106,7 @@ def test_a_cancelled_job_gives_its_place_back(
         loader = JobLoader(context, ProcessLimits(2**30), lambda _job, _activity: None)
         coordinator = Coordinator(shop.context, keep_running=True)
         cpu = CpuHold(context.settings)
-        poller = JobPoller(loader, shop.context, coordinator, cpu)
+        poller = JobPoller(loader, shop.context, coordinator, cpu, lambda: False)
         polling = asyncio.create_task(poller.run())
         async with asyncio.timeout(60.0):
             while not started:
