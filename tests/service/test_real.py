@@ -60,10 +60,11 @@ def small_network() -> bytes:
 
 
 def unpacked(archive: bytes, folder: Path) -> Path:
-    """Unpack a library with tar."""
+    """Unpack an archive with tar, and return the folder of the library in it."""
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["tar", "-xzf", "-", "-C", str(folder)], input=archive, check=True)
-    return folder
+    (library,) = folder.iterdir()
+    return library
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ import json, os, sys
 import pytest, torch, tuner
 from tests.tuner.engines.relax.gpu_cases import count, logged, torch_on_gpu
 from tuner.errors import TargetError
-from tuner.jit import torch_signatures
+from tuner.jit.torch import torch_signatures
 
 def function(numbers, values):
     return {"sum": numbers + 1, "pair": (values.reshape(4, 2), values)}
