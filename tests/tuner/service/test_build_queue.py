@@ -39,7 +39,7 @@ LIMITS = ProcessLimits(2**31)
 
 @pytest.fixture(autouse=True)
 def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let others of this machine measure meanwhile."""
+    """Let other tests hold the CPU at the same time."""
     monkeypatch.setenv("TUNER_RUNTIME_DIR", str(tmp_path / "locks"))
 
 
