@@ -42,6 +42,16 @@ def short_milliseconds(secs: float | None) -> str:
     return DASH if secs is None or not math.isfinite(secs) else f"{secs * 1e3:,.4g}"
 
 
+def latency(total_secs: float | None, untuned_secs: float | None) -> str:
+    """Format the latency of a network, compared with the untuned one if both are known."""
+    if total_secs is None:
+        return "latency unknown"
+    text = f"{milliseconds(total_secs)} ms"
+    if untuned_secs is None:
+        return text
+    return f"{text}, {untuned_secs / total_secs:.2f} times as fast as untuned"
+
+
 def clock(secs: float | None) -> str:
     """Format a duration in seconds as h:mm:ss."""
     if secs is None or not math.isfinite(secs):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tuner.formatting import milliseconds, spent
+from tuner.formatting import latency, spent
 from tuner.schemas import HistoryView, JobView, TaskView
 from tuner.tables import Rows, Shown
 
@@ -41,12 +41,9 @@ class JobReport(Shown):
 
     def summary(self) -> str:
         """Return the state of the job, its latency and what it spent."""
-        total, untuned = self.total_latency_secs, self.view.untuned_latency_secs
-        latency = "latency unknown" if total is None else f"{milliseconds(total)} ms"
-        if total is not None and untuned is not None:
-            latency += f", {untuned / total:.2f} times as fast as untuned"
+        took = latency(self.total_latency_secs, self.view.untuned_latency_secs)
         job = self.view.job
-        return f"job {job.id} of {self.network}, {job.state}: {latency}; {spent(job)}"
+        return f"job {job.id} of {self.network}, {job.state}: {took}; {spent(job)}"
 
     def _table(self) -> str:
         return self.tasks._repr_html_()

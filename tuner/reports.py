@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypedDict
 
 from tuner.compile.build_library import BuiltLibrary
-from tuner.formatting import by_variant, milliseconds, short_name, trial_count
+from tuner.formatting import by_variant, latency, milliseconds, short_name, trial_count
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.stale_records import StaleBest
 from tuner.queries.tasks import view_snapshot
@@ -55,12 +55,9 @@ class TuneReport(Shown):
     def summary(self) -> str:
         """Return the latency of the job, and what it took."""
         took = f"{trial_count(self.trials)}, {self.measured_now} of them now, in {self.secs:.0f} s"
-        total, untuned = self.total_latency_secs, self.untuned_latency_secs
-        latency = "latency unknown" if total is None else f"{milliseconds(total)} ms"
-        if total is not None and untuned is not None:
-            latency += f", {untuned / total:.2f} times as fast as untuned"
+        reached = latency(self.total_latency_secs, self.untuned_latency_secs)
         failed = f"; failed: {self.error}" if self.error else ""
-        return f"job {self.job} of {self.network}: {latency}; {took}{failed}"
+        return f"job {self.job} of {self.network}: {reached}; {took}{failed}"
 
     def _table(self) -> str:
         return self.tasks._repr_html_()

@@ -23,7 +23,7 @@ from api.errors import Problem, wrong_field
 from api.settings import MIB, ApiSettings
 from api.uploads.forms import TuneForm, read_form
 from api.uploads.uploads import Staged, stage
-from records.errors import NoSuchRow
+from records import jobs
 from records.models import Job
 from records.service import audit, submissions
 from records.service.access import check_visible
@@ -203,9 +203,7 @@ def _uploads_of(session: Session, subject: Subject, job_id: int) -> list[tuple[U
         Problem: If it has no uploaded model.
     """
     check_visible(session, subject.viewer, job_id)
-    job = session.get_one(Job, job_id)
-    if job.hidden:
-        raise NoSuchRow(f"no job {job_id}")
+    job = jobs.get_job(session, job_id)
     names = {
         str(model["reference"]): str(model.get("name", ""))
         for model in (job.request or {}).get("models", ())

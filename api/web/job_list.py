@@ -97,7 +97,7 @@ def _copied(request: Request, session: Session, job_id: int) -> Form:
     """
     check_visible(session, access.subject_of(request).viewer, job_id)
     job = job_rows.get_job(session, job_id)
-    if not job.request or job.hidden:
+    if not job.request:
         raise NoSuchRow(f"no request of job {job_id}")
     stored = job.request
     first: dict[str, Any] = stored["models"][0]

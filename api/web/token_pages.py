@@ -117,13 +117,7 @@ def _changed(
 ) -> Secret:
     """Change a token and log it; return the token's secret."""
     token, secret = change(session)
-    detail = {
-        "name": token.name,
-        "scopes": token.scopes,
-        "project": token.project,
-        "quotas": token.quotas or {},
-        "expires": None if token.expires is None else token.expires.isoformat(),
-    }
+    detail = tokens.described(token)
     audit.log_action(session, subject.name, subject.address, action, detail=detail)
     return Secret(token.name, secret)
 

@@ -125,6 +125,17 @@ def revoke_token(session: Session, name: str) -> ApiToken:
     return token
 
 
+def described(token: ApiToken) -> dict[str, Any]:
+    """Return what the audit log notes of a token, as JSON."""
+    return {
+        "name": token.name,
+        "scopes": token.scopes,
+        "project": token.project,
+        "quotas": token.quotas or {},
+        "expires": None if token.expires is None else token.expires.isoformat(),
+    }
+
+
 def allows(scopes: Sequence[str], required: str) -> bool:
     """Return whether scopes include a required one: admin includes submit, submit includes read."""
     return any(SCOPES.index(scope) >= SCOPES.index(required) for scope in scopes if scope in SCOPES)

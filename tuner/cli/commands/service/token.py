@@ -206,13 +206,11 @@ def _lifetime(days: float | None) -> timedelta | None:
 
 
 def _as_json(token: "ApiToken") -> dict[str, Any]:
-    names = ("created", "expires", "revoked", "last_used")
-    times = {name: getattr(token, name) for name in names}
+    from records.service import tokens
+
+    times = {name: getattr(token, name) for name in ("created", "revoked", "last_used")}
     return {
-        "name": token.name,
-        "scopes": token.scopes,
-        "project": token.project,
-        "quotas": token.quotas or {},
+        **tokens.described(token),
         **{name: None if at is None else at.isoformat() for name, at in times.items()},
     }
 
