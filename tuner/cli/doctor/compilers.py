@@ -1,21 +1,23 @@
 """Checks of what compiles kernels: C compiler, linker, the engine's target, CUDA."""
 
+import ctypes
 import json
 import re
 import shutil
 import tempfile
 from collections.abc import Sequence
-from ctypes.util import find_library
 from dataclasses import replace
 from pathlib import Path
 
 from tuner.cli.doctor.check import Check, run_tool
-from tuner.errors import last_line, summary
+from tuner.devices import gpus
+from tuner.errors import install_command, last_line, summary
 from tuner.settings import Settings
 
 _TARGET_TIMEOUT_SECS = 120.0
 # The first driver for CUDA 13.
 _MIN_DRIVER = 580
+_DRIVER = "libcuda.so.1"
 
 
 def check_compiler() -> Check:
@@ -59,41 +61,31 @@ def check_target(settings: Settings) -> Check:
 
 
 def check_cuda() -> Check:
-    """Look for an NVIDIA driver: the library that programs load, and its command-line tool."""
-    library, smi = find_library("cuda"), shutil.which("nvidia-smi")
-    if library is None:
-        has_toolkit = shutil.which("nvcc") or find_library("cudart")
-        installed = "nvidia-smi" if smi is not None else "a CUDA toolkit" if has_toolkit else ""
-        prefix = f"{installed} is installed, but " if installed else ""
+    """Look for the NVIDIA driver and its GPUs, as measurements find them."""
+    try:
+        ctypes.CDLL(_DRIVER)
+    except OSError:
         return Check(
             "CUDA",
             "missing",
-            f"{prefix}libcuda.so.1, the library of the NVIDIA driver, is not; optional",
+            f"{_DRIVER}, the library of the NVIDIA driver, is not installed; optional",
             "install the NVIDIA driver; in a container, start it with --gpus all",
             essential=False,
         )
-    if smi is None:
-        return _cuda_warning(
-            f"{library} is installed, but nvidia-smi is not: GPUs cannot be listed",
-            "install the driver's tools, for example: apt install nvidia-utils-<version>",
+    found = gpus.list_gpus()
+    if not found:
+        result = f"{_DRIVER} is installed, but NVML lists no GPU"
+        fix = (
+            f"{install_command('cuda')}, and load the driver (nvidia-smi must work); "
+            "in a container, start it with --gpus all"
         )
-    query = "--query-gpu=name,compute_cap,driver_version"
-    failure, text = run_tool([smi, query, "--format=csv,noheader"])
-    gpus = [line.strip() for line in text.splitlines() if line.strip()]
-    if failure or not gpus:
-        return _cuda_warning(
-            f"{library} is installed, but {failure or 'nvidia-smi lists no GPU'}",
-            "load the driver (nvidia-smi must work); in a container, start it with --gpus all",
-        )
-    result, details = "; ".join(gpus), {"gpus": gpus}
-    if _major_version(gpus[0].rpartition(",")[2]) < _MIN_DRIVER:
+        return Check("CUDA", "warning", result, fix, essential=False)
+    names = [f"{gpu.name}, {gpu.capability}, {gpu.driver}" for gpu in found]
+    result, details = "; ".join(names), {"gpus": names}
+    if _major_version(found[0].driver) < _MIN_DRIVER:
         fix = f"upgrade the NVIDIA driver to {_MIN_DRIVER} or later: kernels need CUDA 13"
         return Check("CUDA", "warning", result, fix, essential=False, details=details)
     return Check("CUDA", "ok", result, essential=False, details=details)
-
-
-def _cuda_warning(result: str, fix: str) -> Check:
-    return Check("CUDA", "warning", result, fix, essential=False)
 
 
 def _check_tool(name: str, programs: Sequence[str], fix: str) -> Check:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli import ROOT, Answer
+from tests.cli import ROOT, Answer, Cli
 from tests.tuner.cli.commands.conftest import Shell
+from tests.tuner.engines.relax import drivers
 from tuner.cli.doctor import compilers, packages, resources, storage
+from tuner.devices import gpus
 from tuner.settings import Settings
 from tuner.workers.confinement import memory
 
@@ -154,25 +156,20 @@ def test_only_an_optional_package_may_be_missing(extra: str, fatal: bool) -> Non
 
 
 @pytest.mark.parametrize(
-    ("script", "state", "result"),
+    ("driver", "state", "result"),
     [
-        ("echo 'NVIDIA H100, 9.0, 580.65.06'", "ok", "NVIDIA H100, 9.0, 580.65.06"),
-        ("echo 'NVIDIA H100, 9.0, 550.54'", "warning", "NVIDIA H100, 9.0, 550.54"),
-        ("echo 'cannot talk to the driver'; exit 9", "warning", "cannot talk to the driver"),
-        ("true", "warning", "lists no GPU"),
-        (None, "warning", "but nvidia-smi is not"),
+        ("580.65.06", "ok", "NVIDIA H100, 9.0, 580.65.06"),
+        ("550.54", "warning", "NVIDIA H100, 9.0, 550.54"),
+        ("", "warning", "NVML lists no GPU"),
     ],
 )
 def test_cuda_needs_a_recent_driver_that_lists_a_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, state: str, result: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str, state: str, result: str
 ) -> None:
-    """Any other state of library, tool and driver is a warning, because CUDA is optional."""
-    if script is not None:
-        program = tmp_path / "nvidia-smi"
-        program.write_text(f"#!/bin/sh\n{script}\n")
-        program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(compilers, "find_library", lambda name: f"lib{name}.so.1")
+    """Any other state of a driver is a warning, because CUDA is optional."""
+    monkeypatch.setattr(compilers, "_DRIVER", str(drivers.build(tmp_path) / "libcuda.so.1"))
+    gpu = gpus.Gpu(0, "GPU-a", "NVIDIA H100", "9.0", driver, "13.0", None, None)
+    monkeypatch.setattr(gpus, "list_gpus", lambda: (gpu,) if driver else ())
 
     check = compilers.check_cuda()
 
@@ -181,9 +178,20 @@ def test_cuda_needs_a_recent_driver_that_lists_a_gpu(
     assert not check.fatal
 
 
+def test_the_driver_is_found_where_programs_find_it(tmp_path: Path) -> None:
+    """Neither the cache of the system's libraries nor nvidia-smi knows it."""
+    folder = str(drivers.build(tmp_path))
+
+    answer = Cli(tmp_path)("doctor", "--json", **BROKEN, LD_LIBRARY_PATH=folder)
+
+    check = check_of(answer, "CUDA")
+    assert check["state"] == "ok"
+    assert check["details"] == {"gpus": ["NVIDIA Test, 9.0, 580.65.06"]}
+
+
 def test_a_machine_without_a_driver_can_still_tune(monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA is optional; the fix says what to install."""
-    monkeypatch.setattr(compilers, "find_library", lambda _: None)
+    monkeypatch.setattr(compilers, "_DRIVER", "libnone.so.1")
 
     check = compilers.check_cuda()
 
