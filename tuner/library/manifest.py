@@ -17,9 +17,12 @@ MANIFEST = "manifest.json"
 LIBRARY = "lib.so"
 VERSION = 5
 #: Version of the memory that programs for GPUs take, part of the key of their libraries.
-MEMORY_VERSION = 2
+MEMORY_VERSION = 3
 #: Function of a library for GPUs that allocates the workspace of its programs.
 WORKSPACE = "tuner_workspace"
+#: Global function that programs call before each kernel call, with its number, if kernels may run
+#: beside each other.
+BEGIN_CALL = "tuner.begin_call"
 
 #: Shape and dtype of a tensor.
 TensorSpec = tuple[tuple[int, ...], str]
@@ -98,10 +101,13 @@ class ProgramMemory:
         outputs: Shape and dtype of every output, in order.
         written: Numbers of the outputs that it takes memory for, in the order in which it takes
             them. The others are inputs, weights, constants, or views of these or of an output.
+        after: For each kernel call, the calls that must have ended before it begins; empty if each
+            needs the one before it.
     """
 
     outputs: tuple[TensorSpec, ...]
     written: tuple[int, ...]
+    after: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,8 @@ _PARAMETERS: dict[str, tuple[Any, ...]] = {
     "cudaStreamSynchronize": (c_void_p,),
     "cudaStreamWaitEvent": (c_void_p, c_void_p, c_uint),
     "cuFuncGetParamInfo": (c_void_p, c_size_t, POINTER(c_size_t), POINTER(c_size_t)),
+    "cuStreamGetCaptureInfo_v3": (c_void_p, *[c_void_p] * 6),
+    "cuStreamUpdateCaptureDependencies_v2": (c_void_p, c_void_p, c_void_p, c_size_t, c_uint),
     "cuGraphExecKernelNodeSetParams_v2": (c_void_p, c_void_p, c_void_p),
     "cuGraphKernelNodeGetParams_v2": (c_void_p, c_void_p),
 }

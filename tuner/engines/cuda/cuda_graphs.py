@@ -7,12 +7,15 @@ for it. See docs/decisions/0119.
 """
 
 import ctypes
+import math
 import weakref
 from collections.abc import Callable, Sequence
-from ctypes import c_size_t, c_uint, c_uint64, c_void_p
+from contextlib import nullcontext
+from ctypes import c_float, c_size_t, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.engines.cuda.branches import Branches
 from tuner.engines.cuda.cuda_calls import Cuda, CudaError
 from tuner.errors import WorkError
 
@@ -60,9 +63,17 @@ class CudaGraph:
 
     Attributes:
         n_kernels: Number of its kernels.
+        has_branches: True if kernels may run beside each other.
     """
 
-    def __init__(self, cuda: Cuda, stream: int, run: Callable[[], object], spans: Sequence[Span]):
+    def __init__(
+        self,
+        cuda: Cuda,
+        stream: int,
+        run: Callable[[], object],
+        spans: Sequence[Span],
+        after: Sequence[Sequence[int]] = (),
+    ) -> None:
         """Capture what ``run`` launches.
 
         Args:
@@ -70,12 +81,14 @@ class CudaGraph:
             stream: A stream of the caller alone, into which ``run`` launches.
             run: Launches the kernels.
             spans: Tensors that replays may replace; they do not overlap.
+            after: Calls that each call of the program waits for; empty to run them one by one.
 
         Raises:
             WorkError: If the program cannot be captured.
         """
         self._cuda = cuda
-        graph = _capture(cuda, stream, run)
+        self.has_branches = bool(after)
+        graph = _capture(cuda, stream, run, after)
         # Its nodes name those of the executable graph, and own their parameters.
         weakref.finalize(self, cuda.function("cudaGraphDestroy"), graph)
         self._nodes = {handle: _node(cuda, handle) for handle in _handles(cuda, graph)}
@@ -109,6 +122,28 @@ class CudaGraph:
             self._bound = addresses
         self._cuda.call("cudaGraphLaunch", self._exec, stream)
 
+    def secs(self, stream: int, n_turns: int) -> float:
+        """Return the shortest time of some replays on the tensors of the last one.
+
+        Raises:
+            CudaError: If CUDA refuses.
+        """
+        cuda = self._cuda
+        start, end = (cuda.made("cudaEventCreateWithFlags", 0) for _ in range(2))
+        shortest, milliseconds = math.inf, c_float()
+        try:
+            for _ in range(n_turns):
+                cuda.call("cudaEventRecord", start, stream)
+                cuda.call("cudaGraphLaunch", self._exec, stream)
+                cuda.call("cudaEventRecord", end, stream)
+                cuda.call("cudaEventSynchronize", end)
+                cuda.call("cudaEventElapsedTime", ctypes.byref(milliseconds), start, end)
+                shortest = min(shortest, milliseconds.value / 1e3)
+        finally:
+            for event in (start, end):
+                cuda.call("cudaEventDestroy", event)
+        return shortest
+
     def _find_uses(self, node: _Node, spans: Sequence[Span]) -> None:
         for number, size in enumerate(_sizes(self._cuda, node)):
             if size > ctypes.sizeof(c_uint64):
@@ -123,10 +158,13 @@ class CudaGraph:
                     uses.append((node, value, address - span.address))
 
 
-def _capture(cuda: Cuda, stream: int, run: Callable[[], object]) -> int:
+def _capture(
+    cuda: Cuda, stream: int, run: Callable[[], object], after: Sequence[Sequence[int]]
+) -> int:
     cuda.call("cudaStreamBeginCapture", stream, _THREAD_LOCAL)
     try:
-        run()
+        with Branches(cuda, stream, after).serving() if after else nullcontext():
+            run()
     except Exception:
         # The stream must not stay in capture; the error of the run says more than that of its end.
         graph = c_void_p()

@@ -24,7 +24,7 @@ enum {
   CAPTURED_EVENT = 907, WRONG_THREAD = 908
 };
 enum { GLOBAL, THREAD_LOCAL, RELAXED };
-enum { MAX_PARAMETERS = 64, MAX_NODES = 4096, MAX_STREAMS = 256, MAX_MEMORIES = 1 << 16 };
+enum { MAX_PARAMETERS = 64, MAX_NODES = 4096, MAX_STREAMS = 256, MAX_NEEDED = 64, MAX_MEMORIES = 1 << 16 };
 enum { KERNEL_NODE, MEMCPY_NODE };
 
 typedef struct {
@@ -40,6 +40,9 @@ typedef struct node {
   unsigned grid[3], block[3], shared;
   char values[4096];
   void *parameters[MAX_PARAMETERS];
+  int n_needed;
+  struct node *needed[MAX_NEEDED];
+  int depth;  // of its kernels and those before it, on the longest way
 } node;
 
 typedef struct {
@@ -49,7 +52,8 @@ typedef struct {
 
 typedef struct {
   graph *captured;  // 0 unless the stream captures
-  int is_blocking, mode, is_invalid, is_destroyed;
+  int is_blocking, mode, is_invalid, is_destroyed, n_last;
+  node *last[MAX_NEEDED];  // what the next node of a capture waits for
   pthread_t thread;
 } stream;
 
@@ -228,9 +232,17 @@ status cudaFreeHost(void *start) {
   return release("cudaFreeHost", start);
 }
 
-static node *append(graph *into, int type) {
+static node *append(stream *capturing, int type) {
   node *made = calloc(1, sizeof(node));
   made->type = type;
+  made->n_needed = capturing->n_last;
+  memcpy(made->needed, capturing->last, sizeof made->needed);
+  for (int i = 0; i < made->n_needed; ++i)
+    if (made->needed[i]->depth > made->depth) made->depth = made->needed[i]->depth;
+  ++made->depth;
+  capturing->last[0] = made;
+  capturing->n_last = 1;
+  graph *into = capturing->captured;
   into->nodes[into->n_nodes++] = made;
   return made;
 }
@@ -242,7 +254,7 @@ static status copy(void *to, const void *from, size_t n_bytes, stream *given) {
   for (int i = 0; i < 2; ++i)
     if (ends[i] && !ends[i]->is_live) return done("cudaMemcpyAsync", INVALID_VALUE, "freed");
   if (capture_of(given)) {
-    append(given->captured, MEMCPY_NODE);
+    append(given, MEMCPY_NODE);
   } else {
     memcpy(to, from, n_bytes);
   }
@@ -313,6 +325,7 @@ status cudaStreamBeginCapture(stream *given, int mode) {
   if (given->is_destroyed) return done("cudaStreamBeginCapture", INVALID_HANDLE, "destroyed");
   if (given->captured) return done("cudaStreamBeginCapture", ILLEGAL_STATE, "captures already");
   given->captured = calloc(1, sizeof(graph));
+  given->n_last = 0;
   given->is_invalid = 0;
   given->mode = mode;
   given->thread = pthread_self();
@@ -333,6 +346,27 @@ status cudaStreamEndCapture(stream *given, graph **result) {
   if (given->is_invalid) return done("cudaStreamEndCapture", INVALIDATED, "%p", given);
   *result = captured;
   return done("cudaStreamEndCapture", 0, "%p %d nodes", captured, captured->n_nodes);
+}
+
+status cuStreamGetCaptureInfo_v3(stream *given, int *state, uint64_t *id, graph **captured,
+                                 node ***nodes, const void **edges, size_t *count) {
+  ENTER("cuStreamGetCaptureInfo_v3");
+  *state = capture_of(given) ? 1 : 0;
+  *captured = capture_of(given);
+  *nodes = given->last;
+  *edges = 0;
+  *count = given->n_last;
+  return 0;
+}
+status cuStreamUpdateCaptureDependencies_v2(stream *given, node **nodes, const void *edges,
+                                            size_t count, unsigned flags) {
+  ENTER("cuStreamUpdateCaptureDependencies_v2");
+  if (!capture_of(given)) return done("cuStreamUpdateCaptureDependencies_v2", ILLEGAL_STATE, "");
+  if (count > MAX_NEEDED || flags != 1)
+    return done("cuStreamUpdateCaptureDependencies_v2", INVALID_VALUE, "%zu", count);
+  memcpy(given->last, nodes, count * sizeof(node *));
+  given->n_last = count;
+  return done("cuStreamUpdateCaptureDependencies_v2", 0, "%zu", count);
 }
 
 // A kernel runs: every address among its parameters must be in memory that was not freed.
@@ -371,7 +405,7 @@ status cuLaunchKernelEx(const launch *given, kernel *function, void **parameters
   graph *captured = capture_of(given->stream);
   if (captured) {
     if (given->stream->is_invalid) return done("cuLaunchKernelEx", INVALIDATED, "");
-    fill(append(captured, KERNEL_NODE), given, function, parameters);
+    fill(append(given->stream, KERNEL_NODE), given, function, parameters);
     return done("capture", 0, "%s", function->name);
   }
   printf("launch %s %u %u\n", function->name, given->grid[0], given->block[0]);
@@ -459,8 +493,12 @@ status cudaGraphLaunch(graph *exec, stream *given) {
   printf("graph %d\n", exec->n_nodes);
   fflush(stdout);
   done("cudaGraphLaunch", 0, "%p %p", exec, given);
-  for (int i = 0; i < exec->n_nodes; ++i)
+  int launched = gpu->launched, depth = 0;
+  for (int i = 0; i < exec->n_nodes; ++i) {
     if (exec->nodes[i]->type == KERNEL_NODE) run("replay", exec->nodes[i], given);
+    if (exec->nodes[i]->depth > depth) depth = exec->nodes[i]->depth;
+  }
+  gpu->launched = launched + depth;
   return 0;
 }
 status cudaGraphExecDestroy(graph *exec) {
@@ -476,7 +514,7 @@ status cudaEventCreateWithFlags(event **result, unsigned flags) {
   return 0;
 }
 status cudaEventCreate(event **result) { return cudaEventCreateWithFlags(result, 0); }
-// Every kernel takes half a millisecond.
+// Every kernel takes half a millisecond; those of a graph run beside each other where they may.
 status cudaEventRecord(event *given, stream *into) {
   ENTER("cudaEventRecord");
   if (gpu->failed) return gpu->failed;

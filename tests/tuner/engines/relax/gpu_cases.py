@@ -369,7 +369,8 @@ def fail(folder: str, temporary: str, spec: str) -> dict[str, Any]:
                         gpu.launch(list(inputs.values()), held, stream)
                     except Exception as error:
                         seen["errors"].append(f"{error}")
-                seen["launched"].append([count(log, "launch"), count(log, "replay")])
+                replays = [each for each in kernels(log, "replay") if each[3] == hex(stream)]
+                seen["launched"].append([count(log, "launch"), len(replays)])
     finally:
         logger.removeHandler(handler)
     capturing = ctypes.c_int()

@@ -244,6 +244,22 @@ def test_kernels_run_one_by_one_where_graphs_fail(
 
 
 @pytest.mark.parametrize(
+    "spec", ["cuStreamUpdateCaptureDependencies_v2@3=1", "cuStreamGetCaptureInfo_v3@1=801"]
+)
+def test_kernels_run_one_after_the_other_where_branches_fail(
+    pool: Pool, n_kernels: int, folders: dict[str, str], tmp_path: Path, spec: str
+) -> None:
+    """The program stays one graph launch, with the same outputs."""
+    seen = call(pool, "fail", folders["views"], str(tmp_path), spec)
+
+    assert seen["errors"] == seen["warnings"] == []
+    assert seen["launched"] == [[n_kernels, 0], [0, n_kernels], [0, n_kernels]]
+    assert seen["note"] == f"one graph launch of {n_kernels} kernels"
+    assert (seen["capturing"], seen["last error"]) == (0, 0)
+    assert seen["is right"]
+
+
+@pytest.mark.parametrize(
     ("action", "error"),
     [
         ("malloc", "CUDA"),
@@ -352,10 +368,11 @@ def test_benchmarks_time_graph_launches(
     seen = call(pool, "time_runs", folders["plain"], str(inputs), str(tmp_path))
 
     assert seen["n"] == 4
-    assert seen["note"] == f"one graph launch of {n_kernels} kernels"
+    assert seen["note"] == f"one graph launch of {n_kernels} kernels, some beside each other"
     assert seen["outputs"] == {"output_0": [32, 8, 8], "output_1": [32, 64]}
     # The program has three calls of objects, which a profile times one by one.
     assert seen["calls"] == [[0, 1, 2]] * 2
     n_plain, n_runs = 1, 5
-    assert count(seen["log"], "cudaGraphLaunch") == n_runs
+    chosen = [words[0] for words in seen["log"]].index("cudaGraphExecDestroy")
+    assert count(seen["log"][chosen:], "cudaGraphLaunch") == n_runs
     assert count(seen["log"], "launch") == n_plain * n_kernels

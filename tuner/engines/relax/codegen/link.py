@@ -23,6 +23,7 @@ from tuner.engines.relax.graph.extract import find_subgraphs
 from tuner.engines.relax.graph.passes.output_views import return_views
 from tuner.engines.relax.graph.pipeline import lower
 from tuner.engines.relax.library.program_memory import take_memory
+from tuner.engines.relax.triton.variants import has_counters
 from tuner.engines.relax.schedules.gpu.defaults import schedule_by_default
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.engines.relax.target.kinds import is_cuda
@@ -118,7 +119,10 @@ def _link(
         lowered = _lower(functions, symbols, target)
         memories: dict[str, ProgramMemory] = {}
         if is_cuda(target):
-            lowered, memories = take_memory(lowered)
+            counting = {each.symbol for each in linked.values() if has_counters(each.variant)}
+            lowered, memories = take_memory(
+                lowered, {call: name for call, name in symbols.items() if name in counting}
+            )
         builder = relax.ExecBuilder()
         # 40 calls of a tiny kernel take 12.3 us compiled, 17.5 us as bytecode of the VM.
         generated = vm_build._vmcodegen(builder, lowered, exec_mode="compiled")

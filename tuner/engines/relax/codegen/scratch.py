@@ -12,6 +12,8 @@ from typing import Any
 
 import tvm
 
+from tuner.engines.cuda import branches
+
 _CUDA = 2
 _ALLOCATE, _FREE = "__TVMBackendAllocWorkspace", "__TVMBackendFreeWorkspace"
 _Allocate = ctypes.CFUNCTYPE(
@@ -30,20 +32,28 @@ class Scratch:
         self._device = device
         self._blocks: dict[int, Any] = {}
         self._free: list[int] = []
+        # The call that used a block last, while branches are captured.
+        self._users: dict[int, int] = {}
 
     @contextmanager
     def serving(self) -> Iterator[None]:
         """Give the kernels that this thread calls memory of this library."""
         before = getattr(_current, "scratch", None)
         _current.scratch = self
+        self._users.clear()
         try:
             yield
         finally:
             _current.scratch = before
 
     def take(self, n_bytes: int) -> int:
-        """Return the address of the smallest free block of a size, or of a new one."""
-        fitting = [a for a in self._free if self._blocks[a].shape[0] >= n_bytes]
+        """Return the address of the smallest free block of a size, or of a new one.
+
+        A block that a kernel beside this one may use is not free.
+        """
+        fitting = [
+            a for a in self._free if self._blocks[a].shape[0] >= n_bytes and self._is_over(a)
+        ]
         if fitting:
             address = min(fitting, key=lambda a: int(self._blocks[a].shape[0]))
             self._free.remove(address)
@@ -55,6 +65,13 @@ class Scratch:
     def give_back(self, address: int) -> None:
         """Make a block free again."""
         self._free.insert(0, address)
+        order = branches.current()
+        if order is not None:
+            self._users[address] = order.current
+
+    def _is_over(self, address: int) -> bool:
+        order, user = branches.current(), self._users.get(address)
+        return order is None or user is None or order.is_over(user)
 
 
 def install(library: str) -> None:

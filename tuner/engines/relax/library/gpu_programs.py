@@ -10,7 +10,7 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,17 +20,22 @@ import numpy as np
 import tvm
 import tvm_ffi
 
+from tuner.engines.cuda import branches
 from tuner.engines.cuda.cuda_calls import ON_DEVICE, TO_DEVICE, TO_HOST, Cuda, CudaError
 from tuner.engines.cuda.cuda_graphs import CudaGraph, Span
 from tuner.engines.relax.codegen.scratch import Scratch
 from tuner.engines.relax.target import cudart
 from tuner.errors import WorkError, summary
-from tuner.library.manifest import ProgramMemory, TensorSpec
+from tuner.library.manifest import BEGIN_CALL, ProgramMemory, TensorSpec
 
 Array = np.ndarray[Any, Any]
 _LOG = logging.getLogger(__name__)
 _NON_BLOCKING = 1
 _NO_TIMING = 2
+# Replays that decide whether kernels run beside each other, their time at most, seconds, and the
+# least gain of it.
+_N_REPLAYS, _REPLAY_SECS, _GAIN = 8, 0.02, 0.02
+tvm_ffi.register_global_func(BEGIN_CALL, branches.begin_call, override=True)
 _use_count = tvm_ffi.get_global_func("testing.object_use_count")
 
 
@@ -187,7 +192,8 @@ class GpuProgram:
         """The launch of its kernels, in words."""
         if self._graph is None:
             return f"its kernels are launched one by one: {self.reason}"
-        return f"one graph launch of {self._graph.n_kernels} kernels"
+        beside = ", some beside each other" if self._graph.has_branches else ""
+        return f"one graph launch of {self._graph.n_kernels} kernels{beside}"
 
     @property
     def output_specs(self) -> tuple[TensorSpec, ...]:
@@ -362,7 +368,12 @@ class GpuProgram:
             def run() -> None:
                 returned.extend(self._call(self._inputs, self._outputs, self._queue.stream))
 
-            graph = CudaGraph(self._queue.cuda, self._queue.stream, run, spans)
+            cuda, stream = self._queue.cuda, self._queue.stream
+            graph = CudaGraph(cuda, stream, run, spans)
+            n_returned = len(returned)
+            if self._memory.after:
+                graph = self._faster(graph, partial(CudaGraph, cuda, stream, run, spans))
+            del returned[n_returned:]
         except Exception as error:  # TVM wraps the errors of CUDA in several types
             self._give_up(error)
             return
@@ -373,6 +384,20 @@ class GpuProgram:
         ]
         self._graph = graph
         self.reason = ""
+
+    def _faster(self, chain: CudaGraph, capture: Callable[..., CudaGraph]) -> CudaGraph:
+        """Return the graph of kernels one after the other, or that of branches if it is faster."""
+        stream = self._queue.stream
+        try:
+            branches = capture(after=self._memory.after)
+            first = max(graph.secs(stream, 2) for graph in (chain, branches))
+            n_turns = max(1, min(_N_REPLAYS, int(_REPLAY_SECS / max(first, 1e-6))))
+            secs = [graph.secs(stream, n_turns) for graph in (chain, branches, chain, branches)]
+        except Exception as error:  # an old driver does not know how to capture branches
+            _LOG.info("kernels run one after the other: %s", summary(error))
+            return chain
+        is_faster = min(secs[1::2]) < (1 - _GAIN) * min(secs[::2])
+        return branches if is_faster else chain
 
     def _give_up(self, error: Exception) -> None:
         self.reason = summary(error)
