@@ -1,4 +1,4 @@
-"""Capture of kernels that may run beside each other: each begins after those whose results it needs.
+"""Capture of kernels that may run beside each other: each waits for those whose results it needs.
 
 A stream orders all its kernels. While one captures, the kernels that the next one waits for can be
 named instead (``cuStreamUpdateCaptureDependencies``), before each call of a program.

@@ -20,7 +20,7 @@ _N_CALLS = 24
 
 
 def program(rng: random.Random, n_back: int) -> tvm.IRModule:
-    """Return a network of sums; each call adds tensors of the last ``n_back``, or one and the input."""
+    """Return a network of sums: a tensor of the last ``n_back`` and another one, or the input."""
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((8,), "float32"))
     with builder.function("main", [x]):
@@ -41,7 +41,7 @@ def _add(a: te.Tensor, b: te.Tensor) -> te.Tensor:
 def lowered(module: tvm.IRModule) -> tvm.IRModule:
     """Lower a network as a library's, with kernels of one name each."""
     target = make_target(worker.describe_target("cuda:sm_90").spec)
-    functions = {variable: function for variable, function in module.functions_items()}
+    functions = dict(module.functions_items())
     symbols = {
         variable.name_hint: variable.name_hint
         for variable, function in module.functions_items()
@@ -102,7 +102,7 @@ def any_order(rng: random.Random, memory: ProgramMemory) -> list[int]:
 @pytest.mark.parametrize("n_back", [2, 4, 12])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_calls_in_any_allowed_order_compute_the_same(seed: int, n_back: int) -> None:
-    """No call takes memory that another one, which may run beside it, still uses."""
+    """No call takes memory that another one still uses where both may run at once."""
     rng = random.Random(f"{seed} {n_back}")
     changed, memories = program_memory.take_memory(lowered(program(rng, n_back)), {})
     (memory,) = memories.values()

@@ -22,6 +22,7 @@ import tvm
 from tvm import relax
 from tvm.relax.op.vm import alloc_storage
 
+from tuner.errors import WorkError
 from tuner.library.manifest import BEGIN_CALL, WORKSPACE, ProgramMemory, TensorSpec
 
 _ALLOC_STORAGE, _ALLOC_TENSOR = "relax.vm.alloc_storage", "relax.vm.alloc_tensor"
@@ -160,7 +161,7 @@ class _Program:
         self._blocks = sorted(blocks, key=lambda block: block.n_bytes, reverse=True)
 
     def _place(self, variable: relax.Var, blocks: list[_Block]) -> _Block:
-        """Return the smallest free block that is large enough, the largest free one, or a new one."""
+        """Return the smallest free block that fits, the largest free one, or a new one."""
         n_bytes, users = _n_bytes(variable.ty), self._users.get(variable, 0)
         first = (users & -users).bit_length() - 1
         before = self._before[first] if users else 0
@@ -241,8 +242,10 @@ class _Program:
 
 
 def _begin(number: int) -> relax.VarBinding:
-    """Return a call that tells whoever captures the program which call comes next."""
-    call = relax.Call(relax.ExternFunc(BEGIN_CALL), [tvm.tirx.const(number, "int64")], ty_args=[relax.AnyType()])
+    """Return a call that tells the capture of a program which kernel call comes next."""
+    call = relax.Call(
+        relax.ExternFunc(BEGIN_CALL), [tvm.tirx.const(number, "int64")], ty_args=[relax.AnyType()]
+    )
     return relax.VarBinding(relax.Var("begin", relax.AnyType()), call)
 
 
