@@ -251,7 +251,8 @@ def _begin(number: int) -> relax.VarBinding:
 
 def _n_bytes(kind: Any) -> int:
     element = tvm.DataType(str(kind.dtype))
-    return math.prod(map(int, kind.shape.values)) * -(-element.bits * element.lanes // 8)
+    element_bytes = -(-int(element.bits) * int(element.lanes) // 8)
+    return math.prod(map(int, kind.shape.values)) * element_bytes
 
 
 def _reshaped(output: relax.Var, like: relax.Var) -> relax.Call:
