@@ -38,7 +38,7 @@ def read_log() -> list[str]:
 
 
 def import_shipped(context: Context, target: TargetInfo, workloads: Collection[str]) -> None:
-    """Store the shipped records if they are of the target's code and of one of the workloads.
+    """Store the shipped records if they are of the target's architecture and of a workload.
 
     Args:
         context: Settings and database.
@@ -51,7 +51,7 @@ def import_shipped(context: Context, target: TargetInfo, workloads: Collection[s
     rows = [json.loads(line) for line in lines[1:]]
     (gpu,) = (row for row in rows if row["kind"] == "target")
     known = {row["hash"] for row in rows if row["kind"] == "workload"}
-    if known.isdisjoint(workloads) or not is_same_code(gpu["spec"], gpu["device"], target):
+    if known.isdisjoint(workloads) or not _is_for(gpu["spec"], gpu["device"], target):
         return
     with context.readers() as session:
         if imported.find_target(session, gpu["spec"], gpu["device"]) is not None:
@@ -94,7 +94,13 @@ def best_records(
 
 def is_same_code(spec: str, device: Mapping[str, Any], target: TargetInfo) -> bool:
     """Return whether a target's text, and a device's compilers, are those of a target."""
-    return spec == target.spec and all(
+    return spec == target.spec and _is_for(spec, device, target)
+
+
+def _is_for(spec: str, device: Mapping[str, Any], target: TargetInfo) -> bool:
+    """Return whether a target runs the code of a target's text; a GPU that is there has limits."""
+    arch, own = (json.loads(text).get("arch") for text in (spec, target.spec))
+    return bool(arch == own) and all(
         device.get(name) == target.device.get(name) for name in _VERSIONS
     )
 

@@ -29,7 +29,11 @@ RECORDS = {row["workload"]: row for row in ROWS if row["kind"] == "record"}
 VERSIONS = {name: GPU["device"][name] for name in ("tvm", "llvm")}
 ABSENT = TargetInfo(GPU["spec"], "cuda", {"name": "sm_90", **VERSIONS})
 _ENGINE = next(row["engine"] for row in WORKLOADS.values())
-HERE = replace(ABSENT, device={**GPU["device"], "driver": "600.1"})
+# A GPU that is there states its limits.
+_LIMITS = {"l2_cache_size_bytes": 62914560, "max_shared_memory_per_block": 49152}
+HERE = TargetInfo(
+    json.dumps(json.loads(GPU["spec"]) | _LIMITS), "cuda", {**GPU["device"], "driver": "600.1"}
+)
 
 
 @pytest.fixture
