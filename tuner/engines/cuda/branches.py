@@ -17,49 +17,68 @@ _current = threading.local()
 
 
 class Branches:
-    """The calls of a program that a stream captures, with those that each of them waits for.
+    """The order of the kernel calls of a program, with which a stream captures them.
 
     Attributes:
-        current: Number of the call that is captured; -1 before the first.
+        blocks: Address of each block of scratch memory, by the call that takes it and its number
+            among those of the call.
     """
 
     def __init__(self, cuda: Cuda, stream: int, after: Sequence[Sequence[int]]) -> None:
-        self.current = -1
+        self.blocks: dict[tuple[int, int], int] = {}
         self._cuda = cuda
         self._stream = stream
         self._after = after
-        # Nodes of the graph after which each call has ended.
-        self._ends: list[list[int]] = []
+        # Calls that have ended when a call begins, as bits.
         self._before: list[int] = []
+        for needed in after:
+            bits = 0
+            for call in needed:
+                bits |= self._before[call] | 1 << call
+            self._before.append(bits)
 
     @contextmanager
-    def serving(self) -> Iterator[None]:
-        """Order the calls that this thread begins, and let the graph end after all of them."""
+    def serving(self, *, captures: bool) -> Iterator[None]:
+        """Order the calls that this thread begins; a graph ends after all of them.
+
+        Args:
+            captures: False for a run that finds the scratch memory, as none can be allocated in a
+                capture.
+        """
+        self._captures = captures
+        self._current, self._n_blocks = -1, 0
+        # Nodes of the graph after which each call has ended.
+        self._ends: list[list[int]] = []
         _current.branches = self
         try:
             yield
         finally:
             _current.branches = None
-        self._end()
-        needed = {call for calls in self._after for call in calls}
-        self._wait_for([call for call in range(len(self._ends)) if call not in needed])
+        if captures:
+            self._end()
+            needed = {call for calls in self._after for call in calls}
+            self._wait_for([call for call in range(len(self._ends)) if call not in needed])
 
     def begin(self, number: int) -> None:
         """Let the kernels that follow wait for the calls that call ``number`` needs, alone."""
-        self._end()
-        self.current = number
-        self._wait_for(self._after[number])
-        before = 0
-        for call in self._after[number]:
-            before |= self._before[call] | 1 << call
-        self._before.append(before)
+        if self._captures:
+            self._end()
+            self._wait_for(self._after[number])
+        self._current, self._n_blocks = number, 0
 
-    def is_over(self, call: int) -> bool:
-        """Return whether a call has ended when the current one begins."""
-        return call == self.current or bool(self._before[self.current] >> call & 1)
+    def next_block(self) -> tuple[int, int]:
+        """Return the name of the next block of scratch memory that the current call takes."""
+        self._n_blocks += 1
+        return self._current, self._n_blocks
+
+    def may_use(self, address: int) -> bool:
+        """Return whether the calls that use a block have ended when the current one begins."""
+        users = {call for (call, _), taken in self.blocks.items() if taken == address}
+        before = self._before[self._current] | 1 << self._current
+        return all(before >> call & 1 for call in users)
 
     def _end(self) -> None:
-        if self.current < 0:
+        if self._current < 0:
             return
         status, number, graph = c_int(), c_uint64(), c_void_p()
         nodes, edges, count = POINTER(c_void_p)(), c_void_p(), c_size_t()

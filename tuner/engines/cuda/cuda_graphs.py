@@ -72,7 +72,7 @@ class CudaGraph:
         stream: int,
         run: Callable[[], object],
         spans: Sequence[Span],
-        after: Sequence[Sequence[int]] = (),
+        branches: Branches | None = None,
     ) -> None:
         """Capture what ``run`` launches.
 
@@ -81,14 +81,14 @@ class CudaGraph:
             stream: A stream of the caller alone, into which ``run`` launches.
             run: Launches the kernels.
             spans: Tensors that replays may replace; they do not overlap.
-            after: Calls that each call of the program waits for; empty to run them one by one.
+            branches: Order of the calls of the program; None to run them one by one.
 
         Raises:
             WorkError: If the program cannot be captured.
         """
         self._cuda = cuda
-        self.has_branches = bool(after)
-        graph = _capture(cuda, stream, run, after)
+        self.has_branches = branches is not None
+        graph = _capture(cuda, stream, run, branches)
         # Its nodes name those of the executable graph, and own their parameters.
         weakref.finalize(self, cuda.function("cudaGraphDestroy"), graph)
         self._nodes = {handle: _node(cuda, handle) for handle in _handles(cuda, graph)}
@@ -158,12 +158,10 @@ class CudaGraph:
                     uses.append((node, value, address - span.address))
 
 
-def _capture(
-    cuda: Cuda, stream: int, run: Callable[[], object], after: Sequence[Sequence[int]]
-) -> int:
+def _capture(cuda: Cuda, stream: int, run: Callable[[], object], branches: Branches | None) -> int:
     cuda.call("cudaStreamBeginCapture", stream, _THREAD_LOCAL)
     try:
-        with Branches(cuda, stream, after).serving() if after else nullcontext():
+        with branches.serving(captures=True) if branches is not None else nullcontext():
             run()
     except Exception:
         # The stream must not stay in capture; the error of the run says more than that of its end.

@@ -15,6 +15,7 @@ import pytest
 import tvm
 import tvm_ffi
 
+from tuner.engines.cuda.branches import Branches, begin_call
 from tuner.engines.cuda.cuda_calls import Cuda
 from tuner.engines.cuda.cuda_graphs import CudaGraph
 from tuner.engines.relax import network
@@ -539,7 +540,43 @@ def take_scratch(library: str, temporary: str) -> dict[str, Any]:
     with logged(temporary) as late:
         run(owners[0])
         owners[1].take(1 << 16)
-    return {"used": used, "log": late}
+    error = ""
+    with failing("cudaMalloc=2"):
+        try:
+            run(scratch.Scratch(device))
+        except MemoryError as raised:
+            error = str(raised)
+    return {"used": used, "log": late, "error": error}
+
+
+def take_scratch_beside_each_other(library: str, temporary: str) -> list[list[str]]:
+    """Return the scratch memory of three calls, of which the third needs the others, twice.
+
+    The second time, a stream captures them.
+    """
+    module = tvm.runtime.load_module(library)
+    scratch.install(library)
+    device, stream = tvm.cuda(), new_stream()
+    x = tvm.runtime.empty((256, 300), "float32", device)
+    y = tvm.runtime.empty((256,), "float32", device)
+    owner = scratch.Scratch(device)
+    order = Branches(cuda(), stream, [(), (), (0, 1)])
+
+    def run() -> None:
+        with owner.serving(), tvm_ffi.use_raw_stream(device, stream):
+            for number in range(3):
+                begin_call(number)
+                module["main"](x, y)
+
+    with logged(temporary) as log:
+        with order.serving(captures=False):
+            run()
+        CudaGraph(cuda(), stream, run, [], order).replay([], stream)
+    own = {hex(x.data_ptr()), hex(y.data_ptr())}
+    return [
+        [word for words in kernels(log, how) for word in words[4:] if word not in own]
+        for how in ("launch", "replay")
+    ]
 
 
 def time_runs(folder: str, inputs: str, temporary: str) -> dict[str, Any]:

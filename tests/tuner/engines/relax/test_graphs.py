@@ -332,8 +332,9 @@ def test_callers_may_capture_calls(
     assert not count(seen["log"], "cudaGraphLaunch", "cudaEventRecord", "cudaStreamWaitEvent")
 
 
-def test_kernels_take_memory_of_their_library(pool: Pool, tmp_path: Path) -> None:
-    """No thread, pool or other library gets it, until the library is dropped."""
+@pytest.fixture(scope="module")
+def taking(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Library of a function whose two kernels share scratch memory."""
     rows = te.placeholder((256, 300), "float32", name="x")
     k, k2 = (te.reduce_axis((0, 300), name=name) for name in ("k", "k2"))
     sums = te.compute((256,), lambda i: te.sum(rows[i, k], axis=k), name="s")
@@ -342,11 +343,15 @@ def test_kernels_take_memory_of_their_library(pool: Pool, tmp_path: Path) -> Non
     target = make_target(worker.describe_target("cuda:sm_90").spec)
     workload = workloads.as_workload(te.create_prim_func([rows, out]))
     scheduled = schedule_by_default(workload, target)
-    library = tmp_path / "library.so"
+    library = tmp_path_factory.mktemp("scratch") / "library.so"
     module = nvrtc.lower(scheduled, target)
     nvrtc.export(module, nvrtc.compile_devices(module, target), library)
+    return str(library)
 
-    seen = call(pool, "take_scratch", str(library), str(tmp_path))
+
+def test_kernels_take_memory_of_their_library(pool: Pool, taking: str, tmp_path: Path) -> None:
+    """No thread, pool or other library gets it, until the library is dropped."""
+    seen = call(pool, "take_scratch", taking, str(tmp_path))
 
     first, again, other, nobody = (
         {*seen["used"][number], *seen["used"][number + 1]} for number in (0, 2, 4, 6)
@@ -356,6 +361,19 @@ def test_kernels_take_memory_of_their_library(pool: Pool, tmp_path: Path) -> Non
     assert len(first | other | nobody) == 3
     assert count(seen["log"], "cudaMalloc") == 1
     assert not any("freed-memory" in words for words in seen["log"])
+    assert "scratch memory of a kernel: " in seen["error"]
+
+
+def test_kernels_beside_each_other_share_no_scratch_memory(
+    pool: Pool, taking: str, tmp_path: Path
+) -> None:
+    """The call that needs both takes memory of one of them, and a capture takes what a run took."""
+    launched, replayed = call(pool, "take_scratch_beside_each_other", taking, str(tmp_path))
+
+    first, second, third = (set(launched[number : number + 2]) for number in (0, 2, 4))
+    assert not first & second
+    assert third <= first | second
+    assert replayed == launched
 
 
 def test_benchmarks_time_graph_launches(

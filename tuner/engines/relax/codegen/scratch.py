@@ -6,11 +6,12 @@ it when the thread ends. A graph that was captured uses it in every replay.
 
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import tvm
+from tvm_ffi.libinfo import find_libtvm_ffi
 
 from tuner.engines.cuda import branches
 
@@ -32,15 +33,17 @@ class Scratch:
         self._device = device
         self._blocks: dict[int, Any] = {}
         self._free: list[int] = []
-        # The call that used a block last, while branches are captured.
-        self._users: dict[int, int] = {}
+
+    @property
+    def is_used(self) -> bool:
+        """True if a kernel has taken memory."""
+        return bool(self._blocks)
 
     @contextmanager
     def serving(self) -> Iterator[None]:
         """Give the kernels that this thread calls memory of this library."""
         before = getattr(_current, "scratch", None)
         _current.scratch = self
-        self._users.clear()
         try:
             yield
         finally:
@@ -51,9 +54,16 @@ class Scratch:
 
         A block that a kernel beside this one may use is not free.
         """
-        fitting = [
-            a for a in self._free if self._blocks[a].shape[0] >= n_bytes and self._is_over(a)
-        ]
+        order = branches.current()
+        if order is None:
+            return self._take(n_bytes, self._free)
+        name = order.next_block()
+        known = [order.blocks[name]] if name in order.blocks else filter(order.may_use, self._free)
+        order.blocks[name] = self._take(n_bytes, known)
+        return order.blocks[name]
+
+    def _take(self, n_bytes: int, free: Iterable[int]) -> int:
+        fitting = [address for address in free if self._blocks[address].shape[0] >= n_bytes]
         if fitting:
             address = min(fitting, key=lambda a: int(self._blocks[a].shape[0]))
             self._free.remove(address)
@@ -65,13 +75,6 @@ class Scratch:
     def give_back(self, address: int) -> None:
         """Make a block free again."""
         self._free.insert(0, address)
-        order = branches.current()
-        if order is not None:
-            self._users[address] = order.current
-
-    def _is_over(self, address: int) -> bool:
-        order, user = branches.current(), self._users.get(address)
-        return order is None or user is None or order.is_over(user)
 
 
 def install(library: str) -> None:
@@ -95,7 +98,9 @@ def _allocate(device: int, number: int, n_bytes: int, code: int, bits: int) -> i
         return address
     try:
         return int(scratch.take(n_bytes))
-    except Exception:  # an error cannot pass through the kernel, which fails without memory
+    except Exception as error:
+        # It cannot pass through the kernel, which without memory raises what is set here.
+        _set_error(b"MemoryError", f"scratch memory of a kernel: {error}".encode())
         return None
 
 
@@ -107,5 +112,8 @@ def _give_back(device: int, number: int, address: int) -> int:
     return 0
 
 
+_set_error = ctypes.CDLL(find_libtvm_ffi()).TVMFFIErrorSetRaisedFromCStr
+_set_error.argtypes = (ctypes.c_char_p, ctypes.c_char_p)
+_set_error.restype = None
 # As C functions, which the kernels of any library may call until the process ends.
 _FUNCTIONS = {_ALLOCATE: _Allocate(_allocate), _FREE: _Free(_give_back)}

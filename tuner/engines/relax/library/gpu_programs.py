@@ -20,7 +20,7 @@ import numpy as np
 import tvm
 import tvm_ffi
 
-from tuner.engines.cuda import branches
+from tuner.engines.cuda.branches import Branches, begin_call
 from tuner.engines.cuda.cuda_calls import ON_DEVICE, TO_DEVICE, TO_HOST, Cuda, CudaError
 from tuner.engines.cuda.cuda_graphs import CudaGraph, Span
 from tuner.engines.relax.codegen.scratch import Scratch
@@ -35,7 +35,7 @@ _NO_TIMING = 2
 # Replays that decide whether kernels run beside each other, their time at most, seconds, and the
 # least gain of it.
 _N_REPLAYS, _REPLAY_SECS, _GAIN = 8, 0.02, 0.02
-tvm_ffi.register_global_func(BEGIN_CALL, branches.begin_call, override=True)
+tvm_ffi.register_global_func(BEGIN_CALL, begin_call, override=True)
 _use_count = tvm_ffi.get_global_func("testing.object_use_count")
 
 
@@ -372,7 +372,7 @@ class GpuProgram:
             graph = CudaGraph(cuda, stream, run, spans)
             n_returned = len(returned)
             if self._memory.after:
-                graph = self._faster(graph, partial(CudaGraph, cuda, stream, run, spans))
+                graph = self._faster(graph, run, partial(CudaGraph, cuda, stream, run, spans))
             del returned[n_returned:]
         except Exception as error:  # TVM wraps the errors of CUDA in several types
             self._give_up(error)
@@ -385,19 +385,24 @@ class GpuProgram:
         self._graph = graph
         self.reason = ""
 
-    def _faster(self, chain: CudaGraph, capture: Callable[..., CudaGraph]) -> CudaGraph:
+    def _faster(
+        self, chain: CudaGraph, run: Callable[[], None], capture: Callable[..., CudaGraph]
+    ) -> CudaGraph:
         """Return the graph of kernels one after the other, or that of branches if it is faster."""
         stream = self._queue.stream
         try:
-            branches = capture(after=self._memory.after)
-            first = max(graph.secs(stream, 2) for graph in (chain, branches))
+            order = Branches(self._queue.cuda, stream, self._memory.after)
+            if self._queue.scratch.is_used:
+                with order.serving(captures=False):
+                    run()
+            beside = capture(branches=order)
+            first = max(graph.secs(stream, 2) for graph in (chain, beside))
             n_turns = max(1, min(_N_REPLAYS, int(_REPLAY_SECS / max(first, 1e-6))))
-            secs = [graph.secs(stream, n_turns) for graph in (chain, branches, chain, branches)]
+            secs = [graph.secs(stream, n_turns) for graph in (chain, beside, chain, beside)]
         except Exception as error:  # an old driver does not know how to capture branches
             _LOG.info("kernels run one after the other: %s", summary(error))
             return chain
-        is_faster = min(secs[1::2]) < (1 - _GAIN) * min(secs[::2])
-        return branches if is_faster else chain
+        return beside if min(secs[1::2]) < (1 - _GAIN) * min(secs[::2]) else chain
 
     def _give_up(self, error: Exception) -> None:
         self.reason = summary(error)
