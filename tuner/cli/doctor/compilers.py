@@ -72,17 +72,17 @@ def check_cuda() -> Check:
             "install the NVIDIA driver; in a container, start it with --gpus all",
             essential=False,
         )
-    found = gpus.list_gpus()
-    if not found:
+    listed = gpus.list_gpus()
+    if not listed:
         result = f"{_DRIVER} is installed, but NVML lists no GPU"
         fix = (
             f"{install_command('cuda')}, and load the driver (nvidia-smi must work); "
             "in a container, start it with --gpus all"
         )
         return Check("CUDA", "warning", result, fix, essential=False)
-    names = [f"{gpu.name}, {gpu.capability}, {gpu.driver}" for gpu in found]
+    names = [f"{gpu.name}, {gpu.capability}, {gpu.driver}" for gpu in listed]
     result, details = "; ".join(names), {"gpus": names}
-    if _major_version(found[0].driver) < _MIN_DRIVER:
+    if _major_version(listed[0].driver) < _MIN_DRIVER:
         fix = f"upgrade the NVIDIA driver to {_MIN_DRIVER} or later: kernels need CUDA 13"
         return Check("CUDA", "warning", result, fix, essential=False, details=details)
     return Check("CUDA", "ok", result, essential=False, details=details)

@@ -333,7 +333,7 @@ def test_callers_may_capture_calls(
 
 
 @pytest.fixture(scope="module")
-def taking(tmp_path_factory: pytest.TempPathFactory) -> str:
+def scratch_library(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Library of a function whose two kernels share scratch memory."""
     rows = te.placeholder((256, 300), "float32", name="x")
     k, k2 = (te.reduce_axis((0, 300), name=name) for name in ("k", "k2"))
@@ -349,9 +349,11 @@ def taking(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(library)
 
 
-def test_kernels_take_memory_of_their_library(pool: Pool, taking: str, tmp_path: Path) -> None:
+def test_kernels_take_memory_of_their_library(
+    pool: Pool, scratch_library: str, tmp_path: Path
+) -> None:
     """No thread, pool or other library gets it, until the library is dropped."""
-    seen = call(pool, "take_scratch", taking, str(tmp_path))
+    seen = call(pool, "take_scratch", scratch_library, str(tmp_path))
 
     first, again, other, nobody = (
         {*seen["used"][number], *seen["used"][number + 1]} for number in (0, 2, 4, 6)
@@ -365,10 +367,12 @@ def test_kernels_take_memory_of_their_library(pool: Pool, taking: str, tmp_path:
 
 
 def test_kernels_beside_each_other_share_no_scratch_memory(
-    pool: Pool, taking: str, tmp_path: Path
+    pool: Pool, scratch_library: str, tmp_path: Path
 ) -> None:
     """The call that needs both takes memory of one of them, and a capture takes what a run took."""
-    launched, replayed = call(pool, "take_scratch_beside_each_other", taking, str(tmp_path))
+    launched, replayed = call(
+        pool, "take_scratch_beside_each_other", scratch_library, str(tmp_path)
+    )
 
     first, second, third = (set(launched[number : number + 2]) for number in (0, 2, 4))
     assert not first & second
