@@ -7,7 +7,6 @@ for it. See docs/decisions/0119.
 """
 
 import ctypes
-import math
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -96,7 +95,7 @@ class CudaGraph:
         # For each tensor the parameters that point into it: node, value, offset in the tensor.
         self._uses: list[list[tuple[_Node, Any, int]]] = [[] for _ in spans]
         self._bound = [span.address for span in spans]
-        for node in self._nodes.values():
+        for node in self._nodes.values() if spans else ():
             self._find_uses(node, spans)
         self._exec = cuda.made("cudaGraphInstantiate", graph, 0)
         weakref.finalize(self, cuda.function("cudaGraphExecDestroy"), self._exec)
@@ -122,15 +121,15 @@ class CudaGraph:
             self._bound = addresses
         self._cuda.call("cudaGraphLaunch", self._exec, stream)
 
-    def secs(self, stream: int, n_turns: int) -> float:
-        """Return the shortest time of some replays on the tensors of the last one.
+    def times(self, stream: int, n_turns: int) -> list[float]:
+        """Return the times of some replays on the tensors of the last one, seconds.
 
         Raises:
             CudaError: If CUDA refuses.
         """
         cuda = self._cuda
         start, end = (cuda.made("cudaEventCreateWithFlags", 0) for _ in range(2))
-        shortest, milliseconds = math.inf, c_float()
+        taken, milliseconds = [], c_float()
         try:
             for _ in range(n_turns):
                 cuda.call("cudaEventRecord", start, stream)
@@ -138,11 +137,11 @@ class CudaGraph:
                 cuda.call("cudaEventRecord", end, stream)
                 cuda.call("cudaEventSynchronize", end)
                 cuda.call("cudaEventElapsedTime", ctypes.byref(milliseconds), start, end)
-                shortest = min(shortest, milliseconds.value / 1e3)
+                taken.append(milliseconds.value / 1e3)
         finally:
             for event in (start, end):
-                cuda.call("cudaEventDestroy", event)
-        return shortest
+                cuda.function("cudaEventDestroy")(event)
+        return taken
 
     def _find_uses(self, node: _Node, spans: Sequence[Span]) -> None:
         for number, size in enumerate(_sizes(self._cuda, node)):

@@ -594,7 +594,8 @@ status cuModuleGetFunction(kernel **result, const char *image, const char *name)
 
 // Attributes that TVM asks a device for: 75 and 76 are its compute capability.
 status cudaDeviceGetAttribute(int *value, int attribute, int device) {
-  *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 10 ? 32 : 1024;
+  *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 10 ? 32
+           : attribute == 38 ? 50 << 20 : 1024;
   return 0;
 }
 status cudaGetDevice(int *device) { return *device = 0; }

@@ -19,6 +19,7 @@ from tuner.engines.base import (
 )
 from tuner.engines.relax import worker
 from tuner.engines.relax.ir import workloads
+from tuner.engines.relax.ir.packed_layouts import LAYOUT_FREE
 from tuner.engines.relax.target import cudart
 from tuner.errors import RequestError, TargetError, WorkerLost
 from tuner.workers.pool import Pool, WorkerSettings
@@ -45,11 +46,15 @@ def pool(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         yield opened
 
 
-def ir() -> bytes:
-    """Return a workload that doubles its input."""
-    x = te.placeholder((256,), "float32", name="x")
-    y = te.compute((256,), lambda i: x[i] * 2.0, name="y")
-    return workloads.dump(workloads.as_workload(te.create_prim_func([x, y])))
+def ir(weight_bytes: int = 0) -> bytes:
+    """Return a workload that doubles its input, which may be a weight."""
+    size = weight_bytes // 4 or 256
+    x = te.placeholder((size,), "float32", name="x")
+    y = te.compute((size,), lambda i: x[i] * 2.0, name="y")
+    function = te.create_prim_func([x, y])
+    if weight_bytes:
+        function = function.with_attr(LAYOUT_FREE, [0])
+    return workloads.dump(workloads.as_workload(function))
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +141,37 @@ def test_samples_and_conditions_are_those_of_the_device(pool: Pool, artifact: st
     assert "watts" not in result.conditions
 
 
+@pytest.mark.parametrize(
+    ("network_bytes", "weights", "n_launches"),
+    [(1 << 20, "shared cache", 4), (1 << 30, "memory", 6)],
+)
+def test_weights_of_large_networks_come_from_memory(
+    driver: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    network_bytes: int,
+    weights: str,
+    n_launches: int,
+) -> None:
+    """The launches of a graph take turns on copies, which fill the cache more than twice."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    log, calls = tmp_path / "worker.log", tmp_path / "cuda.log"
+    monkeypatch.setenv("TUNER_TEST_CUDA_LOG", str(calls))
+    target = worker.describe_target("cuda:sm_90").spec
+    built = worker.build(BuildRequest(ir(weight_bytes=24 << 20), target, "", str(tmp_path / "a")))
+    settings = EvaluatorSettings(min_repeat_ms=0, timeout_secs=60.0, network_bytes=network_bytes)
+
+    with Pool(WorkerSettings(1, log)) as pool:
+        result = run(pool, RunRequest(built.artifact, target, (), settings))
+
+    assert result.error_text == ""
+    assert result.run_secs == pytest.approx((5e-4,) * 3)
+    assert (result.conditions or {})["weights"] == weights
+    assert f"graph {n_launches}\n" in log.read_text()
+    replays = [line.split()[6:] for line in calls.read_text().splitlines() if "replay" in line]
+    assert len({tuple(each) for each in replays}) == (1 if weights == "shared cache" else 6)
+
+
 def test_throttled_samples_are_taken_again_and_marked(
     driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, artifact: str
 ) -> None:
@@ -148,9 +184,9 @@ def test_throttled_samples_are_taken_again_and_marked(
 
     assert result.conditions is not None
     assert result.conditions["throttled"] == ["software power cap", "software thermal slowdown"]
-    # Each attempt has a run that no event sees, and three that some see.
-    n_compared, n_warming_up = 1, 1 + 20
-    assert log.read_text().count("launch kernel_kernel") >= n_compared + n_warming_up + 3 * 4
+    # Graphs of two milliseconds until the clocks have risen, then three samples of each attempt.
+    n_warming_up = 5
+    assert log.read_text().count("graph 4") == n_warming_up + 3 * 3
 
 
 def test_broken_context_ends_its_process(

@@ -396,9 +396,10 @@ class GpuProgram:
                 with order.serving(captures=False):
                     run()
             beside = capture(branches=order)
-            first = max(graph.secs(stream, 2) for graph in (chain, beside))
+            first = max(min(graph.times(stream, 2)) for graph in (chain, beside))
             n_turns = max(1, min(_N_REPLAYS, int(_REPLAY_SECS / max(first, 1e-6))))
-            secs = [graph.secs(stream, n_turns) for graph in (chain, beside, chain, beside)]
+            turns = (chain, beside, chain, beside)
+            secs = [min(graph.times(stream, n_turns)) for graph in turns]
         except Exception as error:  # an old driver does not know how to capture branches
             _LOG.info("kernels run one after the other: %s", summary(error))
             return chain

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from tuner.devices import gpus
 from tuner.engines import runs
 from tuner.engines.base import EvaluatorSettings, RunRequest, RunResult
 from tuner.engines.relax.codegen import build as artifacts
+from tuner.engines.relax.run.graph_timer import GraphTimer
 from tuner.engines.relax.run.run_device import LOCAL, RunDevice, is_gpu
 from tuner.engines.runs import KERNEL, LoadedKernel
 from tuner.engines.runtime import onednn, timing
-from tuner.engines.runtime.timing import Sample, Sampled
+from tuner.engines.runtime.timing import Sample, Sampled, TakeSamples
 from tuner.engines.verification.checks import Array
 from tuner.errors import RequestError
 
@@ -123,14 +125,12 @@ def _sample(kernel: Kernel, request: RunRequest) -> Sampled:
         min_repeat_ms = max(settings.min_repeat_ms, _STEPS_MS)
         settings = replace(settings, cache_flush=False, min_repeat_ms=min_repeat_ms)
         request = replace(request, evaluator=settings)
-    if is_gpu(target):
-        # The clocks of a GPU rise with load.
-        _take(kernel, EvaluatorSettings(cache_flush=False, min_repeat_ms=_WARM_UP_MS), 1)
+    take = _taker(kernel, settings)
     deadline = time.monotonic() + settings.timeout_secs / 2
     for attempt in range(1, _ATTEMPTS + 1):
         started = time.monotonic()
         before = kernel.run_device.conditions(target)
-        sampled = timing.sample(lambda repeat: _take(kernel, settings, repeat), request)
+        sampled = timing.sample(take, request)
         conditions = gpus.merge_conditions(before, kernel.run_device.conditions(target))
         ended = time.monotonic()
         is_late = ended + _REST_SECS + (ended - started) > deadline
@@ -141,6 +141,19 @@ def _sample(kernel: Kernel, request: RunRequest) -> Sampled:
     if kernel.is_step:
         state = {"weights": "step before"}
     return replace(sampled, conditions={**conditions, **state, **sampled.conditions})
+
+
+def _taker(kernel: Kernel, settings: EvaluatorSettings) -> TakeSamples:
+    """Return what samples the run time of a kernel."""
+    if not is_gpu(kernel.target):
+        return partial(_take, kernel, settings)
+    if kernel.run_device.has_graphs:
+        arguments = (*kernel.arguments, *kernel.outputs)
+        launch = kernel.module[KERNEL]
+        return GraphTimer(kernel.device, launch, arguments, kernel.weight_indices, settings).take
+    # The clocks of a GPU rise with load.
+    _take(kernel, EvaluatorSettings(cache_flush=False, min_repeat_ms=_WARM_UP_MS), 1)
+    return partial(_take, kernel, settings)
 
 
 def _take(kernel: Kernel, settings: EvaluatorSettings, repeat: int) -> Sequence[Sample]:

@@ -53,6 +53,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 class RemoteDevice:
     """The device behind a session; see :class:`tuner.engines.relax.run.run_device.RunDevice`."""
 
+    has_graphs = False
+
     def __init__(self, session: Any) -> None:
         self.session = session
         self._uploaded: list[str] = []

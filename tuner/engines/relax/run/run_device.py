@@ -9,7 +9,7 @@ import tvm
 
 from tuner.devices import gpus
 from tuner.engines.base import EvaluatorSettings
-from tuner.engines.relax.run import cache_operations, clock
+from tuner.engines.relax.run import cache_operations, clock, graph_timer
 from tuner.engines.relax.target import devices
 from tuner.engines.runtime import cache_state
 from tuner.engines.runtime.cache_state import Arguments
@@ -21,7 +21,13 @@ _MAX_L2_BYTES = 128 * 2**20
 
 
 class RunDevice(Protocol):
-    """A device, local or remote, that loads artifacts and runs them."""
+    """A device, local or remote, that loads artifacts and runs them.
+
+    Attributes:
+        has_graphs: True if kernels of a GPU can be timed in graphs of launches.
+    """
+
+    has_graphs: bool
 
     def device(self, target: str) -> Any:
         """Return TVM's device for code of a target."""
@@ -50,6 +56,8 @@ class RunDevice(Protocol):
 class LocalDevice:
     """The device of this machine."""
 
+    has_graphs = True
+
     def __init__(self) -> None:
         self._kept_errors: list[Exception] = []
 
@@ -72,13 +80,18 @@ class LocalDevice:
         return SampleHook(restore, clock.readings(target))
 
     def flush_bytes(self, target: str, settings: EvaluatorSettings) -> int:  # noqa: ARG002
-        """Return the bytes that replace the L2 of a GPU."""
-        l2_bytes = self.device(target).l2_cache_size_bytes or 0
-        return max(2 * l2_bytes, gpu_flush_bytes(target))
+        """Return 0: a hook or a graph decides where kernels read from."""
+        return 0
 
     def cache_state(self, target: str, settings: EvaluatorSettings) -> dict[str, Any]:
-        """Return where the weights of a CPU kernel are; a flush of a GPU leaves no choice."""
-        return {} if is_gpu(target) else cache_state.describe(settings)
+        """Return where the weights of a kernel are."""
+        if not is_gpu(target):
+            return cache_state.describe(settings)
+        if not settings.cache_flush:
+            return {}
+        l2_bytes = int(self.device(target).l2_cache_size_bytes or 0)
+        is_cold = graph_timer.has_cold_weights(settings, l2_bytes)
+        return {"weights": "memory" if is_cold else "shared cache"}
 
     def conditions(self, target: str) -> dict[str, Any]:
         """Return the clock conditions of a GPU; empty for a CPU."""
