@@ -7,11 +7,13 @@ for it. See docs/decisions/0119.
 """
 
 import ctypes
+import gc
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from ctypes import c_float, c_size_t, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from tuner.engines.cuda.branches import Branches
@@ -124,22 +126,25 @@ class CudaGraph:
     def times(self, stream: int, n_turns: int) -> list[float]:
         """Return the times of some replays on the tensors of the last one, seconds.
 
+        They follow one that does not count, without a wait: otherwise the first event would be
+        over before the host has launched anything.
+
         Raises:
             CudaError: If CUDA refuses.
         """
-        cuda = self._cuda
-        start, end = (cuda.made("cudaEventCreateWithFlags", 0) for _ in range(2))
-        taken, milliseconds = [], c_float()
+        cuda, milliseconds = self._cuda, c_float()
+        events = [cuda.made("cudaEventCreateWithFlags", 0) for _ in range(n_turns + 1)]
+        taken = []
         try:
-            for _ in range(n_turns):
-                cuda.call("cudaEventRecord", start, stream)
+            for event in events:
                 cuda.call("cudaGraphLaunch", self._exec, stream)
-                cuda.call("cudaEventRecord", end, stream)
-                cuda.call("cudaEventSynchronize", end)
+                cuda.call("cudaEventRecord", event, stream)
+            cuda.call("cudaEventSynchronize", events[-1])
+            for start, end in pairwise(events):
                 cuda.call("cudaEventElapsedTime", ctypes.byref(milliseconds), start, end)
                 taken.append(milliseconds.value / 1e3)
         finally:
-            for event in (start, end):
+            for event in events:
                 cuda.function("cudaEventDestroy")(event)
         return taken
 
@@ -158,6 +163,19 @@ class CudaGraph:
 
 
 def _capture(cuda: Cuda, stream: int, run: Callable[[], object], branches: Branches | None) -> int:
+    # A tensor in garbage that is collected now would be freed, which ends the capture.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return _capture_run(cuda, stream, run, branches)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _capture_run(
+    cuda: Cuda, stream: int, run: Callable[[], object], branches: Branches | None
+) -> int:
     cuda.call("cudaStreamBeginCapture", stream, _THREAD_LOCAL)
     try:
         with branches.serving(captures=True) if branches is not None else nullcontext():

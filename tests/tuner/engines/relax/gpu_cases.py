@@ -394,6 +394,9 @@ def capture(action: str) -> str:
     event = calls.made("cudaEventCreateWithFlags", 2)
     ends = [tvm.runtime.empty((4,), "uint8", tvm.cuda()) for _ in range(2)]
     copied = (*(tensor.data_ptr() for tensor in ends), 4, 3)
+    garbage: list[Any] = [tvm.runtime.empty((4,), "uint8", tvm.cuda())]
+    garbage.append(garbage)
+    del garbage
     actions: dict[str, Callable[[], object]] = {
         "malloc": lambda: tvm.runtime.empty((1 << 20,), "uint8", tvm.cuda()),
         "synchronize": lambda: calls.call("cudaStreamSynchronize", stream),
@@ -403,6 +406,7 @@ def capture(action: str) -> str:
         "copy": lambda: calls.call("cudaMemcpyAsync", *copied, stream),
         "begin": lambda: calls.call("cudaStreamBeginCapture", stream, 1),
         "thread": lambda: _in_thread(actions["malloc"]),
+        "garbage": lambda: [[] for _ in range(100_000)],  # it would start a collection
         "nothing": lambda: None,
     }
     try:

@@ -270,6 +270,7 @@ def test_kernels_run_one_after_the_other_where_branches_fail(
         ("begin", "cudaStreamBeginCapture of CUDA fails with status 401"),
         ("copy", "other work for the GPU than kernels"),
         ("thread", ""),
+        ("garbage", ""),
         ("nothing", ""),
     ],
 )

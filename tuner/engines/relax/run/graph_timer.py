@@ -89,7 +89,7 @@ class GraphTimer:
 
     def _captured(self, settings: EvaluatorSettings) -> tuple[CudaGraph, int]:
         """Return a graph of launches and their number, after the clocks have risen."""
-        first = self._capture(1).times(self._stream, 2)[-1]
+        (first,) = self._capture(1).times(self._stream, 1)
         n_short, n_long = (int(secs / max(first, 1e-7)) for secs in (_GRAPH_SECS, _MAX_GRAPH_SECS))
         n_launches = min(max(n_short, min(_MIN_LAUNCHES, n_long)), _MAX_LAUNCHES)
         least = 0.0 if settings.cache_flush else settings.min_repeat_ms / 1e3
