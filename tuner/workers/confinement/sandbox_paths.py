@@ -184,13 +184,19 @@ def _installed(private: Iterable[Path]) -> Iterator[Path]:
     for folder in map(Path, import_folders()):
         if any(folder.is_relative_to(prefix) for prefix in installation):
             continue
-        if folder.name in ("site-packages", "dist-packages") and not _holds(folder, private):
+        if _is_installed_into(folder) and not _holds(folder, private):
             yield folder
         else:
             yield from _packages_in(folder)
     for package in OWN_PACKAGES:
         yield from _folders_of(package)
     yield from (path for path in _named_by_variables(os.environ) if not _holds(path, private))
+
+
+def _is_installed_into(folder: Path) -> bool:
+    """Return whether packages were installed into a folder, as by ``pip install --target``."""
+    is_named = folder.name in ("site-packages", "dist-packages")
+    return is_named or any(folder.glob("*.dist-info"))
 
 
 def _environments(private: Iterable[Path], *prefixes: str | Path) -> Iterator[Path]:

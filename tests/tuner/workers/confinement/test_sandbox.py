@@ -201,6 +201,25 @@ def test_an_environment_with_private_files_is_read_in_part(
     assert not {str(tmp_path), "/", str(tmp_path / "data")} & set(described.reads)
 
 
+@pytest.mark.parametrize("is_installed_into", [True, False])
+def test_folders_that_packages_were_installed_into_are_read_as_a_whole(
+    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, is_installed_into: bool
+) -> None:
+    """Namespace packages and the libraries of wheels have no ``__init__.py``."""
+    for name in ("package/__init__.py", "namespace/headers/cuda.h", "wheel.libs/libgomp.so.1"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    if is_installed_into:
+        (tmp_path / "wheel-1.0.dist-info").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    described = sandbox_paths.sandbox_of(settings, Access(), None)
+
+    assert described is not None
+    assert (str(tmp_path) in described.reads) is is_installed_into
+    assert (str(tmp_path / "package") in described.reads) is not is_installed_into
+
+
 def test_a_runner_reads_artifacts_and_changes_nothing(home: Path, settings: Settings) -> None:
     """A kernel that goes wild leaves the artifacts of others as they are."""
     artifact, model = scratch_folder(home / "data") / "artifact", home / "data/models/m"
