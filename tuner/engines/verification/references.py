@@ -4,6 +4,7 @@ import io
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import IO, Any
 
 import numpy as np
@@ -119,10 +120,16 @@ class Reference:
         Raises:
             WorkError: If this machine draws other numbers than the one that made the reference.
         """
-        arrays = input_sets.draw(self.input_set)
-        if input_sets.checksum(arrays) != self.checksum:
-            raise WorkError("this machine's NumPy draws other inputs than the reference has")
-        return arrays
+        return _drawn(self.input_set, self.checksum)
+
+
+@lru_cache(maxsize=2)
+def _drawn(input_set: InputSet, checksum: int) -> list[Array]:
+    """Draw inputs and check them, once for the candidates of a round."""
+    arrays = input_sets.draw(input_set)
+    if input_sets.checksum(arrays) != checksum:
+        raise WorkError("this machine's NumPy draws other inputs than the reference has")
+    return arrays
 
 
 def make(program: Program, kind: InputKind, seed: int, growth: float = 0.0) -> Reference:
