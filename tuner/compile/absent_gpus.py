@@ -40,12 +40,14 @@ def read_log() -> list[str]:
 def import_shipped(context: Context, target: TargetInfo, workloads: Collection[str]) -> None:
     """Store the shipped records if they are of the target's architecture and of a workload.
 
+    The setting ``shipped_records`` leaves them out.
+
     Args:
         context: Settings and database.
         target: Target of a build.
         workloads: Hashes of its workloads.
     """
-    if target.kind != "cuda":
+    if target.kind != "cuda" or not context.settings.shipped_records:
         return
     lines = read_log()
     rows = [json.loads(line) for line in lines[1:]]

@@ -21,6 +21,7 @@ from tuner.settings.values import (
     parse_size,
     read_choice,
     read_count,
+    read_flag,
 )
 
 DEFAULT_DEVICE_TOLERANCE = 0.05
@@ -45,6 +46,7 @@ _KEYS = (
     "signing_key",
     "trusted_keys",
     "signatures",
+    "shipped_records",
     "max_stall",
     "log_level",
     "log_format",
@@ -120,6 +122,7 @@ class Settings:
         trusted_keys: File of the public keys whose signatures are accepted; None for none.
         signatures: ``required`` to refuse entries and libraries from elsewhere without a trusted
             signature, ``optional`` to refuse wrong signatures only.
+        shipped_records: False to build without the records that come with the package.
         log_level: Least severe level that services log, one of ``LOG_LEVELS``.
         log_format: Format of their lines, one of ``LOG_FORMATS``.
     """
@@ -146,6 +149,7 @@ class Settings:
     signing_key: Path | None = None
     trusted_keys: Path | None = None
     signatures: str = "optional"
+    shipped_records: bool = True
     log_level: str = LOG_LEVELS[1]
     log_format: str = LOG_FORMATS[0]
 
@@ -316,6 +320,7 @@ def _parse(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
         signatures=read_choice(
             "signatures", values.get("signatures") or SIGNATURE_MODES[0], SIGNATURE_MODES
         ),
+        shipped_records=read_flag("shipped_records", values.get("shipped_records", True)),
         log_level=read_choice("log_level", values.get("log_level") or LOG_LEVELS[1], LOG_LEVELS),
         log_format=read_choice(
             "log_format", values.get("log_format") or _default_log_format(), LOG_FORMATS

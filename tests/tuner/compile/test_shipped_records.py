@@ -107,6 +107,15 @@ def test_other_code_and_networks_store_none(
     assert lent(context, ABSENT) == {}
 
 
+def test_a_setting_leaves_them_out(context: Context) -> None:
+    """A build without them shows what the first choices take."""
+    settings = replace(context.settings, shipped_records=False)
+
+    import_shipped(replace(context, settings=settings), ABSENT, list(WORKLOADS))
+
+    assert lent(context, ABSENT) == {}
+
+
 def test_they_are_of_the_tvm_that_is_required() -> None:
     """Records of another version would never be used."""
     assert GPU["device"]["tvm"] == importlib.metadata.version("apache-tvm")
