@@ -24,7 +24,7 @@ enum {
   CAPTURED_EVENT = 907, WRONG_THREAD = 908
 };
 enum { GLOBAL, THREAD_LOCAL, RELAXED };
-enum { MAX_PARAMETERS = 64, MAX_NODES = 4096, MAX_STREAMS = 256, MAX_NEEDED = 64, MAX_MEMORIES = 1 << 16 };
+enum { MAX_PARAMETERS = 512, MAX_NODES = 4096, MAX_STREAMS = 256, MAX_NEEDED = 64, MAX_MEMORIES = 1 << 16 };
 enum { KERNEL_NODE, MEMCPY_NODE };
 
 typedef struct {
@@ -373,7 +373,7 @@ status cuStreamUpdateCaptureDependencies_v2(stream *given, node **nodes, const v
 static void run(const char *how, const node *each, stream *given) {
   ++gpu->launched;
   if (!getenv("TUNER_TEST_CUDA_LOG")) return;
-  char text[2048];
+  char text[32 * MAX_PARAMETERS];
   size_t length = 0;
   const char *problem = "";
   for (int i = 0; i < each->function->n_parameters; ++i) {
