@@ -1,8 +1,10 @@
 """Folder with everything that a flight needs on a machine with a GPU, torch, and no network."""
 
+import hashlib
 import io
 import json
 import lzma
+import os
 import platform
 import shutil
 import subprocess
@@ -17,13 +19,13 @@ from typing import Any
 from zipfile import ZipFile
 
 from benchmarks.gpu import weights
-from benchmarks.gpu.running import ENCODED, FLIGHT, LIBRARIES, PACKS, SITE
+from benchmarks.gpu.running import AGREE, ENCODED, FLIGHT, LIBRARIES, PACKS, SITE
 
 MAX_BYTES = 64 << 20
-UNTUNED, TUNED = "untuned", "tuned"
+UNTUNED, SHIPPED, TUNED = "untuned", "shipped", "tuned"
 # What `tuner.load` imports besides NumPy; those of the second row have code for one Python.
 _PURE = ("apache-tvm", "typing_extensions")
-_COMPILED = ("apache-tvm-ffi", "ml_dtypes")
+_COMPILED = ("apache-tvm-ffi", "ml_dtypes", "msgspec")
 _SUFFIXES = (".py", ".so")
 # It has 259 MB, and loading a library does not need it.
 _COMPILER = "libtvm_compiler.so"
@@ -45,6 +47,8 @@ class Plan:
             alone.
         packs: Packs of candidates, as ``tuner pack make`` writes them.
         tiny: True for small networks, to rehearse.
+        cache: Folder that keeps compiled objects for the next flight; None for none.
+        agree: Folder of libraries of the corpus; None for none.
     """
 
     networks: Sequence[str]
@@ -53,6 +57,8 @@ class Plan:
     database: Sequence[str] = ()
     packs: Sequence[Path] = ()
     tiny: bool = False
+    cache: Path | None = None
+    agree: Path | None = None
 
 
 def make(plan: Plan, out: Path) -> dict[str, Any]:
@@ -69,6 +75,8 @@ def make(plan: Plan, out: Path) -> dict[str, Any]:
     for pack in plan.packs:
         (out / PACKS).mkdir(exist_ok=True)
         shutil.copy(pack, out / PACKS)
+    if plan.agree:
+        shutil.copytree(plan.agree, out / AGREE, ignore=lambda _, names: _unfinished(names))
     with tempfile.TemporaryDirectory(prefix="flight-") as scratch:
         _write_site(out / SITE, plan.python, Path(scratch))
         builds = {
@@ -89,24 +97,36 @@ def make(plan: Plan, out: Path) -> dict[str, Any]:
     return sizes
 
 
+def _unfinished(names: Sequence[str]) -> list[str]:
+    return [name for name in names if name.startswith(".") or not name.endswith(".tar.xz")]
+
+
 def _build(name: str, plan: Plan, out: Path, scratch: Path) -> dict[str, Any]:
     """Build the libraries of a network; return what ``tuner build`` prints, by label."""
-    from benchmarks.gpu.networks import FULL, TINY, Network
+    from benchmarks.gpu.networks import Network
+    from benchmarks.gpu.sizes import FULL, TINY
 
     model = scratch / f"{name}.onnx"
     Network(name, TINY if plan.tiny else FULL).export(str(model))
-    records = {UNTUNED: ["--data-dir", str(scratch / "data")]}
+    # A database with the records that come with the package keeps them for every network.
+    databases = {label: ["--data-dir", str(scratch / label)] for label in (UNTUNED, SHIPPED)}
     if plan.database:
-        records[TUNED] = [*plan.database]
+        databases[TUNED] = [*plan.database]
     printed = {}
-    for label, options in records.items():
+    for label, options in databases.items():
         print(f"{name}, {label}", file=sys.stderr, flush=True)
-        library = scratch / label / f"{name}.lib"
+        library = scratch / name / label / f"{name}.lib"
         words = [str(model), "--target", plan.target, "--out", str(library), "--json", *options]
         command = [sys.executable, "-m", "tuner", "build", *words]
-        built = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        environ = dict(os.environ, TUNER_SHIPPED_RECORDS="off" if label == UNTUNED else "on")
+        if label != TUNED:
+            environ["TUNER_CACHE_DIR"] = str(plan.cache or scratch / "cache")
+        built = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environ)
         printed[label] = json.loads(built.stdout)
-        _pack(out / label / f"{name}.tar.xz", library.parent, library.rglob("*"))
+        if label == SHIPPED and not printed[label]["tuned"]:
+            shutil.rmtree(library)
+            del printed[label]
+    pack(out / f"{name}.tar.xz", scratch / name, (scratch / name).rglob("*"))
     return printed
 
 
@@ -121,7 +141,7 @@ def _write_site(path: Path, python: str, scratch: Path) -> None:
             _copy(Path(str(file.locate())), site / str(file))
     for source in (_ROOT / "tuner").rglob("*.py"):
         _copy(source, site / source.relative_to(_ROOT))
-    _pack(path, site, site.rglob("*"))
+    pack(path, site, site.rglob("*"))
 
 
 def _download(python: str, wheels: Path, site: Path) -> None:
@@ -144,8 +164,12 @@ def _copy(source: Path, to: Path) -> None:
         shutil.copy(source, to)
 
 
-def _pack(path: Path, root: Path, files: Iterable[Path]) -> None:
-    """Write a compressed archive, the same for the same files, with encoded weights."""
+def pack(path: Path, root: Path, files: Iterable[Path]) -> None:
+    """Write a compressed archive, the same for the same files, with encoded weights.
+
+    Equal files are one, as the weights of two libraries of a network are.
+    """
+    first: dict[bytes, str] = {}
     path.parent.mkdir(parents=True, exist_ok=True)
     with (
         lzma.open(path, "wb", filters=_FILTERS) as stream,
@@ -158,6 +182,10 @@ def _pack(path: Path, root: Path, files: Iterable[Path]) -> None:
                 if file.suffix == ".bin":
                     entry.name += ENCODED
                     data = weights.encode(data)
+                digest = hashlib.sha256(data).digest()
+                if digest in first:
+                    entry.type, entry.linkname, data = tarfile.LNKTYPE, first[digest], b""
+                first.setdefault(digest, entry.name)
                 entry.size = len(data)
                 archive.addfile(entry, io.BytesIO(data))
 

@@ -17,40 +17,19 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from benchmarks.gpu import held_out
+from benchmarks.gpu.held_out import RmsNorm, convolution
+from benchmarks.gpu.sizes import FULL, HEAD, Sizes
+
 Array = np.ndarray[Any, Any]
-_IMAGES = ("resnet-50", "vit-b16")
 # Means of eight equally likely parts of a normal distribution.
-_LEVELS = np.array([-1.647, -0.9, -0.42, -0.13, 0.16, 0.45, 0.87, 1.617], np.float32)
-_HEAD, _PATCH = 64, 16
+LEVELS = np.array([-1.647, -0.9, -0.42, -0.13, 0.16, 0.45, 0.87, 1.617], np.float32)
+_PATCH = 16
 # Scale of residual branches; without it the sums of a ResNet would overflow float16.
 _BRANCH_SCALE = 0.4
+_NORMS = (nn.LayerNorm, RmsNorm)
 # Scale of everything but weights of layers.
 _SMALL = 0.1
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Sizes of the networks; tiny ones rehearse the flight.
-
-    Attributes:
-        hidden: Width of transformers, a multiple of 64.
-        n_layers: Number of layers of transformers.
-        n_tokens: Number of tokens of BERT.
-        n_cached: Number of tokens in the cache of GPT-2.
-        image: Height and width of an image.
-        n_blocks: Number of blocks of each stage of the ResNet.
-    """
-
-    hidden: int = 768
-    n_layers: int = 12
-    n_tokens: int = 128
-    n_cached: int = 512
-    image: int = 224
-    n_blocks: tuple[int, ...] = (3, 4, 6, 3)
-
-
-FULL = Sizes()
-TINY = Sizes(hidden=64, n_layers=1, n_tokens=16, n_cached=16, image=32, n_blocks=(1, 1))
 
 
 class EncoderLayer(nn.Module):  # type: ignore[misc]  # torch is not followed
@@ -159,14 +138,11 @@ class Decoder(nn.Module):  # type: ignore[misc]  # torch is not followed
 
 
 def _heads(x: Any) -> Any:
-    return x.view(x.shape[0], x.shape[1], -1, _HEAD).transpose(1, 2)
+    return x.view(x.shape[0], x.shape[1], -1, HEAD).transpose(1, 2)
 
 
 def _conv(n_in: int, n_out: int, kernel: int, stride: int = 1) -> nn.Conv2d:
-    """Make a convolution that a batch norm was folded into."""
-    conv = nn.Conv2d(n_in, n_out, kernel, stride, kernel // 2)
-    conv.scale = math.sqrt(2)
-    return conv
+    return convolution(n_in, n_out, kernel, stride, scale=math.sqrt(2))
 
 
 def _resnet(sizes: Sizes) -> nn.Sequential:
@@ -189,7 +165,27 @@ _MAKERS: dict[str, Callable[[Sizes], nn.Module]] = {
     "resnet-50": _resnet,
     "vit-b16": VisionTransformer,
     "gpt2-step": Decoder,
+    "convnext-t": held_out.convnext_t,
+    "mobilenet-v2": held_out.mobilenet_v2,
+    "unet": held_out.UNet,
+    "llama": lambda sizes: held_out.Llama(sizes, is_step=False),
+    "llama-step": lambda sizes: held_out.Llama(sizes, is_step=True),
+    "efficientnet-b0": held_out.efficientnet_b0,
 }
+
+
+def _image(size: int) -> dict[str, tuple[int, ...]]:
+    return {"x": (1, 3, size, size)}
+
+
+def _tokens(width: int, sizes: Sizes) -> dict[str, tuple[int, ...]]:
+    return {"x": (1, sizes.n_tokens, width)}
+
+
+def _step(width: int, n_groups: int, n_layers: int, n_cached: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a token, and of the keys and values of every layer."""
+    caches = [f"{kind}{layer}" for layer in range(n_layers) for kind in "kv"]
+    return {"x": (1, 1, width), **dict.fromkeys(caches, (1, n_groups, n_cached, HEAD))}
 
 
 @dataclass(frozen=True)
@@ -202,19 +198,26 @@ class Network:
     @property
     def is_image(self) -> bool:
         """True if its input is an image: batch, channels, height, width."""
-        return self.name in _IMAGES
+        return len(self.input_shapes["x"]) == 4
 
     @property
     def input_shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape by input name."""
-        sizes = self.sizes
-        if self.is_image:
-            return {"x": (1, 3, sizes.image, sizes.image)}
-        if self.name != "gpt2-step":
-            return {"x": (1, sizes.n_tokens, sizes.hidden)}
-        cache = (1, sizes.hidden // _HEAD, sizes.n_cached, _HEAD)
-        caches = [f"{kind}{layer}" for layer in range(sizes.n_layers) for kind in "kv"]
-        return {"x": (1, 1, sizes.hidden), **dict.fromkeys(caches, cache)}
+        sizes, width = self.sizes, self.sizes.llama_width
+        match self.name:
+            case "bert-layer" | "bert-base":
+                return _tokens(sizes.hidden, sizes)
+            case "llama":
+                return _tokens(width, sizes)
+            case "gpt2-step":
+                n_heads = sizes.hidden // HEAD
+                return _step(sizes.hidden, n_heads, sizes.n_layers, sizes.n_cached)
+            case "llama-step":
+                n_groups = max(1, width // HEAD // 4)
+                return _step(width, n_groups, sizes.n_llama_layers, sizes.n_cached)
+            case "unet":
+                return _image(sizes.unet_image)
+        return _image(sizes.image)
 
     def inputs(self) -> dict[str, Array]:
         """Draw inputs from a standard normal distribution, with a fixed seed."""
@@ -234,7 +237,7 @@ class Network:
                     shape = tuple(parameter.shape)
                     value = _draw(shape, _scale(owner, kind), counts[shape])
                     counts[shape] += 1
-                    if isinstance(owner, nn.LayerNorm) and kind == "weight":
+                    if isinstance(owner, _NORMS) and kind == "weight":
                         value += 1
                     parameter.copy_(torch.from_numpy(value))
         return made.half()
@@ -259,7 +262,7 @@ class Network:
 
 def _scale(owner: nn.Module, kind: str) -> float:
     """Return the standard deviation of a parameter, which keeps the variance of activations."""
-    if kind != "weight" or isinstance(owner, nn.LayerNorm):
+    if kind != "weight" or isinstance(owner, _NORMS):
         return _SMALL
     return float(getattr(owner, "scale", 1.0) / math.sqrt(math.prod(owner.weight.shape[1:])))
 
@@ -272,4 +275,4 @@ def _draw(shape: tuple[int, ...], scale: float, number: int) -> Array:
 @cache
 def _levels(size: int) -> Array:
     rng = np.random.default_rng(size)
-    return np.asarray(_LEVELS[rng.integers(0, len(_LEVELS), size)])
+    return np.asarray(LEVELS[rng.integers(0, len(LEVELS), size)])

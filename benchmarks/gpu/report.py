@@ -6,8 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.running import COMPILATIONS
+
 _TORCH = "torch graph"
+_COMPILED, _IN_GRAPH = "torch.compile", ", in a graph"
 _N_SLOWEST = 5
+# A library that is this many times further off than storing tensors in float16 is looked at.
+_FAR = 3
 
 
 def write(results: Path, into: Path) -> Path:
@@ -41,9 +46,46 @@ def as_markdown(results: Mapping[str, Any]) -> str:
         _table(("step", "state", "s"), rows),
         _self_test(results),
         *(_network(name, results) for name in flight["networks"]),
+        _agreement(_facts(results, "agreement")),
         "".join(_failures(name, step) for name, step in steps.items()),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def as_summary(results: Mapping[str, Any]) -> str:
+    """Return the seconds of the steps, why some failed, and a row for each network."""
+    steps = results["steps"]
+    secs = ", ".join(f"{name} {step.get('secs', 0):.0f}" for name, step in steps.items())
+    rows = []
+    for name in results["flight"]["networks"]:
+        for step, starts in (("measure", ""), ("race", _COMPILED)):
+            facts = _facts(results, f"{step}-{name}")
+            times = {label: t["device"]["median"] for label, t in facts.get("times_us", {}).items()}
+            peer = times.get(_TORCH)
+            rows += [
+                (name, label, _us(us), _us(peer and us / peer, 2),
+                 _error(facts.get("error", {}).get(label)))
+                for label, us in times.items()
+                if label.startswith(starts) and not label.endswith(_IN_GRAPH)
+            ]  # fmt: skip
+    failures = "".join(_failures(name, step) for name, step in steps.items())
+    heads = ("network", "runtime", "us", f"over {_TORCH}", "error")
+    agreed = _agreement_counts(_facts(results, "agreement"))
+    return f"s: {secs}\n{failures}{_table(heads, rows)}{agreed}"
+
+
+def _agreement_counts(facts: Mapping[str, Any]) -> str:
+    failed = sorted(name for name, each in facts.items() if "error" in each)
+    far = sorted(
+        name
+        for name, each in facts.items()
+        if not each.get("error_of_norm", 0.0) <= max(_FAR * each.get("float16_error", 0.0), 1e-3)
+    )
+    unstable = sorted(n for n, each in facts.items() if each.get("equal_replays", 20) != 20)
+    return (
+        f"agreement: {len(facts)} libraries; failed: {failed}; error above {_FAR} times that of "
+        f"float16: {far}; unequal replays: {unstable}\n"
+    )
 
 
 def _device(results: Mapping[str, Any]) -> str:
@@ -68,14 +110,32 @@ def _self_test(results: Mapping[str, Any]) -> str:
 
 
 def _network(name: str, results: Mapping[str, Any]) -> str:
-    measured, compiled = (_facts(results, f"{step}-{name}") for step in ("measure", "compile"))
-    kernels = _facts(results, f"profile-{name}").get("kernels", {})
+    measured, raced = (_facts(results, f"{step}-{name}") for step in ("measure", "race"))
     parts = [f"## {name}\n", _times(measured)]
-    if "times_us" in compiled:
-        parts += [f"In turns with `torch.compile`, after {compiled['compile_secs']:.0f} s:\n"]
-        parts += [_times(compiled)]
-    parts += [_traces(kernels)] if kernels else []
+    if "times_us" in raced:
+        compiled = [
+            f"{mode}: {_facts(results, f'{step}-{name}').get('compile_secs', 0):.0f} s"
+            for step, mode in COMPILATIONS.items()
+        ]
+        parts += [f"In turns with `torch.compile` in CUDA graphs; {', '.join(compiled)}:\n"]
+        parts += [_times(raced)]
+    parts += [_traces(measured["kernels"])] if measured.get("kernels") else []
+    counted = _facts(results, f"ncu-{name}")
+    if counted:
+        heads = list(counted["kernels"][0])
+        rows = [[kernel.get(head, "") for head in heads] for kernel in counted["kernels"]]
+        parts += [f"Nsight Compute, {counted['library']}:\n", _table(heads, rows)]
     return "\n".join(parts)
+
+
+def _agreement(facts: Mapping[str, Any]) -> str:
+    heads = ("library of the corpus", "error", "error of float16", "equal replays", "s")
+    rows = [
+        (name, _error(each.get("error_of_norm")), _error(each.get("float16_error")),
+         each.get("equal_replays", each.get("error", "").strip()[-120:]), _us(each.get("secs")))
+        for name, each in facts.items()
+    ]  # fmt: skip
+    return _table(heads, rows) if rows else ""
 
 
 def _times(facts: Mapping[str, Any]) -> str:
@@ -90,7 +150,7 @@ def _times(facts: Mapping[str, Any]) -> str:
             name, _us(medians["latency"]),
             f"{_us(taken['latency']['low'])} - {_us(taken['latency']['high'])}",
             _us(medians["device"]), _us(peer and medians["device"] / peer, 2),
-            _us(medians["host"]), "-" if error is None else f"{error:.1e}",
+            _us(medians["host"]), _error(error),
             "-" if equal is None else f"{equal} of 50",
         ))  # fmt: skip
     heads = ("latency", "quartiles", "device", f"over {_TORCH}", "host", "error", "equal replays")
@@ -140,6 +200,10 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
+
+
+def _error(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1e}"
 
 
 def _us(value: float | None, digits: int = 1) -> str:

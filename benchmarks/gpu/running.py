@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,15 +16,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu import weights
+from benchmarks.gpu import ncu, weights
+from benchmarks.gpu.device_lock import LOCK
 
 NETWORKS = ("bert-layer", "bert-base", "resnet-50", "vit-b16", "gpt2-step")
+# Networks that nothing was fitted to.
+HELD_OUT = ("convnext-t", "mobilenet-v2", "unet", "llama", "llama-step", "efficientnet-b0")
 RESULTS = "results.json"
 FLIGHT = "flight.json"
 SITE = "site.tar.xz"
 # Suffix of encoded weights.
 ENCODED = ".levels"
-LIBRARIES, PACKS = "libraries", "packs"
+LIBRARIES, PACKS, AGREE = "libraries", "packs", "agree"
+# Modes of torch.compile by step.
+COMPILATIONS = {"compile": "default", "autotune": "max-autotune-no-cudagraphs"}
+_IN_NCU = ("bert-base", "resnet-50", "convnext-t")
 _GPU_QUERY = (
     "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,power.draw,temperature.gpu,"
     "clocks_event_reasons.active"
@@ -31,6 +38,14 @@ _GPU_QUERY = (
 _MIN_SECS, _ASK_SECS, _MAX_LOG = 5.0, 20.0, 3000
 # A step without a peer that compiles takes a third of this on an H200.
 _STEP_SECS = 60.0
+
+
+@dataclass(frozen=True)
+class Started:
+    """A command that was started: its process, None if that failed, and its log."""
+
+    process: subprocess.Popen[bytes] | None
+    log: Path
 
 
 @dataclass
@@ -55,100 +70,174 @@ class Runner:
 
     def __post_init__(self) -> None:
         """Start the clock, and read what the folder holds."""
-        self._begun = time.monotonic()
+        self._begun, self._lock = time.monotonic(), threading.RLock()
         self.flight = json.loads((self.folder / FLIGHT).read_text())
 
     @property
     def _spent(self) -> float:
         return time.monotonic() - self._begun
 
+    @property
+    def _files(self) -> Path:
+        return self.scratch / "files"
+
     def _unpack(self, archive: Path) -> None:
         to = self.scratch / archive.parent.relative_to(self.folder)
-        to = to / "site" if archive.name == SITE else to
-        with tarfile.open(archive) as packed:
-            if hasattr(tarfile, "data_filter"):
-                packed.extractall(to, filter="data")
-            else:
-                packed.extractall(to)
-        for path in (to / archive.name.replace(".tar.xz", ".lib")).glob(f"*{ENCODED}"):
-            path.with_suffix("").write_bytes(weights.decode(path.read_bytes()))
-            path.unlink()
+        if to.name != LIBRARIES:
+            to /= archive.name.partition(".")[0]
+        unpack(archive, to)
 
-    def fly(self, compile_secs: float, pack_secs: float) -> None:
-        """Run the self-test, networks, packs and profiles, then torch.compile of each network.
+    def fly(self, compile_secs: float, pack_secs: float, ncu_secs: float = 45.0) -> None:
+        """Run the self-test, networks and packs, then the corpus beside torch.compile, then ncu.
 
         Args:
             compile_secs: Limit of all compilations together.
             pack_secs: Limit of each pack.
+            ncu_secs: Limit of all runs of ncu together.
         """
         self.out.mkdir(parents=True, exist_ok=True)
+        self._files.mkdir(parents=True, exist_ok=True)
         self.results.update(
             date=datetime.now(UTC).isoformat(timespec="seconds"), flight=self.flight,
             device=self.device, gpu_before=_gpu(), gpu_after={}, steps={},
         )  # fmt: skip
-        archives = [self.folder / SITE, *(self.folder / LIBRARIES).glob("*/*.tar.xz")]
+        try:
+            self._fly(compile_secs, pack_secs, ncu_secs)
+        finally:
+            self.results["gpu_after"] = _gpu()
+            self._save()
+            with tarfile.open(self.out / "files.tar.gz", "w:gz") as archive:
+                archive.add(self._files, "files")
+
+    def _fly(self, compile_secs: float, pack_secs: float, ncu_secs: float) -> None:
+        archives = [self.folder / SITE, *(self.folder / LIBRARIES).glob("*.tar.xz")]
+        archives += (self.folder / AGREE).glob("*.tar.xz")
         with ThreadPoolExecutor() as threads:
             list(threads.map(self._unpack, archives))
         self.results["unpack_secs"] = self._spent
-        self._step("self-test", "", _STEP_SECS)
-        for network in self.flight["networks"]:
-            self._step("measure", network, _STEP_SECS)
+        networks = self.flight["networks"]
+        self._steps([("self-test", ""), *(("measure", network) for network in networks)])
         for pack in sorted((self.folder / PACKS).glob("*")):
             self._run_pack(pack, pack_secs)
-        for network in self.flight["networks"]:
-            self._step("profile", network, _STEP_SECS)
-        end = self._spent + compile_secs
-        for network in self.flight["networks"]:
-            self._step("compile", network, end - self._spent)
-        self.results["gpu_after"] = _gpu()
+        compiled = self._compile(compile_secs)
+        self._steps([("race", network) for network in networks if network in compiled])
+        end = self._spent + ncu_secs
+        for network in networks:
+            if network in _IN_NCU:
+                self._run_ncu(network, end - self._spent)
+
+    def _compile(self, secs: float) -> set[str]:
+        """Compile networks beside each other and the corpus; return those that are compiled.
+
+        While others run, what is timed holds a lock of the device.
+        """
+        end = self._spent + secs
+        n_at_once = max(2, (os.cpu_count() or 1) // 3)
+
+        def compile_(step: str, network: str) -> tuple[str, str]:
+            started = self._start_step(step, network) if end - self._spent > _MIN_SECS else None
+            return network, self._end_step(started, step, network, end - self._spent)["status"]
+
+        with ThreadPoolExecutor(n_at_once) as threads, ThreadPoolExecutor(1) as other:
+            agreement = other.submit(self._run_agreement)
+            jobs = [
+                threads.submit(compile_, step, network)
+                for step in COMPILATIONS
+                for network in self.flight["networks"]
+            ]
+            ended = [job.result() for job in jobs]
+            agreement.result()
+        return {network for network, status in ended if status == "done"}
+
+    def _run_agreement(self) -> None:
+        if not (self.scratch / AGREE).is_dir():
+            return
+        results = self._files / "agreement.json"
+        words = [str(self.scratch / AGREE), str(results), "--device", self.device]
+        command = [sys.executable, "-m", "benchmarks.gpu.agreement", *words]
+        entry = self._run("agreement", command, _STEP_SECS)
+        with contextlib.suppress(OSError, ValueError), self._lock:
+            entry["facts"] = json.loads(results.read_text())
         self._save()
 
-    def _step(self, step: str, network: str, secs: float) -> None:
-        path = self.out / ("-".join(filter(None, (step, network))) + ".json")
-        path.unlink(missing_ok=True)
+    def _steps(self, steps: Sequence[tuple[str, str]]) -> None:
+        """Run steps in turn; each prepares itself on the CPU while that before it runs."""
+        following: Started | None = None
+        for number, (step, network) in enumerate(steps):
+            started = following or self._start_step(step, network)
+            following = self._start_step(*steps[number + 1]) if steps[number + 1 :] else None
+            self._end_step(started, step, network, _STEP_SECS)
+
+    def _start_step(self, step: str, network: str) -> "Started":
+        path = self._files / ("-".join(filter(None, (step, network))) + ".json")
         tiny = ["--tiny"] if self.flight["tiny"] else []
         words = [step, network, str(self.scratch / LIBRARIES), str(path), *tiny]
         module = [sys.executable, "-m", "benchmarks.gpu.steps"]
-        entry = self._run(path.stem, [*module, *words, "--device", self.device], secs)
-        with contextlib.suppress(OSError, ValueError):
-            entry["facts"] = json.loads(path.read_text())
+        return self._start(path.stem, [*module, *words, "--device", self.device])
+
+    def _end_step(
+        self, started: "Started | None", step: str, network: str, secs: float
+    ) -> dict[str, Any]:
+        name = "-".join(filter(None, (step, network)))
+        entry = self._end(name, started, secs)
+        with contextlib.suppress(OSError, ValueError), self._lock:
+            entry["facts"] = json.loads((self._files / f"{name}.json").read_text())
             if step in entry["facts"].get("failures", {}) and entry["status"] == "done":
                 entry["status"] = "failed"
         self._save()
+        return entry
 
     def _run_pack(self, pack: Path, secs: float) -> None:
         secs = min(secs, self.secs - self._spent)
         words = ["--minutes", f"{secs / 60:.2f}", "--out", str(self.out / f"{pack.stem}.results")]
-        command = [sys.executable, str(pack), "run", *words]
-        self._run(f"pack-{pack.stem}", command, secs + _ASK_SECS)
+        self._run(f"pack-{pack.stem}", [sys.executable, str(pack), "run", *words], secs + _ASK_SECS)
         self._save()
+
+    def _run_ncu(self, network: str, secs: float) -> None:
+        """Ask ncu what limits the slowest kernels of a library."""
+        facts = self.results["steps"].get(f"measure-{network}", {}).get("facts", {})
+        traced = {k: v for k, v in facts.get("kernels", {}).items() if not k.startswith("torch")}
+        for label, trace in list(traced.items())[-1:]:
+            report = self._files / f"ncu-{network}.csv"
+            library = self.scratch / LIBRARIES / label / f"{network}.lib"
+            command = [*ncu.command(trace["kernels"], report), sys.executable]
+            command += ["-m", "benchmarks.gpu.replay", str(library)]
+            entry = self._run(f"ncu-{network}", command, secs)
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                entry["facts"] = {"library": label, "kernels": ncu.read(report.read_text())}
+            self._save()
 
     def _run(self, name: str, command: Sequence[str], secs: float) -> dict[str, Any]:
         """Run a command for at most ``secs`` seconds; add its entry to the results."""
+        is_late = min(secs, self.secs - self._spent) < _MIN_SECS
+        return self._end(name, None if is_late else self._start(name, command), secs)
+
+    def _start(self, name: str, command: Sequence[str]) -> "Started":
+        """Start a command, which may wait for the end of its standard input."""
+        log = self._files / f"{name}.log"
+        with log.open("w") as stream:
+            try:
+                process = subprocess.Popen(
+                    command, env=self._environ, cwd=self.scratch, stdin=subprocess.PIPE,
+                    stdout=stream, stderr=subprocess.STDOUT, start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                stream.write(str(error))
+                return Started(None, log)
+        return Started(process, log)
+
+    def _end(self, name: str, started: "Started | None", secs: float) -> dict[str, Any]:
+        """Let a command go on for at most ``secs`` seconds; add its entry to the results."""
         secs = min(secs, self.secs - self._spent)
         entry: dict[str, Any] = {"status": "not reached"}
-        self.results["steps"][name] = entry
-        if secs < _MIN_SECS:
-            return entry
-        begun, log = time.monotonic(), self.out / f"{name}.log"
-        with log.open("w") as stream:
-            process = subprocess.Popen(
-                command, env=self._environ, cwd=self.scratch, stdout=stream,
-                stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
-            try:
-                status = process.wait(secs)
-                entry["status"] = "done" if status == 0 else f"ended with exit status {status}"
-            except subprocess.TimeoutExpired:
-                entry["status"] = f"stopped after {secs:.0f} s"
-            finally:
-                # Compilers of torch run in processes of their own.
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        entry["secs"] = time.monotonic() - begun
-        entry["log"] = log.read_text(errors="replace")[-_MAX_LOG:]
-        print(f"{name}: {entry['status']}, {entry['secs']:.1f} s", file=sys.stderr, flush=True)
+        if started is not None:
+            begun = time.monotonic()
+            entry["status"] = _wait(started.process, secs)
+            entry["secs"] = time.monotonic() - begun
+            entry["log"] = started.log.read_text(errors="replace")[-_MAX_LOG:]
+            print(f"{name}: {entry['status']}, {entry['secs']:.1f} s", file=sys.stderr, flush=True)
+        with self._lock:
+            self.results["steps"][name] = entry
         return entry
 
     @property
@@ -159,14 +248,50 @@ class Runner:
             name: str(self.scratch / name.lower())
             for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TVM_FFI_CACHE_DIR")
         }
-        runtime = {"PYTHONPATH": ":".join(paths), "TVM_USE_RUNTIME_LIB": "1"}
+        runtime = {
+            "PYTHONPATH": ":".join(paths), "TVM_USE_RUNTIME_LIB": "1",
+            # Several networks are compiled at once.
+            "TORCHINDUCTOR_COMPILE_THREADS": "4", LOCK: str(self.scratch / "device.lock"),
+        }  # fmt: skip
         return {**os.environ, **caches, **runtime}
 
     def _save(self) -> None:
-        self.results["secs"] = self._spent
-        partial = self.out / f"{RESULTS}.partial"
-        partial.write_text(json.dumps(self.results, indent=1))
-        partial.replace(self.out / RESULTS)
+        with self._lock:
+            self.results["secs"] = self._spent
+            partial = self.out / f"{RESULTS}.partial"
+            partial.write_text(json.dumps(self.results, indent=1))
+            partial.replace(self.out / RESULTS)
+
+
+def unpack(archive: Path, to: Path) -> None:
+    """Unpack an archive that :func:`benchmarks.gpu.making.pack` wrote."""
+    with tarfile.open(archive) as packed:
+        if hasattr(tarfile, "data_filter"):
+            packed.extractall(to, filter="data")
+        else:
+            packed.extractall(to)
+        names = packed.getnames()
+    for path in (to / name for name in names if name.endswith(ENCODED)):
+        path.with_suffix("").write_bytes(weights.decode(path.read_bytes()))
+        path.unlink()
+
+
+def _wait(process: subprocess.Popen[bytes] | None, secs: float) -> str:
+    """Let a process go on, and end it after ``secs`` seconds; return what became of it."""
+    if process is None:
+        return "not started"
+    try:
+        if secs < _MIN_SECS:
+            return "not reached"
+        process.communicate(timeout=secs)
+    except subprocess.TimeoutExpired:
+        return f"stopped after {secs:.0f} s"
+    finally:
+        # Compilers of torch run in processes of their own.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return f"ended with exit status {process.returncode}" if process.returncode else "done"
 
 
 def _gpu() -> dict[str, str]:

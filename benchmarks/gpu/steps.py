@@ -4,7 +4,9 @@ Nothing here needs TVM's compiler: libraries run in the processes that run torch
 """
 
 import argparse
+import contextlib
 import copy
+import importlib
 import json
 import math
 import os
@@ -26,14 +28,17 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.gpu.networks import FULL, TINY, Network
+from benchmarks.gpu.device_lock import device, lock_benchmarks
+from benchmarks.gpu.networks import Network
+from benchmarks.gpu.running import COMPILATIONS
+from benchmarks.gpu.sizes import FULL, TINY
 
 Run = Callable[[], Any]
-_N_SYNCHRONISED, _N_QUEUED, _N_TURNS, _N_REPLAYS, _N_TRACED = 60, 200, 4, 50, 10
+_N_SYNCHRONISED, _N_QUEUED, _N_TURNS, _N_REPLAYS, _N_TRACED = 40, 200, 4, 50, 10
 _TRACED = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCH = ("grid", "block", "registers per thread", "shared memory")
 _MAX_NAME, _MAX_TRACEBACK = 160, 6000
-EAGER, GRAPH, COMPILED = "torch eager", "torch graph", "torch.compile graph"
+EAGER, GRAPH = "torch eager", "torch graph"
 
 
 @dataclass
@@ -152,18 +157,29 @@ class Contest:
     """
 
     def __init__(self, bench: Bench, network: Network, libraries: Path) -> None:
-        self._bench = bench
+        self._bench, self._network = bench, network
         self._arrays = network.inputs()
-        self._xs = [torch.from_numpy(array).to(bench.device) for array in self._arrays.values()]
         self._module = network.module()
         folders = sorted(libraries.glob(f"*/{network.name}.lib"))
         self._libraries = {folder.parent.name: folder for folder in folders}
-        module, xs = self._module.to(bench.device), list(self._xs)
-        if network.is_image:
+        with contextlib.suppress(Exception):  # said by the libraries that need it
+            importlib.import_module("tuner.engines.relax.library.gpu_programs")
+
+    def enter(self) -> None:
+        """Put the network on the device."""
+        device = self._bench.device
+        self._xs = [torch.from_numpy(array).to(device) for array in self._arrays.values()]
+        module, xs = self._module.to(device), list(self._xs)
+        if self._network.is_image:
             # Fastest layout of torch's own libraries in float16.
             module = module.to(memory_format=torch.channels_last)
             xs[0] = xs[0].to(memory_format=torch.channels_last)
         self.module, self.xs = module, xs
+
+    def compiled(self, mode: str) -> Run:
+        """Return the network of torch, compiled in a mode when it runs first."""
+        module = torch.compile(copy.deepcopy(self.module), mode=mode)
+        return lambda: _listed(module(*self.xs))
 
     def eager(self) -> list[Any]:
         """Run the network of torch, and return its outputs."""
@@ -211,7 +227,7 @@ def _listed(returned: Any) -> list[Any]:
     return list(returned) if isinstance(returned, (tuple, list)) else [returned]
 
 
-def self_test(bench: Bench, _network: Network, _libraries: Path) -> None:
+def self_test(bench: Bench, _contest: Contest | None = None) -> None:
     """Measure what a node of a graph costs, and the bandwidth and products of the device."""
     facts = bench.facts
     facts["versions"] = {
@@ -247,16 +263,18 @@ def self_test(bench: Bench, _network: Network, _libraries: Path) -> None:
             facts.setdefault("product_tflops", {})[str(size)] = 2e-6 * size**3 / us
 
 
-def measure(bench: Bench, network: Network, libraries: Path) -> None:
-    """Compare outputs with float32, replay for equal bytes, and race libraries with torch."""
-    facts, contest = bench.facts, Contest(bench, network, libraries)
+def measure(bench: Bench, contest: Contest) -> None:
+    """Compare outputs with float32, replay for equal bytes, race libraries with torch, and trace.
+
+    Traces come last: they may slow what follows.
+    """
+    facts = bench.facts
     expected: list[Any] = []
     runners: dict[str, Run] = {}
     facts.update(error={}, equal_replays={})
     with bench.part("float32"):
         expected = contest.precise()
     with bench.part(EAGER):
-        runners[EAGER] = contest.eager
         facts["error"][EAGER] = worst_error(contest.eager(), expected)
     with bench.part(GRAPH):
         runners[GRAPH], _ = bench.capture(contest.eager)
@@ -271,6 +289,12 @@ def measure(bench: Bench, network: Network, libraries: Path) -> None:
 
     contest.each(check)
     bench.race(runners)
+    with bench.part("profile"):
+        trace(bench, {label: run for label, run in runners.items() if label in _traced(runners)})
+
+
+def _traced(runners: Mapping[str, Run]) -> set[str]:
+    return {GRAPH, *(name for name in runners if f"{name}, in a graph" in runners)}
 
 
 def worst_error(outputs: Sequence[Any], expected: Sequence[Any]) -> float:
@@ -295,32 +319,42 @@ def _equal_replays(run: Run, outputs: Sequence[Any]) -> int:
     return n_equal
 
 
-def compile_torch(bench: Bench, network: Network, libraries: Path) -> None:
-    """Race torch.compile in a CUDA graph with the libraries."""
-    contest = Contest(bench, network, libraries)
+def compile_torch(bench: Bench, contest: Contest, mode: str) -> None:
+    """Compile the network of torch into the caches on disk, while other processes do, too."""
     begun = time.perf_counter()
-    if bench.is_cuda:
-        contest.module = torch.compile(contest.module, mode="max-autotune-no-cudagraphs")
-    compiled, _ = bench.capture(contest.eager)
+    # Without the lock of its benchmarks, only one network is compiled at a time.
+    with contextlib.nullcontext() if lock_benchmarks() else device():
+        run = contest.compiled(mode)
+        for _ in range(2):
+            run()
+        bench.wait()
     bench.facts["compile_secs"] = time.perf_counter() - begun
-    runners = {COMPILED: compiled}
-    bench.race(runners)
+
+
+def race_compiled(bench: Bench, contest: Contest) -> None:
+    """Race what torch has compiled, in CUDA graphs, with the libraries and torch's graph."""
+    runners: dict[str, Run] = {}
+    with bench.part(GRAPH):
+        runners[GRAPH], _ = bench.capture(contest.eager)
+    for step, mode in COMPILATIONS.items():
+        compiled = bench.path.with_name(bench.path.name.replace("race", step, 1))
+        if compiled.exists() and "compile_secs" in json.loads(compiled.read_text()):
+            with bench.part(f"torch.compile {mode}"):
+                runners[f"torch.compile {mode}"], _ = bench.capture(contest.compiled(mode))
 
     def add(label: str, run: Run, _outputs: list[Any]) -> None:
         runners[f"{label}, in a graph"], _ = bench.capture(run)
 
     contest.each(add)
+    bench.facts["caches"] = dict(torch._dynamo.utils.counters["inductor"])
     bench.race(runners)
 
 
-def trace(bench: Bench, network: Network, libraries: Path) -> None:
-    """Time each kernel of the libraries and of torch's graph by CUPTI."""
-    contest = Contest(bench, network, libraries)
+def trace(bench: Bench, runners: Mapping[str, Run]) -> None:
+    """Time each kernel of runs by CUPTI."""
     kind = ProfilerActivity.CUDA if bench.is_cuda else ProfilerActivity.CPU
 
-    def record(run: Run, label: str, n_runs: int) -> None:
-        run()
-        bench.wait()
+    def record(run: Run, n_runs: int) -> dict[str, Any]:
         with profile(activities=[kind]) as recorded:
             for _ in range(n_runs):
                 run()
@@ -328,16 +362,13 @@ def trace(bench: Bench, network: Network, libraries: Path) -> None:
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             recorded.export_chrome_trace(file.name)
             events = json.loads(Path(file.name).read_text())["traceEvents"]
-        bench.facts.setdefault("kernels", {})[label] = kernels_of(events, n_runs)
+        return kernels_of(events, n_runs)
 
-    def trace_library(label: str, run: Run, _outputs: list[Any]) -> None:
-        record(run, label, 1)  # the first profile of a process may miss events
-        record(run, label, _N_TRACED)
-
-    contest.each(trace_library)
-    with bench.part(GRAPH):
-        replay, _ = bench.capture(contest.eager)
-        record(replay, GRAPH, _N_TRACED)
+    for number, (label, run) in enumerate(runners.items()):
+        if number == 0:
+            record(run, 1)  # the first profile of a process may miss events
+        bench.facts.setdefault("kernels", {})[label] = record(run, _N_TRACED)
+        bench.save()
 
 
 def kernels_of(events: Sequence[Mapping[str, Any]], n_runs: int) -> dict[str, Any]:
@@ -369,7 +400,12 @@ def kernels_of(events: Sequence[Mapping[str, Any]], n_runs: int) -> dict[str, An
     return {"span_us": statistics.median(spans), "kernels": kernels}
 
 
-STEPS = {"self-test": self_test, "measure": measure, "profile": trace, "compile": compile_torch}
+STEPS: dict[str, Callable[..., None]] = {
+    "self-test": self_test,
+    "measure": measure,
+    **{step: partial(compile_torch, mode=mode) for step, mode in COMPILATIONS.items()},
+    "race": race_compiled,
+}
 
 
 def main() -> None:
@@ -385,10 +421,18 @@ def main() -> None:
     bench = Bench(arguments.device, arguments.results)
     with bench.part(arguments.step), torch.no_grad():
         torch.backends.cudnn.benchmark = True  # cuDNN tries its algorithms
+        contest = None
+        if arguments.network:
+            network = Network(arguments.network, TINY if arguments.tiny else FULL)
+            contest = Contest(bench, network, arguments.libraries)
+        sys.stdin.read()  # the device is free
+        begun = time.perf_counter()
         if bench.is_cuda:
             torch.cuda.set_stream(torch.cuda.Stream())
-        network = Network(arguments.network, TINY if arguments.tiny else FULL)
-        STEPS[arguments.step](bench, network, arguments.libraries)
+        if contest:
+            contest.enter()
+        bench.facts["enter_secs"] = time.perf_counter() - begun
+        STEPS[arguments.step](bench, contest)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # a broken context may make the clean-up hang
