@@ -251,6 +251,22 @@ def test_notes_name_what_changed_and_what_to_do(workshop: Workshop) -> None:
     assert (row["differs"], row["record"]) == ({"tvm": ["1", None]}, stale[0].record)
 
 
+@pytest.mark.parametrize(
+    ("then", "now", "words"),
+    [
+        (
+            '{"arch":"sm_90","a":1}',
+            '{"arch":"sm_90","b":2}',
+            "tvm 1 -> 2, a 1 -> none, b none -> 2",
+        ),
+        ("llvm", '{"kind":"llvm"}', 'tvm 1 -> 2, target llvm -> {"kind":"llvm"}'),
+    ],
+)
+def test_targets_differ_in_words_by_their_attributes(then: str, now: str, words: str) -> None:
+    """Their texts are long, and mostly equal."""
+    assert rendering.differences_in_words({"tvm": ("1", "2"), "target": (then, now)}) == words
+
+
 def make_record(session: Any, task_id: int, trace_hash: str, secs: float | None) -> None:
     """Store a trial without a pick: verified, or of a wrong result if ``secs`` is None."""
     new = (

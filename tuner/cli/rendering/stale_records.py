@@ -1,5 +1,6 @@
 """Best records of other versions, as a table, as notes and as JSON."""
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -69,8 +70,21 @@ def notes(stale: Sequence[StaleBest], n_subgraphs: int, verify: str) -> list[str
 
 
 def differences_in_words(differs: Differences) -> str:
-    """Return what differs in the form ``tvm 0.26.0 -> 0.27.0``."""
+    """Return what differs in the form ``tvm 0.26.0 -> 0.27.0``, of targets their attributes."""
+    attributes = [_attributes(*pair) for name, pair in differs.items() if name == "target"]
+    pairs = {name: pair for name, pair in differs.items() if name != "target"}
     return ", ".join(
         f"{name} {'none' if then is None else then} -> {'none' if now is None else now}"
-        for name, (then, now) in differs.items()
+        for name, (then, now) in [*pairs.items(), *(item for each in attributes for item in each)]
     )
+
+
+def _attributes(then: str, now: str) -> list[tuple[str, tuple[Any, Any]]]:
+    """Return the attributes of two targets that differ; the targets if they are no objects."""
+    try:
+        there, here = json.loads(then), json.loads(now)
+    except ValueError:
+        return [("target", (then, now))]
+    names = sorted(there.keys() | here.keys())
+    pairs = ((name, (there.get(name), here.get(name))) for name in names)
+    return [(name, pair) for name, pair in pairs if pair[0] != pair[1]]
