@@ -17,17 +17,16 @@ _current = threading.local()
 
 
 class Branches:
-    """The order of the kernel calls of a program, with which a stream captures them.
+    """The order of the kernel calls of a program, with which streams capture them.
 
     Attributes:
         blocks: Address of each block of scratch memory, by the call that takes it and its number
             among those of the call.
     """
 
-    def __init__(self, cuda: Cuda, stream: int, after: Sequence[Sequence[int]]) -> None:
+    def __init__(self, cuda: Cuda, after: Sequence[Sequence[int]]) -> None:
         self.blocks: dict[tuple[int, int], int] = {}
         self._cuda = cuda
-        self._stream = stream
         self._after = after
         # Calls that have ended when a call begins, as bits.
         self._before: list[int] = []
@@ -38,30 +37,31 @@ class Branches:
             self._before.append(bits)
 
     @contextmanager
-    def serving(self, *, captures: bool) -> Iterator[None]:
-        """Order the calls that this thread begins; a graph ends after all of them.
+    def serving(self, capturing: int | None) -> Iterator[None]:
+        """Order the calls that this thread begins; what follows them waits for all of them.
 
         Args:
-            captures: False for a run that finds the scratch memory, as none can be allocated in a
-                capture.
+            capturing: The stream that captures them; None for a run that finds the scratch memory,
+                as none can be allocated in a capture.
         """
-        self._captures = captures
+        self._stream = capturing
         self._current, self._n_blocks = -1, 0
-        # Nodes of the graph after which each call has ended.
+        # Nodes of the graph after which each call has ended, and those before the first call.
         self._ends: list[list[int]] = []
+        self._start = [] if capturing is None else self._last_nodes()
         _current.branches = self
         try:
             yield
         finally:
             _current.branches = None
-        if captures:
+        if capturing is not None:
             self._end()
             needed = {call for calls in self._after for call in calls}
             self._wait_for([call for call in range(len(self._ends)) if call not in needed])
 
     def begin(self, number: int) -> None:
         """Let the kernels that follow wait for the calls that call ``number`` needs, alone."""
-        if self._captures:
+        if self._stream is not None:
             self._end()
             self._wait_for(self._after[number])
         self._current, self._n_blocks = number, 0
@@ -78,16 +78,20 @@ class Branches:
         return all(before >> call & 1 for call in users)
 
     def _end(self) -> None:
-        if self._current < 0:
-            return
+        if self._current >= 0:
+            self._ends.append(self._last_nodes())
+
+    def _last_nodes(self) -> list[int]:
+        """Return the nodes that the next kernel of the stream would wait for."""
         status, number, graph = c_int(), c_uint64(), c_void_p()
         nodes, edges, count = POINTER(c_void_p)(), c_void_p(), c_size_t()
         results = (status, number, graph, nodes, edges, count)
         self._cuda.call("cuStreamGetCaptureInfo_v3", self._stream, *map(ctypes.byref, results))
-        self._ends.append([nodes[index] or 0 for index in range(count.value)])
+        return [nodes[index] or 0 for index in range(count.value)]
 
     def _wait_for(self, calls: Sequence[int]) -> None:
-        nodes = list(dict.fromkeys(node for call in calls for node in self._ends[call]))
+        ends = [self._ends[call] for call in calls] or [self._start]
+        nodes = list(dict.fromkeys(node for end in ends for node in end))
         array = (c_void_p * len(nodes))(*nodes)
         name = "cuStreamUpdateCaptureDependencies_v2"
         self._cuda.call(name, self._stream, array, None, len(nodes), _SET)

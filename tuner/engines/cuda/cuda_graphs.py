@@ -64,7 +64,7 @@ class CudaGraph:
 
     Attributes:
         n_kernels: Number of its kernels.
-        has_branches: True if kernels may run beside each other.
+        branches: Order of its calls if kernels may run beside each other; None otherwise.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class CudaGraph:
             WorkError: If the program cannot be captured.
         """
         self._cuda = cuda
-        self.has_branches = branches is not None
+        self.branches = branches
         graph = _capture(cuda, stream, run, branches)
         # Its nodes name those of the executable graph, and own their parameters.
         weakref.finalize(self, cuda.function("cudaGraphDestroy"), graph)
@@ -178,7 +178,7 @@ def _capture_run(
 ) -> int:
     cuda.call("cudaStreamBeginCapture", stream, _THREAD_LOCAL)
     try:
-        with branches.serving(captures=True) if branches is not None else nullcontext():
+        with branches.serving(stream) if branches is not None else nullcontext():
             run()
     except Exception:
         # The stream must not stay in capture; the error of the run says more than that of its end.

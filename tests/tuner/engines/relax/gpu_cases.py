@@ -564,7 +564,7 @@ def take_scratch_beside_each_other(library: str, temporary: str) -> list[list[st
     x = tvm.runtime.empty((256, 300), "float32", device)
     y = tvm.runtime.empty((256,), "float32", device)
     owner = scratch.Scratch(device)
-    order = Branches(cuda(), stream, [(), (), (0, 1)])
+    order = Branches(cuda(), [(), (), (0, 1)])
 
     def run() -> None:
         with owner.serving(), tvm_ffi.use_raw_stream(device, stream):
@@ -573,7 +573,7 @@ def take_scratch_beside_each_other(library: str, temporary: str) -> list[list[st
                 module["main"](x, y)
 
     with logged(temporary) as log:
-        with order.serving(captures=False):
+        with order.serving(None):
             run()
         CudaGraph(cuda(), stream, run, [], order).replay([], stream)
     own = {hex(x.data_ptr()), hex(y.data_ptr())}

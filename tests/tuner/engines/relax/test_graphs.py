@@ -324,12 +324,13 @@ def test_forked_process_is_refused(pool: Pool, folders: dict[str, str]) -> None:
 def test_callers_may_capture_calls(
     pool: Pool, n_kernels: int, folders: dict[str, str], tmp_path: Path
 ) -> None:
-    """Their graph gets the kernels, without events of other streams."""
+    """Their graph gets the kernels and their branches, without events of other streams."""
     seen = call(pool, "capture_a_call", folders["plain"], str(tmp_path))
 
     assert "call the library once before" in seen["early"]
     assert seen["kernels"] == n_kernels
     assert count(seen["log"], "capture") == n_kernels
+    assert count(seen["log"], "cuStreamUpdateCaptureDependencies_v2")
     assert not count(seen["log"], "cudaGraphLaunch", "cudaEventRecord", "cudaStreamWaitEvent")
 
 

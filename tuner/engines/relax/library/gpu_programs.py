@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -192,7 +192,7 @@ class GpuProgram:
         """The launch of its kernels, in words."""
         if self._graph is None:
             return f"its kernels are launched one by one: {self.reason}"
-        beside = ", some beside each other" if self._graph.has_branches else ""
+        beside = ", some beside each other" if self._graph.branches is not None else ""
         return f"one graph launch of {self._graph.n_kernels} kernels{beside}"
 
     @property
@@ -304,7 +304,10 @@ class GpuProgram:
             if is_captured and not self._is_tried:
                 raise WorkError("call the library once before a stream captures it")
             addresses = [tensor.data_ptr() for tensor in (*inputs, *outputs)]
-            if is_captured or not self._replay(addresses, stream):
+            if is_captured:
+                branches = self._graph.branches if self._graph is not None else None
+                self._run(inputs, outputs, stream, branches)
+            elif not self._replay(addresses, stream):
                 self._run(inputs, outputs, stream)
         if not self._is_tried and not is_captured:
             # The run has loaded the kernels, which is not possible in a capture.
@@ -327,9 +330,16 @@ class GpuProgram:
             self._copy(source, target, view.n_bytes, stream)
         return True
 
-    def _run(self, inputs: Sequence[Any], outputs: Sequence[Any], stream: int) -> None:
-        """Launch the kernels one after the other."""
-        returned = self._call(inputs, outputs, stream)
+    def _run(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        stream: int,
+        branches: Branches | None = None,
+    ) -> None:
+        """Launch the kernels one after the other, or in the order of branches if they are given."""
+        with branches.serving(stream) if branches is not None else nullcontext():
+            returned = self._call(inputs, outputs, stream)
         for number, value in enumerate(returned):
             if number not in self._memory.written:
                 output = outputs[number]
@@ -391,9 +401,9 @@ class GpuProgram:
         """Return the graph of kernels one after the other, or that of branches if it is faster."""
         stream = self._queue.stream
         try:
-            order = Branches(self._queue.cuda, stream, self._memory.after)
+            order = Branches(self._queue.cuda, self._memory.after)
             if self._queue.scratch.is_used:
-                with order.serving(captures=False):
+                with order.serving(None):
                     run()
             beside = capture(branches=order)
             first = max(min(graph.times(stream, 2)) for graph in (chain, beside))

@@ -47,7 +47,7 @@ class GraphTimer:
         kernel: Launches the kernel, given its arguments.
         arguments: Tensors on the device, outputs last.
         weight_indices: Indices of the arguments that are weights.
-        settings: How it is timed.
+        settings: Repetitions and cache state of its samples.
 
     Raises:
         WorkError: If CUDA fails.
