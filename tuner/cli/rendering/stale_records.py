@@ -80,7 +80,7 @@ def differences_in_words(differs: Differences) -> str:
 
 
 def _attributes(then: str, now: str) -> list[tuple[str, tuple[Any, Any]]]:
-    """Return the attributes of two targets that differ; the targets themselves if they are not objects."""
+    """Return the attributes of two targets that differ; the targets if they are not objects."""
     try:
         there, here = json.loads(then), json.loads(now)
     except ValueError:
