@@ -23,15 +23,6 @@ from tests.tuner.engines.relax import drivers
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 
-def _run(*words: str, **environ: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", *words], cwd=ROOT, env={**os.environ, **environ},
-        capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def _product(weight: np.ndarray, kind: str = "Relu") -> onnx.ModelProto:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["m"]),
@@ -47,13 +38,17 @@ def _product(weight: np.ndarray, kind: str = "Relu") -> onnx.ModelProto:
 
 
 @needs_nvrtc
-def test_a_library_of_the_corpus_runs_in_the_step(tmp_path: Path) -> None:
+def test_a_library_of_the_corpus_runs_in_the_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It is built once, runs again with equal bytes, and one that is broken costs itself alone."""
     out, corpus = tmp_path / "agree", tmp_path / "corpus"
     words = ["--only", "espcn", "--out", str(out), "--corpus", str(corpus)]
-    first = _run("benchmarks.gpu.corpus_libraries", *words)
-    assert _run("benchmarks.gpu.corpus_libraries", *words) == ""
-    line = json.loads(first)
+    monkeypatch.setattr(sys, "argv", ["corpus_libraries", *words])
+    corpus_libraries.main()
+    line = json.loads(capsys.readouterr().out)
+    corpus_libraries.main()
+    assert capsys.readouterr().out == ""
     assert line["bytes"] == (out / "espcn.tar.xz").stat().st_size
     unpack(out / "espcn.tar.xz", tmp_path / "unpacked" / "espcn")
     (tmp_path / "unpacked" / "broken").mkdir()
@@ -61,9 +56,10 @@ def test_a_library_of_the_corpus_runs_in_the_step(tmp_path: Path) -> None:
     driver = tmp_path / "driver"
     driver.mkdir()
     results = tmp_path / "results.json"
-    folder = str(tmp_path / "unpacked")
-    options = [folder, str(results), "--device", "cpu"]
-    _run("benchmarks.gpu.agreement", *options, LD_LIBRARY_PATH=str(drivers.build(driver)))
+    words = ["-m", "benchmarks.gpu.agreement", str(tmp_path / "unpacked"), str(results)]
+    environ = {**os.environ, "LD_LIBRARY_PATH": str(drivers.build(driver))}
+    command = [sys.executable, *words, "--device", "cpu"]
+    subprocess.run(command, cwd=ROOT, env=environ, check=True, timeout=300)
 
     facts = json.loads(results.read_text())
     assert facts["espcn"]["equal_replays"] == 20
