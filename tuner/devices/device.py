@@ -14,8 +14,8 @@ from tuner.errors import DeviceApart, DeviceLost, RequestError, WorkError
 from tuner.workers import result_validation
 from tuner.workers.base import CallTimeout
 
-# Rounds searched and built while the round before is measured, where builders do not disturb it.
-_N_ROUNDS_AHEAD = 1
+# Builders for which another round is searched and built while one is measured.
+_BUILDERS_PER_ROUND = 4
 # Pause after a loss before a device gets rounds again; it doubles with every further loss.
 _MIN_RETRY_SECS = 5.0
 _MAX_RETRY_SECS = 300.0
@@ -29,6 +29,7 @@ class Device:
 
     Attributes:
         runner: Runner that times on it.
+        n_builders: Builders that work for it, if it does not share its cores with them.
         n_rounds: Rounds under way, measured or prepared for it.
         loss_reason: Reason for which it counts as lost and gets no rounds; empty if it does not.
         free_since: End of its last round, by the loop's clock.
@@ -38,6 +39,7 @@ class Device:
     """
 
     runner: Runner
+    n_builders: int = 0
     n_rounds: int = 0
     loss_reason: str = ""
     free_since: float = 0.0
@@ -61,7 +63,9 @@ class Device:
     @property
     def max_rounds(self) -> int:
         """Rounds that it may have under way."""
-        return 1 if self.runner.shares_cores else 1 + _N_ROUNDS_AHEAD
+        if self.runner.shares_cores:
+            return 1
+        return 1 + max(self.n_builders // _BUILDERS_PER_ROUND, 1)
 
     @property
     def has_room(self) -> bool:

@@ -119,6 +119,9 @@ class TuningContext:
             if runners.get(name) is device.runner
         }
         self.devices = {name: kept.get(name) or Device(runners[name]) for name in runners}
+        others = [each for each in self.devices.values() if not each.runner.shares_cores]
+        for device in others:
+            device.n_builders = self.executor.n_builders // len(others)
         self.record_writer.policy = WritePolicy.for_devices(len(self.devices))
         self.progress_throttle.is_limiting = self.has_multiple_devices
 

@@ -236,6 +236,21 @@ def test_runner_locks_its_gpu_at_the_first_query_until_it_is_closed(
         pass
 
 
+@pytest.mark.parametrize(
+    ("shares_cores", "n_builders", "n_rounds"),
+    [(True, 16, 1), (False, 0, 2), (False, 7, 2), (False, 8, 3), (False, 16, 5)],
+)
+def test_builders_have_rounds_to_work_on(
+    tmp_path: Path, shares_cores: bool, n_builders: int, n_rounds: int
+) -> None:
+    """Builders are not left without work while a device measures a round."""
+    runner = LocalRunner(Settings("", tmp_path, toy.NAME, 1), "gpu0", shares_cores=shares_cores)
+    try:
+        assert Device(runner, n_builders).max_rounds == n_rounds
+    finally:
+        runner.close()
+
+
 def test_kind_of_a_target_comes_from_its_json() -> None:
     """The kind is empty where a target's JSON has none."""
     assert target_matching.kind_named('{"kind":"cuda","arch":"sm_90"}') == "cuda"
