@@ -24,6 +24,7 @@ from tuner.engines.relax.schedules.gpu.defaults import schedule_by_default
 from tuner.engines.relax.target.kinds import is_cuda
 from tuner.engines.relax.target.targets import make_target
 from tuner.engines.relax.triton import variants as triton
+from tuner.engines.relax.triton.cold_arguments import cold_arguments
 from tuner.engines.relax.triton.compilation import host
 from tuner.engines.runs import KERNEL
 from tuner.engines.runtime import onednn
@@ -53,19 +54,24 @@ def _build(request: BuildRequest) -> BuildResult:
     out.mkdir(parents=True, exist_ok=True)
     compile_for = _compile_for_gpu if is_cuda(target) else _compile_for_cpu
     packed = compile_for(module, request.trace, target, out)
-    describe(module, packed, out, variant_of(request.trace))
+    weights = (cold_arguments if is_cuda(target) else weight_indices)(module["main"])
+    describe(module, weights, packed, out, variant_of(request.trace))
     return BuildResult(str(out))
 
 
 def describe(
-    module: tvm.IRModule, packed: list[dict[str, Any]], out: Path, variant: str = ""
+    module: tvm.IRModule,
+    weights: list[int],
+    packed: list[dict[str, Any]],
+    out: Path,
+    variant: str = "",
 ) -> None:
     """Write the description of the arguments of a kernel into the folder of its artifact."""
     description = {
         "arguments": [_describe(param) for param in module["main"].params],
         "n_outputs": n_outputs(module["main"]),
         "packed": packed,
-        "weights": weight_indices(module["main"]),
+        "weights": weights,
         "is_step": step_loops.is_step(module),
         "variant": variant,
         "is_loose": bool(variant) and catalogue.named(variant).growth > 1.0,

@@ -2,20 +2,18 @@
 
 import math
 from dataclasses import astuple
-from typing import Any
 
 import numpy as np
 from tvm.s_tir import Schedule
 
 from tuner.engines.packed import WORKSPACE, KernelOffer, PackedCandidate, PackedKernel
-from tuner.engines.relax.codegen.build import n_outputs, weight_indices
+from tuner.engines.relax.codegen.build import n_outputs
 from tuner.engines.relax.ir import traces, workloads
 from tuner.engines.relax.schedules.gpu import block_limits
 from tuner.engines.relax.target.targets import make_target
 from tuner.engines.relax.triton import gpus, programs, variants
+from tuner.engines.relax.triton.cold_arguments import cold_arguments
 from tuner.engines.relax.triton.compilation import compiler
-from tuner.engines.relax.triton.expressions.kernel_blocks import buffers_of, key
-from tuner.engines.relax.triton.templates.contractions import factors_of
 from tuner.errors import RequestError, WorkError, install_command
 
 
@@ -43,7 +41,7 @@ def offer_kernels(ir: bytes, target: str) -> KernelOffer:
                     for param in function.params
                 ),
                 n_outputs=n_outputs(function),
-                weights=_weights(template, matched, function),
+                weights=tuple(cold_arguments(function)),
             )
     return KernelOffer()
 
@@ -84,18 +82,3 @@ def _packed(kernel: programs.Kernel, arch: str) -> PackedKernel:
         n_parameters=binary.n_parameters,
         overlaps=binary.facts.waits,
     )
-
-
-def _weights(template: variants.Template, matched: Any, function: Any) -> tuple[int, ...]:
-    """Return the arguments that are weights.
-
-    Workloads for GPUs have no marks of them: what the second operand of a product without batches
-    reads is taken as one.
-    """
-    marked = tuple(weight_indices(function))
-    if marked or template is not variants.GEMM or matched.n_batches > 1:
-        return marked
-    places = {key(parameter): place for place, parameter in enumerate(function.params)}
-    factors = (factors_of(product.block) for product, _ in matched.products)
-    seconds = [key(each) for pair in factors if pair is not None for each in buffers_of(pair[1])]
-    return tuple(sorted({places[each] for each in seconds if each in places}))

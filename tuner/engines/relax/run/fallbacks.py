@@ -41,7 +41,7 @@ def is_correct(request: ObjectRequest, objects: list[Path], packed: list[dict[st
     with TemporaryDirectory() as folder:
         alias = f"--defsym=__tvm_ffi_{KERNEL}=__tvm_ffi_{request.symbol}"
         link_shared(objects, Path(folder) / build.LIBRARY, (alias,))
-        build.describe(workloads.load(ir), packed, Path(folder), variant_of(request.trace))
+        build.describe(workloads.load(ir), [], packed, Path(folder), variant_of(request.trace))
         paths = []
         for inputs in _INPUTS:
             path = Path(folder) / f"{inputs}.npz"
