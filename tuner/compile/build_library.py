@@ -156,7 +156,7 @@ def build_into_cache(
     check_programs(networks)
     tasks = tasks_of(networks)
     if best is None:
-        best = _best_records(context, networks[0], list(tasks.values()))
+        best = best_records(context, networks[0], list(tasks.values()))
     if options.strict:
         check_complete(
             tasks, best, lambda: [each.workload for each in stale_bests(context, networks)]
@@ -179,10 +179,10 @@ def build_into_cache(
     )
 
 
-def _best_records(
+def best_records(
     context: Context, network: Prepared, tasks: Sequence[WeightedTask]
 ) -> dict[str, BestTrace]:
-    """Return the best record of each task that has one, by workload hash."""
+    """Return the record that a build uses for each task that has one, by workload hash."""
     import_shipped(context, network.target, [task.workload_hash for task in tasks])
     with context.readers() as session:
         lent = absent_gpus.best_records(session, network.target, [task.task_id for task in tasks])

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from tuner.engines.packed import KernelOffer, PackedCandidate
+from tuner.engines.packed import KernelOffer, PackedCandidate, PackedNetwork, PackedSource
 from tuner.engines.runtime.tensor_digests import TensorDigest
 from tuner.library.manifest import KernelCall, ProgramMemory, Weight
 
@@ -648,7 +648,7 @@ class Engine(Protocol):
     def offer_kernels(self, ir: bytes, target: str) -> KernelOffer:
         """Return the configurations of a workload whose kernels need no compiler on the device.
 
-        An engine without packs lacks this function and the next.
+        An engine without packs lacks this function and the next four.
 
         Raises:
             RequestError: If no kernels can be compiled for the target here.
@@ -659,6 +659,35 @@ class Engine(Protocol):
 
         Raises:
             WorkError: If the compiler refuses them.
+        """
+
+    def print_candidates(
+        self, ir: bytes, target: str, names: Sequence[str]
+    ) -> dict[str, PackedSource]:
+        """Return the sources of configurations of :meth:`offer_kernels` by name.
+
+        Names without kernels are left out.
+        """
+
+    def pack_schedule(self, ir: bytes, target: str, trace: str) -> PackedCandidate:
+        """Compile the kernels that a library has of a subgraph.
+
+        Args:
+            ir: Serialised subgraph.
+            target: Canonical JSON of the target.
+            trace: Trace of a record; empty for the default schedule.
+
+        Raises:
+            RequestError: If a compiler is not installed.
+            WorkError: If it refuses the kernels, or the trace cannot be replayed.
+        """
+
+    def pack_network(self, model: ModelFile, target: str) -> PackedNetwork:
+        """Return the launches of a network, as a library makes them.
+
+        Raises:
+            ModelError: If the network cannot be read.
+            WorkError: If it does something else than launching kernels.
         """
 
     def compile_subgraph(self, request: ObjectRequest) -> ObjectResult:

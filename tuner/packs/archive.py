@@ -9,6 +9,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from tuner.engines.packed import PackedSource
 from tuner.engines.verification import references
 from tuner.engines.verification.comparison import digest
 from tuner.packs.runner.contents import INDEX
@@ -16,21 +17,33 @@ from tuner.packs.runner.contents import INDEX
 # Elements of an output that are compared; the last ones, where tiles end, are always among them.
 _N_SAMPLES, _N_LAST = 2048, 128
 _MAIN = b"from tuner.packs.runner.command import main\n\nmain()\n"
-# Modules that the runner imports. The package itself is empty in a pack.
+# Packages that are empty in a pack, and modules that the runner and its compiler import.
+_EMPTY = ("tuner", "tuner.engines.relax")
 _MODULES = (
     "tuner.engines.__init__",
+    "tuner.engines.packed",
+    "tuner.engines.relax.triton.__init__",
+    "tuner.engines.relax.triton.compilation.__init__",
+    "tuner.engines.relax.triton.compilation.compiler",
+    "tuner.engines.relax.triton.compilation.cubins",
+    "tuner.engines.relax.triton.compilation.packed_programs",
+    "tuner.engines.relax.triton.programs",
     "tuner.engines.verification.__init__",
     "tuner.engines.verification.comparison",
     "tuner.engines.verification.dtypes",
     "tuner.engines.verification.input_sets",
     "tuner.errors",
     "tuner.packs.__init__",
+    "tuner.packs.launch_plans",
     "tuner.packs.result_lines",
     "tuner.packs.runner.__init__",
     "tuner.packs.runner.command",
+    "tuner.packs.runner.compilers",
     "tuner.packs.runner.contents",
     "tuner.packs.runner.driver",
+    "tuner.packs.runner.finals",
     "tuner.packs.runner.measure",
+    "tuner.packs.runner.network",
     "tuner.packs.runner.nvml",
 )
 
@@ -43,7 +56,8 @@ class PackWriter:
     def __init__(self, stream: IO[bytes]) -> None:
         self._archive = zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED)
         self._archive.writestr("__main__.py", _MAIN)
-        self._archive.writestr("tuner/__init__.py", b"")
+        for package in _EMPTY:
+            self._archive.writestr(f"{package.replace('.', '/')}/__init__.py", b"")
         for module in _MODULES:
             package, _, name = module.rpartition(".")
             source = resources.files(package).joinpath(f"{name}.py").read_bytes()
@@ -61,6 +75,16 @@ class PackWriter:
         np.savez(stream, **arrays)  # type: ignore[arg-type]
         self._archive.writestr(f"workloads/{workload}.bin", code, zipfile.ZIP_LZMA)
         self._archive.writestr(f"workloads/{workload}.npz", stream.getvalue())
+
+    def add_sources(self, workload: str, sources: Mapping[str, PackedSource]) -> None:
+        """Add the sources of candidates that are not compiled, by name, the fastest first."""
+        programs = {name: [each.program, each.max_shared_bytes] for name, each in sources.items()}
+        content = json.dumps(programs)
+        self._archive.writestr(f"sources/{workload}.json", content, zipfile.ZIP_LZMA)
+
+    def add_network(self, number: int, content: bytes) -> None:
+        """Add the weights of a network that are not drawn, and its other binaries."""
+        self._archive.writestr(f"networks/{number}.bin", content, zipfile.ZIP_LZMA)
 
     def close(self, index: Mapping[str, Any]) -> None:
         """Add the index and complete the file."""

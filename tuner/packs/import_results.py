@@ -17,8 +17,9 @@ from tuner.context import Context
 from tuner.devices import gpus
 from tuner.engines.base import RunResult, origin_of
 from tuner.errors import RequestError
-from tuner.packs import registry, result_lines
-from tuner.packs.registry import RegisteredPack
+from tuner.packs import import_finals, registry, result_lines
+from tuner.packs.import_finals import NetworkTimes
+from tuner.packs.registry import RegisteredCandidate, RegisteredPack
 from tuner.packs.runner.measure import Key, results_of
 from tuner.tuning.writing.storage_retry import sessions_with_retry
 from tuner.workers import result_validation
@@ -41,6 +42,8 @@ class ImportReport:
         n_left: Candidates of the pack without a result.
         n_torn_bytes: Bytes at the end of the file that are damaged and were left out.
         missing: Parts of the identity of the GPU that the results lack.
+        networks: Times of whole networks.
+        n_by_finals: Workloads whose best record the finals chose, and not the times alone.
     """
 
     pack: str
@@ -52,6 +55,8 @@ class ImportReport:
     n_left: int
     n_torn_bytes: int
     missing: tuple[str, ...]
+    networks: tuple[NetworkTimes, ...]
+    n_by_finals: int
 
 
 def import_results(context: Context, path: Path) -> ImportReport:
@@ -78,17 +83,22 @@ def import_results(context: Context, path: Path) -> ImportReport:
         raise RequestError(f"{path} has the results of several runs; import the file of each")
     device, missing = _identity(rows[0]["device"], pack)
     results = {
-        key: row
+        key: (row, candidate)
         for key, row in results_of(rows).items()
-        if key[1] in pack.workloads.get(key[0], ())
+        if (candidate := pack.candidate(*key)) is not None
     }
     n_added = 0
     with sessions_with_retry(context).begin() as session:
         target_id = ensure_target(session, pack.spec, device).id
-        new = list(_records(session, pack, target_id, results))
+        task_ids = {
+            workload: _task_id(session, pack, target_id, workload)
+            for workload in dict.fromkeys(workload for workload, _ in results)
+        }
+        new = list(_records(pack, task_ids, results))
         for start in range(0, len(new), _GROUP):
             stored = measure_records.add_records(session, new[start : start + _GROUP])
             n_added += sum(each is not None for each in stored)
+        n_by_finals = import_finals.store_winners(session, pack, task_ids, rows)
     imported = {**pack.imported, str(device["name"]): len(results)}
     registry.store(context.settings.data_dir, replace(pack, imported=imported))
     kinds = [each.error_kind for each in new]
@@ -100,9 +110,12 @@ def import_results(context: Context, path: Path) -> ImportReport:
         n_known=len(new) - n_added,
         n_wrong=n_wrong,
         n_failed=len(kinds) - kinds.count(None) - n_wrong,
-        n_left=pack.n_candidates - len(results),
+        n_left=pack.n_candidates
+        - sum(name in pack.workloads.get(workload, ()) for workload, name in results),
         n_torn_bytes=len(content) - n_bytes,
         missing=missing,
+        networks=tuple(import_finals.network_times(rows)),
+        n_by_finals=n_by_finals,
     )
 
 
@@ -129,18 +142,12 @@ def _identity(
 
 
 def _records(
-    session: Session, pack: RegisteredPack, target_id: int, results: Mapping[Key, Mapping[str, Any]]
+    pack: RegisteredPack,
+    task_ids: Mapping[str, int],
+    results: Mapping[Key, tuple[Mapping[str, Any], RegisteredCandidate]],
 ) -> Iterator[NewRecord]:
-    """Yield the record of each result.
-
-    Raises:
-        RequestError: If the database does not have a workload of the pack.
-    """
-    task_ids: dict[str, int] = {}
-    for (workload, name), row in results.items():
-        if workload not in task_ids:
-            task_ids[workload] = _task_id(session, pack, target_id, workload)
-        candidate = pack.workloads[workload][name]
+    """Yield the record of each result."""
+    for (workload, _), (row, candidate) in results.items():
         result = result_validation.validate_run(_result(row))
         yield NewRecord(
             task_id=task_ids[workload],
@@ -159,6 +166,11 @@ def _records(
 
 
 def _task_id(session: Session, pack: RegisteredPack, target_id: int, workload: str) -> int:
+    """Return the task of a workload on the GPU.
+
+    Raises:
+        RequestError: If the database does not have the workload.
+    """
     stmt = select(Workload.id).where(Workload.hash == workload, Workload.engine == pack.engine)
     workload_id = session.scalar(stmt)
     if workload_id is None:

@@ -5,24 +5,27 @@ import re
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
-from records import tasks
+from records import measure_records, tasks
 from records.logs import other_targets
+from records.models import MeasureRecord
 from tuner.atomic_files import atomic_file
+from tuner.compile.build_library import best_records
 from tuner.context import Context
 from tuner.engines.base import InputKind, ReferenceRequest, TargetInfo, variant_of
-from tuner.engines.packed import KernelOffer, PackedCandidate
-from tuner.errors import RequestError, WorkError
+from tuner.engines.packed import KernelOffer, PackedCandidate, PackedNetwork, PackedSource
+from tuner.errors import RequestError, TunerError, WorkError
 from tuner.executors.factory import open_describer
 from tuner.interrupts import interruptible
 from tuner.jobs.preparation import Prepared, prepare
 from tuner.jobs.requests import ModelRequest
-from tuner.packs import archive, choice, registry, result_lines
+from tuner.packs import archive, choice, launch_plans, registry, result_lines
 from tuner.packs.registry import RegisteredCandidate, RegisteredPack
 from tuner.workers.base import CallTimeout, FutureCall
 from tuner.workers.confinement.memory import builder_count
@@ -33,6 +36,12 @@ from tuner.workers.pool import Pool
 _ENGINE = "tuner.engines.relax.worker"
 _OFFER_TIMEOUT_SECS, _REFERENCE_TIMEOUT_SECS, _COMPILE_TIMEOUT_SECS = 120.0, 600.0, 60.0
 _MAX_SEED = 2**31 - 1
+_NETWORK_TIMEOUT_SECS = 600.0
+# Records of a workload that take part again, so that finals in the network have what to choose.
+_N_RIVALS = 3
+# Candidates of a workload that the machine with the GPU may compile, those of one call to print
+# them, and its limit: 50 bytes of the pack and 20 ms each.
+_MAX_SOURCES, _N_PRINTED, _PRINT_TIMEOUT_SECS = 200, 100, 120.0
 
 # Receives the number of candidates that were compiled, and that of all.
 OnCompiled = Callable[[int, int], None]
@@ -66,7 +75,8 @@ class MadePack:
         n_refused: Candidates that the compiler refused.
         n_bytes: Size of the file.
         secs: Time that it took.
-        notes: Subgraphs that have no candidates in it, for people.
+        notes: Subgraphs that have no candidates in it, and networks that are not timed, for
+            people.
     """
 
     pack: str
@@ -90,6 +100,8 @@ class _Subgraph:
     ir: bytes = b""
     offer: KernelOffer = field(default_factory=KernelOffer)
     names: list[str] = field(default_factory=list)
+    more: list[str] = field(default_factory=list)
+    traces: list[str] = field(default_factory=lambda: [""])
 
     @property
     def cost(self) -> float:
@@ -99,10 +111,21 @@ class _Subgraph:
 
 @dataclass(frozen=True)
 class _Calls:
-    """Calls for a subgraph whose results are taken once."""
+    """Calls for a subgraph whose results are taken once; those of its schedules come first."""
 
     references: Sequence[FutureCall]
+    schedules: deque[FutureCall]
     candidates: deque[FutureCall]
+    sources: Sequence[FutureCall]
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A network and its launches, or the reason why there are none."""
+
+    network: Prepared
+    plan: PackedNetwork | None
+    problem: str = ""
 
 
 def make_pack(context: Context, requests: Sequence[ModelRequest], options: PackOptions) -> MadePack:
@@ -129,35 +152,48 @@ def make_pack(context: Context, requests: Sequence[ModelRequest], options: PackO
             field="out",
         )
     with interruptible(only_waiting=True):
-        networks = _prepare(context, requests)
+        planned = _prepare(context, requests)
+        networks = [each.network for each in planned]
         target = networks[0].target
         subgraphs = _subgraphs(networks)
         with builder_pool(context.settings, builder_count(context.settings)) as pool:
             maker = _Maker(context, pool, target, options)
-            maker.choose(subgraphs)
-            chosen = [each for each in subgraphs if each.names]
-            if not chosen:
+            maker.choose(subgraphs, networks)
+            if not any(each.names for each in subgraphs):
                 raise RequestError(
                     f"{target.spec}: no subgraph of {', '.join(map(_name, networks))} has "
                     "candidates that were not measured and are in no open pack; tuner pack status "
                     "lists the packs"
                 )
-            return maker.write(chosen, [_name(each) for each in networks], started)
+            return maker.write(subgraphs, planned, started)
 
 
-def _prepare(context: Context, requests: Sequence[ModelRequest]) -> list[Prepared]:
+def _prepare(context: Context, requests: Sequence[ModelRequest]) -> list[_Planned]:
+    settings, models = context.settings, [each.reference for each in requests]
     with (
-        open_describer(context.settings) as describe,
-        fresh_worker(
-            context.settings, access=model_access(*(each.reference for each in requests))
-        ) as worker,
+        open_describer(settings) as describe,
+        fresh_worker(settings, access=model_access(*models)) as worker,
     ):
         networks = [
             prepare(each, context, worker, must_run=False, describe=describe) for each in requests
         ]
-    if networks[0].target.kind != "cuda":
-        raise RequestError("packs are for GPUs: give a target such as cuda:sm_90", field="target")
-    return networks
+        if networks[0].target.kind != "cuda":
+            raise RequestError(
+                "packs are for GPUs: give a target such as cuda:sm_90", field="target"
+            )
+        return [_plan(network, settings.engine, worker) for network in networks]
+
+
+def _plan(network: Prepared, engine: str, worker: Pool) -> _Planned:
+    """Have the launches of a network read."""
+    try:
+        plan = worker.call(
+            engine, "pack_network", network.model.file, network.target.spec,
+            timeout_secs=_NETWORK_TIMEOUT_SECS,
+        )  # fmt: skip
+    except (TunerError, CallTimeout) as error:
+        return _Planned(network, None, str(error))
+    return _Planned(network, plan)
 
 
 def _subgraphs(networks: Sequence[Prepared]) -> list[_Subgraph]:
@@ -189,11 +225,20 @@ class _Maker:
     n_done: int = 0
     notes: list[str] = field(default_factory=list)
 
-    def choose(self, subgraphs: Sequence[_Subgraph]) -> None:
+    def choose(self, subgraphs: Sequence[_Subgraph], networks: Sequence[Prepared]) -> None:
         """Choose the candidates of each subgraph, the most expensive subgraphs first."""
+        best = {
+            workload: record
+            for network in networks
+            for workload, record in best_records(self.context, network, network.tasks).items()
+        }
         with self.context.readers() as session:
             for subgraph in subgraphs:
                 subgraph.ir = tasks.workload_ir(session, subgraph.task_id)
+                if subgraph.hash in best:
+                    record = session.get_one(MeasureRecord, best[subgraph.hash].record_id)
+                    ranked = other_targets.ranked(session, record.task_id, _N_RIVALS)
+                    subgraph.traces = [each.trace for each in ranked]
             measured = {
                 each.hash: other_targets.traces_of_spec(session, each.task_id, self.target.spec)
                 for each in subgraphs
@@ -217,6 +262,8 @@ class _Maker:
         for each in subgraphs:
             names, n = each.offer.names, shares[each.hash]
             each.names = choice.choose(names, known[each.hash], n, self.options.seed)
+            taken = known[each.hash].union(each.names, map(_name_of, each.traces))
+            each.more = [name for name in names if name not in taken][:_MAX_SOURCES]
 
     def _known(self, measured: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
         """Return the variants of each workload that were measured or are in open packs."""
@@ -229,7 +276,7 @@ class _Maker:
         return known
 
     def write(
-        self, subgraphs: Sequence[_Subgraph], networks: Sequence[str], started: float
+        self, subgraphs: Sequence[_Subgraph], planned: Sequence[_Planned], started: float
     ) -> MadePack:
         """Compile the candidates and write the file, which appears when it is complete."""
         subgraphs = sorted(subgraphs, key=lambda each: (-each.cost, each.hash))
@@ -238,15 +285,23 @@ class _Maker:
         arch = str(json.loads(self.target.spec)["arch"])
         calls = [self._start(each) for each in subgraphs]
         registered: dict[str, dict[str, RegisteredCandidate]] = {}
+        sources: dict[str, dict[str, RegisteredCandidate]] = {}
+        names = [_name(each.network) for each in planned]
         with atomic_file(out, 0o600) as stream:  # with the key, results can be made up
             writer = archive.PackWriter(stream)
-            workloads = []
+            workloads: list[dict[str, Any]] = []
+            firsts: dict[str, tuple[str, PackedCandidate]] = {}
             for subgraph, call in zip(subgraphs, calls, strict=True):
-                try:
-                    entry, registered[subgraph.hash] = self._add(writer, subgraph, call)
-                    workloads.append(entry)
-                except (WorkError, CallTimeout) as error:
-                    self.notes.append(f"{subgraph.name}: {error}")
+                compiled = self._compile(subgraph, call)
+                if compiled:
+                    firsts[subgraph.hash] = next(iter(compiled.items()))
+                if call.references and compiled:
+                    try:
+                        workloads.append(_add(writer, subgraph, call, compiled))
+                        registered[subgraph.hash] = _registered(compiled)
+                        sources[subgraph.hash] = self._add_sources(writer, subgraph, call)
+                    except (WorkError, CallTimeout) as error:
+                        self.notes.append(f"{subgraph.name}: {error}")
             if not workloads:
                 raise WorkError(f"no candidate can be measured: {'; '.join(self.notes)}")
             index = {
@@ -254,8 +309,9 @@ class _Maker:
                 "id": pack,
                 "key": key,
                 "target": arch,
+                "triton": metadata.version("triton"),
                 "capabilities": _capabilities(arch),
-                "networks": list(networks),
+                "networks": self._add_networks(writer, planned, firsts, set(registered)),
                 "workloads": workloads,
             }
             writer.close(index)
@@ -268,8 +324,9 @@ class _Maker:
                 spec=self.target.spec,
                 capabilities=_capabilities(arch),
                 versions={name: self.target.device[name] for name in ("tvm", "llvm")},
-                networks=list(networks),
+                networks=names,
                 workloads=registered,
+                sources=sources,
             )
             registry.store(self.context.settings.data_dir, made)
         secs, n_bytes = time.monotonic() - started, out.stat().st_size
@@ -279,80 +336,148 @@ class _Maker:
 
     def _start(self, subgraph: _Subgraph) -> _Calls:
         """Submit the calls for a subgraph; builders serve them in their order."""
-        seeds = {"whole": 1 + secrets.randbelow(_MAX_SEED), "real": 0}
+        spec = self.target.spec
+        has_choice = subgraph.offer.names and len(subgraph.names) + len(subgraph.traces) > 1
+        seeds = {"whole": 1 + secrets.randbelow(_MAX_SEED), "real": 0} if has_choice else {}
         return _Calls(
             [
                 self._submit(
                     "reference",
-                    ReferenceRequest(subgraph.ir, self.target.spec, cast("InputKind", kind), seed),
+                    ReferenceRequest(subgraph.ir, spec, cast("InputKind", kind), seed),
                     secs=_REFERENCE_TIMEOUT_SECS,
                 )
                 for kind, seed in seeds.items()
             ],
             deque(
-                self._submit(
-                    "pack_candidate",
-                    subgraph.ir,
-                    self.target.spec,
-                    name,
-                    secs=_COMPILE_TIMEOUT_SECS,
-                )
+                self._submit("pack_schedule", subgraph.ir, spec, trace, secs=_COMPILE_TIMEOUT_SECS)
+                for trace in (subgraph.traces if has_choice else subgraph.traces[:1])
+            ),
+            deque(
+                self._submit("pack_candidate", subgraph.ir, spec, name, secs=_COMPILE_TIMEOUT_SECS)
                 for name in subgraph.names
             ),
+            [
+                self._submit(
+                    "print_candidates",
+                    subgraph.ir,
+                    spec,
+                    subgraph.more[at : at + _N_PRINTED],
+                    secs=_PRINT_TIMEOUT_SECS,
+                )
+                for at in range(0, len(subgraph.more) if has_choice else 0, _N_PRINTED)
+            ],
         )
 
-    def _add(
-        self, writer: archive.PackWriter, subgraph: _Subgraph, calls: _Calls
-    ) -> tuple[dict[str, Any], dict[str, RegisteredCandidate]]:
-        """Add a subgraph to the pack; return its entry in the index, and its candidates.
-
-        Raises:
-            WorkError, CallTimeout: If it has no reference, or the compiler refuses all candidates.
-        """
-        code, problem = bytearray(), ""
-        candidates: list[dict[str, Any]] = []
-        registered: dict[str, RegisteredCandidate] = {}
+    def _compile(self, subgraph: _Subgraph, calls: _Calls) -> dict[str, PackedCandidate]:
+        """Return the kernels of a subgraph by name, those that a library has now first."""
+        compiled: dict[str, PackedCandidate] = {}
+        while calls.schedules:
+            try:
+                schedule: PackedCandidate = calls.schedules.popleft().result()
+                compiled.setdefault(_name_of(schedule.trace), schedule)
+            except (TunerError, CallTimeout) as error:
+                self.notes.append(f"{subgraph.name}: {error}")
         for name in subgraph.names:
             try:
-                candidate: PackedCandidate = calls.candidates.popleft().result()
-                candidates.append(_entry_of(name, candidate, code))
-                registered[name] = RegisteredCandidate(candidate.trace, candidate.module_hash)
+                compiled.setdefault(name, calls.candidates.popleft().result())
             except (WorkError, CallTimeout) as error:
                 self.n_refused += 1
-                problem = str(error)
+                if not compiled:
+                    self.notes.append(f"{subgraph.name}: {error}")
             self.n_done += 1
             self.options.on_compiled(self.n_done, self.n_all)
-        sampled = [archive.sample(at, call.result()) for at, call in enumerate(calls.references)]
-        if not candidates:
-            raise WorkError(f"every candidate is refused: {problem}")
-        arrays = {name: array for _, each in sampled for name, array in each.items()}
-        writer.add(subgraph.hash, bytes(code), arrays)
-        entry = {
-            "workload": subgraph.hash,
-            "name": subgraph.name,
-            "calls": subgraph.calls,
-            "network_bytes": subgraph.network_bytes,
-            "arguments": subgraph.offer.arguments,
-            "n_outputs": subgraph.offer.n_outputs,
-            "weights": subgraph.offer.weights,
-            "references": [entry for entry, _ in sampled],
-            "candidates": candidates,
-        }
-        return entry, registered
+        return compiled
+
+    def _add_sources(
+        self, writer: archive.PackWriter, subgraph: _Subgraph, calls: _Calls
+    ) -> dict[str, RegisteredCandidate]:
+        """Add the sources of candidates that are not compiled here."""
+        printed: dict[str, PackedSource] = {}
+        for call in calls.sources:
+            try:
+                printed |= call.result()
+            except (WorkError, CallTimeout) as error:
+                self.notes.append(f"{subgraph.name}: {error}")
+        writer.add_sources(subgraph.hash, printed)
+        return _registered(printed)
+
+    def _add_networks(
+        self,
+        writer: archive.PackWriter,
+        planned: Sequence[_Planned],
+        firsts: Mapping[str, tuple[str, PackedCandidate]],
+        workloads: Collection[str],
+    ) -> list[dict[str, Any]]:
+        """Add the launches of networks; return their entries in the index.
+
+        Args:
+            writer: The pack.
+            planned: The networks.
+            firsts: Kernels that a library has now, with their name, by workload.
+            workloads: Workloads that have candidates in the pack.
+        """
+        entries: list[dict[str, Any]] = []
+        for each in planned:
+            name, problem = _name(each.network), each.problem
+            if each.plan is not None:
+                called = {kernel for kernel, _ in each.plan.calls} - set(each.plan.others)
+                missing = called - set(firsts)
+                problem = f"{len(missing)} subgraphs have no kernels" if missing else ""
+            if each.plan is None or problem:
+                self.notes.append(f"{name} is not timed as a whole: {problem}")
+                continue
+            content = bytearray()
+            entry = launch_plans.entry_of(each.plan, firsts, workloads, content)
+            if any(name == other["name"] for other in entries):
+                name = f"{name} ({len(entries)})"  # results name networks
+            entries.append({"number": len(entries), "name": name, **entry})
+            writer.add_network(len(entries) - 1, bytes(content))
+        return entries
 
     def _submit(self, function: str, *args: Any, secs: float) -> FutureCall:
         return self.pool.submit(self.context.settings.engine, function, *args, timeout_secs=secs)
 
 
-def _entry_of(name: str, candidate: PackedCandidate, code: bytearray) -> dict[str, Any]:
-    """Append the binaries of a candidate to its workload, and return its entry."""
-    kernels = []
-    for kernel in candidate.kernels:
-        place = {"at": len(code), "n_bytes": len(kernel.code)}
-        code += kernel.code
-        fields = {key: value for key, value in vars(kernel).items() if key != "code"}
-        kernels.append({**fields, **place})
-    return {"name": name, "kernels": kernels, "workspace_bytes": candidate.workspace_bytes}
+def _add(
+    writer: archive.PackWriter,
+    subgraph: _Subgraph,
+    calls: _Calls,
+    compiled: Mapping[str, PackedCandidate],
+) -> dict[str, Any]:
+    """Add a subgraph to the pack; return its entry in the index.
+
+    Raises:
+        WorkError, CallTimeout: If it has no reference.
+    """
+    sampled = [archive.sample(at, call.result()) for at, call in enumerate(calls.references)]
+    code = bytearray()
+    candidates = [launch_plans.kernels_of(name, each, code) for name, each in compiled.items()]
+    arrays = {name: array for _, each in sampled for name, array in each.items()}
+    writer.add(subgraph.hash, bytes(code), arrays)
+    return {
+        "workload": subgraph.hash,
+        "name": subgraph.name,
+        "calls": subgraph.calls,
+        "network_bytes": subgraph.network_bytes,
+        "arguments": subgraph.offer.arguments,
+        "n_outputs": subgraph.offer.n_outputs,
+        "weights": subgraph.offer.weights,
+        "references": [entry for entry, _ in sampled],
+        "candidates": candidates,
+    }
+
+
+def _registered(
+    candidates: Mapping[str, PackedCandidate | PackedSource],
+) -> dict[str, RegisteredCandidate]:
+    return {
+        name: RegisteredCandidate(each.trace, each.module_hash) for name, each in candidates.items()
+    }
+
+
+def _name_of(trace: str) -> str:
+    """Return the name of a candidate: its variant, or one that its trace has no other of."""
+    return variant_of(trace) or f"trace-{measure_records.trace_hash(trace)[:12]}"
 
 
 def _capabilities(arch: str) -> list[str]:

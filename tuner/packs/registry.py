@@ -41,6 +41,7 @@ class RegisteredPack:
         versions: Versions in the fingerprint of devices that its records are of.
         networks: Names of the networks.
         workloads: Candidates by variant, by hash of the workload.
+        sources: Candidates that the machine with the GPU may compile.
         imported: Number of results that were imported, by name of the device.
     """
 
@@ -54,12 +55,20 @@ class RegisteredPack:
     versions: dict[str, Any]
     networks: Sequence[str]
     workloads: dict[str, dict[str, RegisteredCandidate]]
+    sources: dict[str, dict[str, RegisteredCandidate]] = field(default_factory=dict)
     imported: dict[str, int] = field(default_factory=dict)
 
     @property
     def n_candidates(self) -> int:
-        """Number of candidates."""
+        """Number of compiled candidates."""
         return sum(map(len, self.workloads.values()))
+
+    def candidate(self, workload: str, name: str) -> RegisteredCandidate | None:
+        """Return a candidate; None for one that the pack does not have."""
+        for candidates in (self.workloads, self.sources):
+            if name in candidates.get(workload, {}):
+                return candidates[workload][name]
+        return None
 
 
 def store(data_dir: Path, pack: RegisteredPack) -> None:
@@ -84,11 +93,12 @@ def load(data_dir: Path, pack: str) -> RegisteredPack:
             "tuner pack status lists those that were"
         )
     fields = json.loads(path.read_bytes())
-    workloads = {
-        workload: {name: RegisteredCandidate(**each) for name, each in candidates.items()}
-        for workload, candidates in fields["workloads"].items()
-    }
-    return RegisteredPack(**{**fields, "workloads": workloads})
+    for kind in ("workloads", "sources"):
+        fields[kind] = {
+            workload: {name: RegisteredCandidate(**each) for name, each in candidates.items()}
+            for workload, candidates in fields.get(kind, {}).items()
+        }
+    return RegisteredPack(**fields)
 
 
 def load_all(data_dir: Path) -> Iterator[RegisteredPack]:

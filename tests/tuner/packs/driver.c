@@ -1,11 +1,14 @@
 // A CUDA driver without a GPU, as far as the runner of a pack calls it: memory is the host's, and
-// instead of running, kernels write what a plan says; see plans.py. Every launch takes 10 us.
+// instead of running, kernels write what a plan says; see plans.py. Every launch takes 10 us, if the
+// plan does not tell another time.
 //
 // TUNER_TEST_PLAN names the plan, a text file with a line for each fact:
 //   inputs HEX SET: memory that begins with these 16 bytes is an input of a set
 //   takes KERNEL N: the kernel takes N pointers
 //   writes KERNEL PARAMETER SET FILE: the kernel copies a file to the address of that parameter
 //   does KERNEL crash|hang|fault|nothing
+//   takes-us KERNEL ALONE NETWORK: its time in a graph of its own, and among other kernels
+//   graphs crash|hang: what the launch of a graph of a network does
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +21,16 @@ typedef struct { char name[256]; } kernel;
 
 enum { LINE = 4096 };
 static status failed;
-static int n_launched, n_launched_before, captures, n_captured, set = -1;
+static int captures, set = -1;
+static double secs, secs_before;
+// The end of a kernel in a graph, alone and among others, us.
+typedef struct { double alone, in_network; } node;
+// The last end in a graph, and the first different kernels: a candidate has two at most.
+typedef struct { node end; int n_names; char names[3][256]; } graph;
+static graph captured;
+// What the next captured kernel waits for.
+static node *waited[64];
+static size_t n_waited;
 
 static char *plan_line(FILE *plan, char *line) { return fgets(line, LINE, plan); }
 
@@ -70,6 +82,33 @@ static void run(const kernel *launched, void **parameters) {
       write_output(*(void **)parameters[parameter], path);
   }
   fclose(plan);
+}
+
+static void capture(const kernel *launched) {
+  char line[LINE], name[256];
+  double alone = 10, in_network = 10, times[2];
+  FILE *plan = fopen(getenv("TUNER_TEST_PLAN"), "r");
+  while (plan_line(plan, line))
+    if (sscanf(line, "takes-us %255s %lf %lf", name, &times[0], &times[1]) == 3 &&
+        !strcmp(name, launched->name)) {
+      alone = times[0];
+      in_network = times[1];
+    }
+  fclose(plan);
+  int at = 0;
+  while (at < captured.n_names && strcmp(captured.names[at], launched->name)) ++at;
+  if (at == captured.n_names && at < 3) strcpy(captured.names[captured.n_names++], launched->name);
+  node *ended = calloc(1, sizeof(node));
+  for (size_t i = 0; i < n_waited; ++i) {
+    if (waited[i]->alone > ended->alone) ended->alone = waited[i]->alone;
+    if (waited[i]->in_network > ended->in_network) ended->in_network = waited[i]->in_network;
+  }
+  ended->alone += alone;
+  ended->in_network += in_network;
+  if (ended->alone > captured.end.alone) captured.end.alone = ended->alone;
+  if (ended->in_network > captured.end.in_network) captured.end.in_network = ended->in_network;
+  waited[0] = ended;
+  n_waited = 1;
 }
 
 static status made(void **handle) {
@@ -148,15 +187,16 @@ status cuLaunchKernelEx(const launch *given, kernel *function, void **parameters
   // The only attribute is programmatic dependent launch, switched on.
   if (given->n_attributes && (given->attributes[0] != 6 || given->attributes[2] != 1)) return 1;
   if (captures) {
-    ++n_captured;
+    capture(function);
   } else {
-    ++n_launched;
+    secs += 1e-5;
     run(function, parameters);
   }
   return 0;
 }
 status cuStreamBeginCapture_v2(void *stream, int mode) {
-  n_captured = 0;
+  memset(&captured, 0, sizeof captured);
+  n_waited = 0;
   captures = 1;
   return failed;
 }
@@ -164,24 +204,43 @@ status cuStreamEndCapture(void *stream, void **graph) {
   captures = 0;
   return made(graph);
 }
-status cuGraphInstantiateWithFlags(int **executable, void *graph, address flags) {
-  *executable = malloc(sizeof(int));
-  **executable = n_captured;
+status cuStreamGetCaptureInfo_v3(void *stream, int *state, address *id, void **graph, node ***nodes,
+                                 void **edges, size_t *count) {
+  *nodes = waited;
+  *count = n_waited;
   return failed;
 }
-status cuGraphLaunch(int *executable, void *stream) {
-  n_launched += *executable;
+status cuStreamUpdateCaptureDependencies_v2(void *stream, node **nodes, void *edges, size_t count,
+                                            unsigned flags) {
+  if (flags != 1 || count > 64) return 1;
+  memcpy(waited, nodes, count * sizeof *nodes);
+  n_waited = count;
+  return failed;
+}
+status cuGraphInstantiateWithFlags(graph **executable, void *from, address flags) {
+  *executable = malloc(sizeof captured);
+  **executable = captured;
+  return failed;
+}
+status cuGraphLaunch(graph *executable, void *stream) {
+  char line[LINE], does[16] = "";
+  FILE *plan = fopen(getenv("TUNER_TEST_PLAN"), "r");
+  while (executable->n_names > 2 && plan_line(plan, line)) sscanf(line, "graphs %15s", does);
+  fclose(plan);
+  if (!strcmp(does, "crash")) raise(SIGSEGV);
+  if (!strcmp(does, "hang")) pause();
+  secs += 1e-6 * (executable->n_names > 2 ? executable->end.in_network : executable->end.alone);
   return failed;
 }
 status cuGraphExecDestroy(void *executable) { return failed; }
 status cuGraphDestroy(void *graph) { return failed; }
 status cuEventRecord(void *event, void *stream) {
-  static int now;
-  n_launched_before = now;
-  now = n_launched;
+  static double now;
+  secs_before = now;
+  now = secs;
   return failed;
 }
 status cuEventElapsedTime(float *milliseconds, void *start, void *end) {
-  *milliseconds = 0.01f * (n_launched - n_launched_before);
+  *milliseconds = 1e3 * (secs - secs_before);
   return failed;
 }

@@ -10,9 +10,13 @@ from typing import Any
 from tests.tuner.engines.relax import drivers
 from tuner.engines.base import ReferenceRequest
 from tuner.engines.linker import find_compiler
+from tuner.engines.packed import WORKSPACE
 from tuner.engines.relax import worker
+from tuner.engines.relax.triton import programs
+from tuner.engines.relax.triton.compilation import packed_programs
 from tuner.engines.verification import input_sets, references
 from tuner.engines.verification.input_sets import InputSet
+from tuner.packs.runner.contents import Pack
 
 
 def build_driver(folder: Path) -> Path:
@@ -26,6 +30,10 @@ def build_driver(folder: Path) -> Path:
     return folder
 
 
+def _index(pointer: str) -> int:
+    return WORKSPACE if pointer == programs.WORKSPACE else int(pointer[1:])
+
+
 @dataclass(frozen=True)
 class Plan:
     """Work of the kernels of a pack.
@@ -36,16 +44,26 @@ class Plan:
 
     path: Path
 
-    def write(self, index: Mapping[str, Any], irs: Mapping[str, bytes], spec: str) -> None:
+    def write(self, pack: Path, irs: Mapping[str, bytes], spec: str) -> None:
         """Have every kernel write the expected outputs of its workload.
 
         Args:
-            index: Index of the pack.
+            pack: The pack.
             irs: Serialised subgraph by hash of the workload.
             spec: Canonical JSON of the target.
         """
         lines = []
-        for workload in index["workloads"]:
+        contents = Pack(pack)
+        for workload in contents.workloads:
+            kernels = [
+                (kernel["name"], kernel["pointers"])
+                for candidate in workload["candidates"]
+                for kernel in candidate["kernels"]
+            ]
+            for text, _ in contents.sources(workload["workload"]).values():
+                for kernel in packed_programs.load(text).kernels:
+                    pointers = [name for name, _ in kernel.pointers]
+                    kernels.append((kernel.name, [_index(name) for name in pointers]))
             for number, reference in enumerate(workload["references"]):
                 input_set = InputSet.load(reference["input_set"])
                 request = ReferenceRequest(
@@ -63,17 +81,12 @@ class Plan:
                     file = self.path.with_name(f"{workload['workload']}-{number}-{output}")
                     file.write_bytes(each.values.astype(dtype).tobytes())
                     lines += [
-                        f"writes {kernel['name']} {position} {number} {file}"
-                        for candidate in workload["candidates"]
-                        for kernel in candidate["kernels"]
-                        for position, index_of in enumerate(kernel["pointers"])
+                        f"writes {name} {position} {number} {file}"
+                        for name, pointers in kernels
+                        for position, index_of in enumerate(pointers)
                         if index_of == n_inputs + output
                     ]
-            lines += [
-                f"takes {kernel['name']} {len(kernel['pointers'])}"
-                for candidate in workload["candidates"]
-                for kernel in candidate["kernels"]
-            ]
+            lines += [f"takes {name} {len(pointers)}" for name, pointers in kernels]
         self.path.write_text("\n".join(lines) + "\n")
 
     def does(self, candidate: Mapping[str, Any], what: str) -> None:
@@ -81,3 +94,14 @@ class Plan:
         (kernel,) = candidate["kernels"]
         with self.path.open("a") as stream:
             stream.write(f"does {kernel['name']} {what}\n")
+
+    def takes(self, candidate: Mapping[str, Any], alone: float, in_network: float) -> None:
+        """Have the first kernel of a candidate take microseconds alone and in its network."""
+        name = candidate["kernels"][0]["name"]
+        with self.path.open("a") as stream:
+            stream.write(f"takes-us {name} {alone} {in_network}\n")
+
+    def graphs(self, what: str) -> None:
+        """Have graphs of whole networks crash or hang."""
+        with self.path.open("a") as stream:
+            stream.write(f"graphs {what}\n")

@@ -14,7 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.cli import Answer, Cli
 from tests.gpu_compilers import needs_nvrtc
@@ -74,8 +77,8 @@ class Bench:
         )  # fmt: skip
 
     def run(self, out: Path, *options: str, **environ: str) -> tuple[int, str]:
-        """Run the pack's program; return its status and output."""
-        process = self.start(out, *options, **environ)
+        """Run the pack's program without a compiler; return its status and output."""
+        process = self.start(out, "--no-compile", *options, **environ)
         text, _ = process.communicate(timeout=120)
         return process.returncode, text
 
@@ -96,18 +99,24 @@ class Bench:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """A pack of a perceptron whose kernels all compute what they should."""
-    folder = tmp_path_factory.mktemp("packs")
+    return make(tmp_path_factory.mktemp("packs"), "zoo:mlp", N_CANDIDATES)
+
+
+def make(folder: Path, network: str, n_candidates: int) -> Bench:
+    """Make a pack whose kernels all compute what they should."""
     cli = Cli(folder)
-    answer = cli(*_MAKE, "-o", "mlp.pyz")
+    answer = cli(
+        "pack", "make", network, "--candidates", str(n_candidates), "--json", "-o", "made.pyz"
+    )
     assert answer.status == 0, answer.err
-    assert answer.json["n_candidates"] == N_CANDIDATES
+    assert answer.json["n_candidates"] == n_candidates
     plan = Plan(folder / "plan")
-    bench = Bench(cli, folder / "mlp.pyz", build_driver(folder), plan)
+    bench = Bench(cli, folder / "made.pyz", build_driver(folder), plan)
     connection = sqlite3.connect(cli.data_dir / "tuner.db")
     irs = dict(connection.execute("SELECT hash, ir FROM workload"))
     (spec,) = connection.execute("SELECT spec FROM target").fetchone()
     connection.close()
-    plan.write(bench.index, irs, spec)
+    plan.write(bench.pack, irs, spec)
     return bench
 
 
@@ -125,8 +134,9 @@ def results(made: Bench) -> Path:
 def bench(made: Bench, tmp_path: Path) -> Bench:
     """The pack with a data directory and a plan of the test."""
     shutil.copytree(made.cli.data_dir, tmp_path / "data")
+    pack = Path(shutil.copy(made.pack, tmp_path / made.pack.name))
     plan = Plan(Path(shutil.copy(made.plan.path, tmp_path / "plan")))
-    return replace(made, cli=Cli(tmp_path), plan=plan)
+    return replace(made, cli=Cli(tmp_path), plan=plan, pack=pack)
 
 
 @needs_nvrtc
@@ -198,8 +208,8 @@ def test_a_candidate_that_fails_costs_itself_alone(bench: Bench, tmp_path: Path)
     assert f"{N_CANDIDATES - 4} right, 1 wrong, 3 failed" in text
     kinds = {
         (row["workload"], row["candidate"]): row.get("error_kind")
-        for row in bench.rows(out)[1:]
-        if "started" not in row
+        for row in bench.rows(out)
+        if "candidate" in row and "started" not in row
     }
     assert [kinds[each["workload"], each["name"]] for each in failing] == [
         "wrong_result", "run_error", "run_error", "run_timeout"
@@ -215,7 +225,7 @@ def test_killed_run_goes_on(bench: Bench, results: Path, tmp_path: Path) -> None
     """A candidate with a result is not measured again, and nothing stays behind on the GPU."""
     out, hanging = tmp_path / "results", bench.single[0]
     bench.plan.does(hanging, "hang")
-    process = bench.start(out)
+    process = bench.start(out, "--no-compile")
     started = {"workload": hanging["workload"], "candidate": hanging["name"], "started": True}
     while not (out.is_file() and started in bench.rows(out)):
         time.sleep(0.05)
@@ -229,9 +239,166 @@ def test_killed_run_goes_on(bench: Bench, results: Path, tmp_path: Path) -> None
 
     assert status == 0, text
     assert f"{N_CANDIDATES} right" in text
-    names = [row["candidate"] for row in bench.rows(out)[n_before:] if "started" in row]
+    rows = bench.rows(out)[n_before:]
+    names = [row["candidate"] for row in rows if "candidate" in row and "started" in row]
     assert len(names) == N_CANDIDATES - bench.candidates.index(hanging)
     assert bench.import_(out).json["n_added"] == N_CANDIDATES
+
+
+def _prefer_another(bench: Bench) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Make one candidate of a workload the fastest alone, and another one in the network."""
+    workload = bench.single[0]["workload"]
+    alone, inside = [each for each in bench.single if each["workload"] == workload][-2:]
+    bench.plan.takes(alone, 5.0, 7.0)
+    bench.plan.takes(inside, 5.5, 4.0)
+    return alone, inside
+
+
+@needs_nvrtc
+def test_finals_in_the_network_choose_the_best_record(bench: Bench, tmp_path: Path) -> None:
+    """The candidate that saves most there wins, with what it saves a call as its latency."""
+    _, inside = _prefer_another(bench)
+    out = tmp_path / "results"
+
+    status, text = bench.run(out)
+    imported = bench.import_(out).json
+    again = bench.import_(out).json
+
+    assert status == 0, text
+    rows = [row for row in bench.rows(out) if "network" in row]
+    (race,) = [row for row in rows if row.get("workload") == inside["workload"] and "race" in row]
+    assert race["chosen"] == inside["name"]
+    (times,) = imported["networks"]
+    n_calls = sum(name == inside["workload"] for name, _ in bench.index["networks"][0]["calls"])
+    n_kernels = times["n_kernels"]
+    assert [1e6 * times[name] for name in ("before", "after", "estimate")] == pytest.approx(
+        [10 * n_kernels, 10 * n_kernels - 6 * n_calls, 10 * n_kernels - 4.5 * n_calls], rel=1e-4
+    )
+    assert times["is_stable"] is True
+    assert times["difference"] == 0.0
+    assert (imported["n_by_finals"], again["networks"]) == (1, imported["networks"])
+    with sqlite3.connect(bench.cli.data_dir / "tuner.db") as connection:
+        best = dict(
+            connection.execute("""
+            SELECT measure_record.trace, best_record.latency FROM best_record
+            JOIN measure_record ON measure_record.id = best_record.record_id""")
+        )
+    (latency,) = [each for trace, each in best.items() if f'"{inside["name"]}"' in trace]
+    # The fastest alone takes 5 us, and 3 us more than the winner in the network.
+    assert latency == pytest.approx(2e-6, rel=1e-3)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("what", ["crash", "hang"])
+def test_final_that_fails_costs_itself_alone(bench: Bench, tmp_path: Path, what: str) -> None:
+    """Candidates keep their results, and the reason is told."""
+    bench.plan.graphs(what)
+    out = tmp_path / "results"
+
+    status, text = bench.run(out, "--timeout", "8")
+
+    assert status == 0, text
+    assert f"{N_CANDIDATES} right, 0 wrong, 0 failed" in text
+    problems = [row for row in bench.rows(out) if "problem" in row]
+    races = [row for row in problems if "workload" in row]
+    assert len(problems) == len(races) + 1
+    assert bench.import_(out).json["networks"] == []
+
+
+@needs_nvrtc
+def test_torn_finals_go_on(bench: Bench, tmp_path: Path) -> None:
+    """A race with a result is not run again."""
+    out = tmp_path / "results"
+    assert bench.run(out)[0] == 0
+    lines = out.read_bytes().splitlines(keepends=True)
+    (last,) = [at for at, line in enumerate(lines) if b'"after"' in line]
+    races = [at for at, line in enumerate(lines) if b'"race"' in line]
+    out.write_bytes(b"".join(lines[: races[-1]]) + lines[last][:40])
+
+    status, text = bench.run(out)
+
+    assert status == 0, text
+    rows = bench.rows(out)
+    named = [row["workload"] for row in rows if "race" in row]
+    assert len(named) == len(set(named)) == len(races)
+    assert sum("after" in row for row in rows) == 1
+
+
+def test_kernels_run_beside_each_other_as_in_a_library(tmp_path: Path) -> None:
+    """Two products that need nothing of each other take the time of one."""
+    nodes = [helper.make_node("MatMul", [name, f"w{name}"], [f"r{name}"]) for name in "ab"]
+    inputs, outputs = (
+        [
+            helper.make_tensor_value_info(f"{head}{name}", TensorProto.FLOAT, (4, 64))
+            for name in "ab"
+        ]
+        for head in ("", "r")
+    )
+    random = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(random.random((64, 64), "float32"), f"w{name}") for name in "ab"
+    ]
+    graph = helper.make_graph(nodes, "test", inputs, outputs, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "branches.onnx")
+    bench = make(tmp_path, str(tmp_path / "branches.onnx"), 2)
+
+    status, text = bench.run(tmp_path / "results")
+
+    assert status == 0, text
+    (row,) = [row for row in bench.rows(tmp_path / "results") if "after" in row]
+    assert row["has_branches"] is True
+    assert row["before"] == pytest.approx([1e-5] * len(row["before"]), rel=1e-4)
+    assert row["estimate"] == pytest.approx(2e-5, rel=1e-4)
+
+
+def _more(bench: Bench, out: Path) -> list[dict[str, Any]]:
+    """Return the results of candidates that are not in the pack."""
+    packed = {(each["workload"], each["name"]) for each in bench.candidates}
+    return [
+        row
+        for row in (bench.rows(out) if out.is_file() else ())
+        if "run_secs" in row and (row["workload"], row["candidate"]) not in packed
+    ]
+
+
+def test_machine_of_the_gpu_compiles_more(bench: Bench, tmp_path: Path) -> None:
+    """Their records are like others, and a killed run goes on with what was compiled."""
+    out = tmp_path / "results"
+    process = bench.start(out)
+    while len(_more(bench, out)) < 2:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+
+    status, text = bench.run(out)
+
+    assert status == 0, text
+    more = _more(bench, out)
+    imported = bench.import_(out).json
+    assert (imported["n_added"], imported["n_left"]) == (N_CANDIDATES + len(more), 0)
+    assert bench.cli.count_records() == N_CANDIDATES + len(more)
+    with sqlite3.connect(bench.cli.data_dir / "tuner.db") as connection:
+        traces = [trace for (trace,) in connection.execute("SELECT trace FROM measure_record")]
+    assert all(any(f'"{row["candidate"]}"' in trace for trace in traces) for row in more)
+
+
+def test_other_version_of_triton_compiles_nothing(bench: Bench, tmp_path: Path) -> None:
+    """The run measures what is in the pack, and tells why."""
+    other = tmp_path / "other.pyz"
+    with zipfile.ZipFile(bench.pack) as old, zipfile.ZipFile(other, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name == "pack.json":
+                content = json.dumps({**json.loads(content), "triton": "0.1"}).encode()
+            new.writestr(name, content)
+
+    process = replace(bench, pack=other).start(tmp_path / "results")
+    text, _ = process.communicate(timeout=120)
+
+    assert process.returncode == 0, text
+    assert "nothing was compiled here: Triton 0.1 compiles more candidates" in text
 
 
 def test_torn_results_count_up_to_the_tear(bench: Bench, results: Path, tmp_path: Path) -> None:
@@ -354,20 +521,23 @@ def test_file_with_something_else_is_not_overwritten(bench: Bench, tmp_path: Pat
 
 def test_next_pack_has_other_candidates(bench: Bench, results: Path) -> None:
     """Those of a pack without results are left out, and so are those that were measured."""
-    chosen = [each["name"] for each in bench.index["workloads"][0]["candidates"]]
+    chosen = {(each["workload"], each["name"]) for each in bench.candidates}
     ids = []
     for file in ("open.pyz", "imported.pyz"):
         answer = bench.cli(*_MAKE, "--candidates", "1", "-o", file)
         assert answer.status == 0, answer.err
         ids.append(answer.json["pack"])
-        chosen += [each["name"] for each in replace(bench, pack=bench.cli.folder / file).candidates]
+        pack = replace(bench, pack=bench.cli.folder / file)
+        names = {(each["workload"], each["name"]) for each in pack.candidates}
+        # Those that were the fastest, and in a library now, take part again.
+        assert len(names - chosen) == 1
+        chosen |= names
         bench.import_(results)
 
-    assert len(chosen) == len(set(chosen)) == 10
     again = bench.cli(*_MAKE, "-o", "open.pyz")
     assert (again.status, "open.pyz exists" in again.complaint) == (2, True)
     left = bench.cli("pack", "status", "--forget", ids[0], "--json").json["packs"]
-    assert [each["file"] for each in left] == ["mlp.pyz", "imported.pyz"]
+    assert [each["file"] for each in left] == ["made.pyz", "imported.pyz"]
 
 
 def test_runner_needs_numpy_alone(made: Bench) -> None:

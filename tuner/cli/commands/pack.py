@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from tuner.packs.import_results import ImportReport
     from tuner.packs.make import MadePack
 
+# Distance of outputs, relative to them, that roundings of 16 bits do not explain.
+_MAX_DIFFERENCE = 0.05
+
 app = typer.Typer(
     help="Tune for a GPU that you have for minutes: compile candidates here, measure them there.",
     no_args_is_help=True,
@@ -152,7 +155,7 @@ def status(
         registry.forget(folder, forget)
     packs = list(registry.load_all(folder))
     if json_output:
-        hidden = ("key", "workloads")
+        hidden = ("key", "workloads", "sources")
         listed = [
             {name: value for name, value in asdict(pack).items() if name not in hidden}
             | {"n_candidates": pack.n_candidates}
@@ -189,6 +192,20 @@ def _show_import(report: "ImportReport") -> None:
             f"the results lack {', '.join(report.missing)} of the GPU: a tuner on its machine will "
             "not know these records as its own"
         )
+    for times in report.networks:
+        if not times.is_stable:
+            print_note(f"{times.network}: repeated runs of its graph gave different outputs")
+        if times.difference is None or times.difference > _MAX_DIFFERENCE:
+            print_note(f"{times.network}: its outputs with the best kernels are not those before")
+        before, after, estimate = (
+            1e6 * secs for secs in (times.before, times.after, times.estimate)
+        )
+        print_line(
+            f"{times.network}: {before:.1f} us in its graph, {after:.1f} with the best; estimate "
+            f"{estimate:.1f} ({estimate / after - 1:+.1%})"
+        )
+    if report.n_by_finals:
+        print_line(f"Finals in the networks chose {report.n_by_finals} of the best records")
     print_line(
         f"Pack {report.pack} on {report.device}: {report.n_added} records added, "
         f"{report.n_known} were known; {report.n_wrong} wrong, {report.n_failed} failed, "

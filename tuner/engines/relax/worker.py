@@ -8,7 +8,13 @@ from tuner.engines.relax.codegen.build import build
 from tuner.engines.relax.codegen.kernel_texts import print_kernel
 from tuner.engines.relax.codegen.link import link_network
 from tuner.engines.relax.codegen.objects import compile_subgraph
-from tuner.engines.relax.codegen.packing import offer_kernels, pack_candidate
+from tuner.engines.relax.codegen.packed_network import pack_network
+from tuner.engines.relax.codegen.packing import (
+    offer_kernels,
+    pack_candidate,
+    pack_schedule,
+    print_candidates,
+)
 from tuner.engines.relax.graph.extract import extract
 from tuner.engines.relax.ir.workloads import define
 from tuner.engines.relax.logs import (
@@ -51,6 +57,9 @@ __all__ = [
     "observe_network",
     "offer_kernels",
     "pack_candidate",
+    "pack_network",
+    "pack_schedule",
+    "print_candidates",
     "print_kernel",
     "profile",
     "profile_network",

@@ -2,26 +2,36 @@
 
 import argparse
 import ctypes
-import os
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from tuner.packs import result_lines
+from tuner.packs.runner.compilers import Compilers, compile_for, compiled_beside, end_file
 from tuner.packs.runner.contents import Pack
 from tuner.packs.runner.driver import CudaError
-from tuner.packs.runner.measure import DeviceBroken, WrongDevice, measure, results_of
+from tuner.packs.runner.measure import (
+    DeviceBroken,
+    Session,
+    WrongDevice,
+    measure,
+    results_of,
+    times_of,
+)
 
 # Status of a measuring process that lost its device, and of one that cannot measure at all.
 _BROKEN, _REFUSED = 3, 2
 _POLL_SECS, _PROGRESS_SECS = 0.1, 2.0
 _PR_SET_PDEATHSIG = 1
+# Share of the time that belongs to finals in the networks.
+_FINALS_SHARE = 0.2
 
 
 class RunError(Exception):
@@ -49,28 +59,39 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--timeout", type=float, default=30.0, metavar="SECS",
         help="time after which a candidate is killed [default: 30]",
     )  # fmt: skip
+    run.add_argument(
+        "--no-compile", dest="compile", action="store_false",
+        help="measure what is in the pack alone, also where Triton could compile more",
+    )  # fmt: skip
     inner = commands.add_parser("measure")
     inner.add_argument("--out", type=Path, required=True)
+    inner.add_argument("--compiled", type=Path)
     inner.add_argument("--until", type=float, required=True)
+    inner.add_argument("--finals-until", type=float, required=True)
+    commands.add_parser("compile").add_argument("folder", type=Path)
     given = parser.parse_args(arguments)
     pack = Pack(Path(given.pack))
     try:
         if given.command == "measure":
-            sys.exit(_measure(pack, given.out, given.until))
+            ends = (given.until, given.finals_until)
+            sys.exit(_measure(Session(pack, given.out, given.compiled, *ends)))
+        if given.command == "compile":
+            compile_for(pack, given.folder)
+            return
         out = given.out or pack.path.with_suffix(".results")
-        sys.exit(_run(pack, out, 60.0 * given.minutes, given.timeout))
+        with _compilers(pack, out, given.compile) as compilers:
+            status = _run(pack, out, 60.0 * given.minutes, (given.timeout, compilers))
+        sys.exit(status)
     except (RunError, OSError) as error:
         sys.exit(f"{pack.path.name}: {error}")
 
 
-def _measure(pack: Pack, out: Path, until: float) -> int:
+def _measure(session: Session) -> int:
     """Measure in this process; return its status."""
-    rows, _ = result_lines.load(pack.index["key"], out.read_bytes())
     # Nothing may stay on the GPU when the process that watches is killed.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
-        with out.open("ab", buffering=0) as sink:
-            measure(pack, rows, sink, until)
+        measure(session)
     except DeviceBroken as error:
         print(error, file=sys.stderr)
         return _BROKEN
@@ -80,22 +101,49 @@ def _measure(pack: Pack, out: Path, until: float) -> int:
     return 0
 
 
-def _run(pack: Pack, out: Path, secs: float, timeout_secs: float) -> int:
+@contextmanager
+def _compilers(pack: Pack, out: Path, compiles: bool) -> Iterator[Compilers | None]:
+    """Yield processes that compile further candidates, if there are any."""
+    compilers = None
+    if compiles and any(pack.sources(each["workload"]) for each in pack.workloads):
+        try:
+            compilers = Compilers(pack, out)
+        except OSError as error:
+            _say(f"note: nothing is compiled here: {error}")
+    folder = compiled_beside(pack)
+    if compilers is None and folder.is_dir():
+        end_file(folder, out).touch()
+    try:
+        yield compilers
+    finally:
+        if compilers is not None:
+            compilers.close()
+
+
+def _run(pack: Pack, out: Path, secs: float, given: tuple[float, Compilers | None]) -> int:
     """Have processes measure until all is done or the time is over; return the exit status.
+
+    Args:
+        pack: The pack.
+        out: File of the results.
+        secs: The time.
+        given: Seconds after which a candidate is killed, and what compiles further ones.
 
     Raises:
         RunError: If nothing can be measured.
     """
-    key, started = pack.index["key"], time.time()
+    key, started, (timeout_secs, compilers) = pack.index["key"], time.time(), given
     rows = _resume(pack, out)
     n_before = len(results_of(rows))
     n_all = sum(len(workload["candidates"]) for workload in pack.workloads)
     _say(f"Pack {pack.index['id']}: {n_all} candidates, {n_before} have results in {out}")
     interrupted, status, text = False, 0, ""
-    while time.time() < started + secs:
+    end = started + secs
+    until = end - _FINALS_SHARE * secs * bool(pack.networks)
+    while time.time() < end:
         n_rows = len(rows)
         try:
-            status, text = _watch(pack, out, started + secs, (timeout_secs, n_all))
+            status, text = _watch(pack, out, (until, end), (timeout_secs, n_all, compilers))
         except KeyboardInterrupt:
             interrupted = True
         rows = result_lines.load(key, out.read_bytes())[0]
@@ -111,6 +159,8 @@ def _run(pack: Pack, out: Path, secs: float, timeout_secs: float) -> int:
     if not interrupted and status == _REFUSED:
         raise RunError(text)
     _say(_summary(pack, rows, n_before, time.time() - started))
+    if compilers is not None and compilers.problem:
+        _say(f"note: nothing was compiled here: {compilers.problem}")
     return 130 if interrupted else 0
 
 
@@ -130,35 +180,47 @@ def _resume(pack: Pack, out: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _watch(pack: Pack, out: Path, until: float, limits: tuple[float, int]) -> tuple[int, str]:
+def _watch(
+    pack: Pack,
+    out: Path,
+    ends: tuple[float, float],
+    given: tuple[float, int, Compilers | None],
+) -> tuple[int, str]:
     """Wait for a measuring process; kill it when it writes nothing for too long.
 
     Args:
         pack: The pack.
         out: File of the results.
-        until: Time at which no other candidate starts.
-        limits: Seconds without a line after which it is killed, and the number of candidates.
+        ends: Times at which no other candidate and no final starts.
+        given: Seconds without a sign after which it is killed, the number of candidates, and what
+            compiles further ones.
 
     Returns:
         Its status, and the end of what it printed.
     """
-    timeout_secs, n_all = limits
-    command = [sys.executable, str(pack.path), "measure", "--out", str(out), "--until", str(until)]
+    timeout_secs, n_all, compilers = given
+    command = [sys.executable, str(pack.path), "measure", "--out", str(out)]
+    command += ["--until", str(ends[0]), "--finals-until", str(ends[1])]
+    folder = compiled_beside(pack)
+    if folder.is_dir():
+        command += ["--compiled", str(folder)]
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=errors)
         try:
-            size, changed, reported = -1, time.time(), time.time()
+            state, changed, reported = (-1, 0.0), time.time(), 0.0
             while process.poll() is None:
                 time.sleep(_POLL_SECS)
-                now, n_bytes = time.time(), os.path.getsize(out)  # noqa: PTH202
-                if n_bytes != size:
-                    size, changed = n_bytes, now
+                now, stat = time.time(), out.stat()
+                if (stat.st_size, stat.st_mtime) != state:
+                    state, changed = (stat.st_size, stat.st_mtime), now
                 if now - changed > timeout_secs:
                     process.kill()
                 if now - reported > _PROGRESS_SECS:
                     reported = now
-                    rows, _ = result_lines.load(pack.index["key"], out.read_bytes())
-                    _say(f"{len(results_of(rows))} of {n_all}, {until - now:.0f} s left")
+                    results = results_of(result_lines.load(pack.index["key"], out.read_bytes())[0])
+                    _say(f"{len(results)} of {n_all}, {ends[1] - now:.0f} s left")
+                    if compilers is not None:
+                        compilers.update(times_of(results))
         finally:
             process.kill()
             process.wait()
@@ -172,40 +234,42 @@ def _tail(stream: IO[bytes]) -> str:
 
 
 def _blame(key: str, out: Path, rows: list[dict[str, Any]], status: int) -> None:
-    """Give the candidate that was running when its process ended the result of that."""
+    """Give the candidate or the final that ran when its process ended the result of that."""
     last: Mapping[str, Any] = rows[-1] if rows else {}
     if "started" not in last:
         return
     is_killed = status == -signal.SIGKILL
-    row = {
-        "workload": last["workload"],
-        "candidate": last["candidate"],
-        "error_kind": "run_timeout" if is_killed else "run_error",
-        "error_text": "it took too long" if is_killed else f"its process ended with {status}",
-    }
+    text = "it took too long" if is_killed else f"its process ended with {status}"
+    row = {name: value for name, value in last.items() if name != "started"}
+    if "network" in row:
+        row["problem"] = text
+    else:
+        row |= {"error_kind": "run_timeout" if is_killed else "run_error", "error_text": text}
     with out.open("ab") as stream:
         stream.write(result_lines.dump(key, row))
 
 
 def _summary(pack: Pack, rows: list[dict[str, Any]], n_before: int, secs: float) -> str:
     results = results_of(rows)
-    timed = {
-        key: statistics.median(row["run_secs"]) for key, row in results.items() if "run_secs" in row
-    }
+    timed = times_of(results)
     n_wrong = sum(row.get("error_kind") == "wrong_result" for row in results.values())
     lines = [f"{'first (us)':>11} {'best (us)':>10}  workload"]
     for workload in pack.workloads:
         hash_of = workload["workload"]
-        secs_of = [
-            timed[hash_of, candidate["name"]]
-            for candidate in workload["candidates"]
-            if (hash_of, candidate["name"]) in timed
-        ]
+        secs_of = [secs for (of, _), secs in timed.items() if of == hash_of]
         if secs_of:
             first, best = 1e6 * secs_of[0], 1e6 * min(secs_of)
             lines.append(f"{first:11.2f} {best:10.2f}  {workload['name']}")
-    problems = {row["workload"]: row["problem"] for row in rows if "problem" in row}
-    lines += [f"note: {workload[:16]}: {problem}" for workload, problem in problems.items()]
+    for row in rows:
+        if "problem" in row:
+            named = [row[name][:16] for name in ("network", "workload") if name in row]
+            lines.append(f"note: {', '.join(named)}: {row['problem']}")
+        if "after" in row:
+            before, after = (1e6 * statistics.median(row[name]) for name in ("before", "after"))
+            lines.append(
+                f"{row['network']}: {before:.1f} us in its graph, {after:.1f} with the best; "
+                f"estimate {1e6 * row['estimate']:.1f}"
+            )
     n_now, n_failed = len(results) - n_before, len(results) - len(timed) - n_wrong
     lines.append(
         f"{n_now} measured in {secs:.1f} s; {len(results)} results in all: {len(timed)} right, "

@@ -5,7 +5,7 @@ import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -93,9 +93,23 @@ class Pack:
         workloads: Sequence[Mapping[str, Any]] = self.index["workloads"]
         return workloads
 
-    def code(self, workload: Mapping[str, Any]) -> bytes:
-        """Return the binaries of a workload."""
-        return self._read(f"workloads/{workload['workload']}.bin")
+    @property
+    def networks(self) -> Sequence[Mapping[str, Any]]:
+        """Networks whose launches are in the pack."""
+        networks: Sequence[Mapping[str, Any]] = self.index["networks"]
+        return networks
+
+    def network_content(self, network: Mapping[str, Any]) -> bytes:
+        """Return the weights of a network that are not drawn, and its other binaries."""
+        return self._read(f"networks/{network['number']}.bin")
+
+    def sources(self, workload: str) -> Mapping[str, Sequence[Any]]:
+        """Return what can be compiled here of a workload, by its hash: program and its limit."""
+        return _sources(self.path, workload)
+
+    def code(self, workload: str) -> bytes:
+        """Return the binaries of a workload, by its hash."""
+        return _code(self.path, workload)
 
     def references(self, workload: Mapping[str, Any]) -> list[SampledReference]:
         """Return the references of a workload."""
@@ -105,6 +119,17 @@ class Pack:
     def _read(self, name: str) -> bytes:
         with zipfile.ZipFile(self.path) as archive:
             return archive.read(name)
+
+
+@lru_cache(maxsize=8)
+def _code(path: Path, workload: str) -> bytes:
+    return Pack(path)._read(f"workloads/{workload}.bin")
+
+
+@cache
+def _sources(path: Path, workload: str) -> Mapping[str, Sequence[Any]]:
+    sources: dict[str, Sequence[Any]] = json.loads(Pack(path)._read(f"sources/{workload}.json"))
+    return sources
 
 
 def _references(described: Sequence[Mapping[str, Any]], stored: Any) -> Iterator[SampledReference]:

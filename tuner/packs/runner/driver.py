@@ -4,7 +4,7 @@ Names and constants are those of the CUDA Driver API.
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
@@ -16,6 +16,7 @@ _MAX_DYNAMIC_SHARED_BYTES = 8
 # Shared memory that a block has without request.
 _SHARED_BYTES = 48 << 10
 _THREAD_LOCAL = 1
+_SET_DEPENDENCIES = 1
 # Programmatic dependent launch: CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.
 _OVERLAPS = 6
 
@@ -68,7 +69,10 @@ class Driver:
         Raises:
             CudaError: If it fails; the text has its name and its error.
         """
-        status = getattr(self._library, name)(*arguments)
+        function = getattr(self._library, name, None)
+        if function is None:
+            raise CudaError(f"{name}: the driver is too old")
+        status = function(*arguments)
         if status:
             text = ctypes.c_char_p()
             self._library.cuGetErrorName(status, byref(text))
@@ -130,29 +134,44 @@ class Driver:
         self.wait()
         return array
 
-    def spoil(self, address: int, n_bytes: int) -> None:
-        """Fill memory with bytes that no kernel writes everywhere: NaN in floating-point types."""
-        self.call(
-            "cuMemsetD8Async",
-            c_uint64(address),
-            ctypes.c_ubyte(255),
-            c_size_t(n_bytes),
-            self.stream,
-        )
+    def fill(self, address: int, n_bytes: int, byte: int = 255) -> None:
+        """Fill memory with a byte; 255 is NaN in floating-point types."""
+        value = ctypes.c_ubyte(byte)
+        self.call("cuMemsetD8Async", c_uint64(address), value, c_size_t(n_bytes), self.stream)
 
     def wait(self) -> None:
         """Wait for the stream."""
         self.call("cuStreamSynchronize", self.stream)
+
+    def captured(self) -> list[int]:
+        """Return the nodes of the graph that the next kernel would wait for."""
+        status, number, graph = c_int(), c_uint64(), c_void_p()
+        nodes, edges, count = ctypes.POINTER(c_void_p)(), c_void_p(), c_size_t()
+        results = (status, number, graph, nodes, edges, count)
+        self.call("cuStreamGetCaptureInfo_v3", self.stream, *map(byref, results))
+        return [nodes[index] or 0 for index in range(count.value)]
+
+    def wait_for(self, nodes: Sequence[int]) -> None:
+        """Have the next kernel of a capture wait for these nodes alone."""
+        array = (c_void_p * len(nodes))(*nodes)
+        n_nodes = c_size_t(len(nodes))
+        name = "cuStreamUpdateCaptureDependencies_v2"
+        self.call(name, self.stream, array, None, n_nodes, _SET_DEPENDENCIES)
+
+    def end_capture(self) -> None:
+        """End a capture that failed; its error says more than that of its end."""
+        graph = c_void_p()
+        self._library.cuStreamEndCapture(self.stream, byref(graph))
 
     def _attribute(self, number: int) -> int:
         value = c_int()
         self.call("cuDeviceGetAttribute", byref(value), number, self._device)
         return value.value
 
-    def elapsed_secs(self, graph: c_void_p) -> float:
-        """Launch an executable graph and return its time, seconds."""
+    def elapsed_secs(self, run: Callable[[], None]) -> float:
+        """Return the time of what a function launches, seconds."""
         self.call("cuEventRecord", self._start, self.stream)
-        self.call("cuGraphLaunch", graph, self.stream)
+        run()
         self.call("cuEventRecord", self._end, self.stream)
         self.wait()
         milliseconds = c_float()
@@ -160,23 +179,60 @@ class Driver:
         return milliseconds.value / 1e3
 
 
+class Graph:
+    """The launches of a function as a graph.
+
+    Args:
+        driver: The device.
+        launch: Launches kernels in the stream of the device, which have been loaded.
+    """
+
+    def __init__(self, driver: Driver, launch: Callable[[], None]) -> None:
+        self._driver = driver
+        graph = c_void_p()
+        driver.call("cuStreamBeginCapture_v2", driver.stream, _THREAD_LOCAL)
+        try:
+            launch()
+        except CudaError:
+            driver.end_capture()
+            raise
+        driver.call("cuStreamEndCapture", driver.stream, byref(graph))
+        self._executable = driver.made("cuGraphInstantiateWithFlags", graph, c_uint64(0))
+        driver.call("cuGraphDestroy", graph)
+
+    def run(self, n_runs: int = 1) -> float:
+        """Launch the graph some times and wait; return the seconds of one launch."""
+
+        def launch() -> None:
+            for _ in range(n_runs):
+                self._driver.call("cuGraphLaunch", self._executable, self._driver.stream)
+
+        return self._driver.elapsed_secs(launch) / n_runs
+
+    def close(self) -> None:
+        """Free the graph."""
+        self._driver.call("cuGraphExecDestroy", self._executable)
+
+
 class Launches:
     """The kernels of a candidate, loaded.
 
     Args:
         driver: The device.
-        kernels: Kernels of the index of a pack.
+        candidate: Candidate of the index of a pack.
         code: Binaries of the workload, in which each kernel has its place.
     """
 
-    def __init__(self, driver: Driver, kernels: Sequence[dict[str, Any]], code: bytes) -> None:
+    def __init__(self, driver: Driver, candidate: Mapping[str, Any], code: bytes) -> None:
         self._driver = driver
+        #: Size of the memory that the kernels share.
+        self.n_bytes = int(candidate["workspace_bytes"])
         self._modules: list[c_void_p] = []
         self._kernels: list[tuple[c_void_p, _Config]] = []
         self._pointers: list[tuple[list[int], int]] = []
         try:
-            for kernel in kernels:
-                self._load(kernel, code[kernel["at"] : kernel["at"] + kernel["n_bytes"]])
+            for kernel in candidate["kernels"]:
+                self._load(kernel, code[kernel["at"] : kernel["at"] + kernel["size"]])
         except CudaError:
             self.close()
             raise
@@ -189,7 +245,7 @@ class Launches:
             self._driver.call(
                 "cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED_BYTES, kernel["shared_bytes"]
             )
-        sizes = (kernel["n_blocks"], 1, 1, kernel["n_threads"], 1, 1, kernel["shared_bytes"])
+        sizes = (*kernel["grid"], *kernel["block"], kernel["shared_bytes"])
         attribute = _Attribute(_OVERLAPS, 0)
         attribute.value[0] = 1
         config = _Config(
@@ -197,6 +253,11 @@ class Launches:
         )
         self._kernels.append((function, config))
         self._pointers.append((kernel["pointers"], kernel["n_parameters"]))
+
+    @property
+    def n_kernels(self) -> int:
+        """Number of kernels."""
+        return len(self._kernels)
 
     def launch(self, addresses: Sequence[int], workspace: int) -> None:
         """Launch all kernels in the stream.
@@ -211,7 +272,8 @@ class Launches:
         """Return the parameters of each kernel, as the driver takes them."""
         parameters = []
         for indices, n_parameters in self._pointers:
-            values = [workspace if index < 0 else addresses[index] for index in indices]
+            # A negative index is a place in the workspace, see WORKSPACE of tuner.engines.packed.
+            values = [addresses[at] if at >= 0 else workspace - at - 1 for at in indices]
             values += [0] * (n_parameters - len(values))
             numbers = [c_uint64(value) for value in values]
             pointers = (c_void_p * len(values))(*map(ctypes.addressof, numbers))
@@ -236,17 +298,16 @@ class Launches:
         Returns:
             Seconds per launch of the kernels, for each launch of the graph.
         """
-        driver, graph = self._driver, c_void_p()
         parameters = [self._parameters(addresses, workspace) for addresses in sets]
-        driver.call("cuStreamBeginCapture_v2", driver.stream, _THREAD_LOCAL)
-        for number in range(n_launches):
-            self._launch(parameters[number % len(parameters)])
-        driver.call("cuStreamEndCapture", driver.stream, byref(graph))
-        executable = driver.made("cuGraphInstantiateWithFlags", graph, c_uint64(0))
-        driver.elapsed_secs(executable)
-        samples = [driver.elapsed_secs(executable) / n_launches for _ in range(n_samples)]
-        driver.call("cuGraphExecDestroy", executable)
-        driver.call("cuGraphDestroy", graph)
+
+        def launch() -> None:
+            for number in range(n_launches):
+                self._launch(parameters[number % len(parameters)])
+
+        graph = Graph(self._driver, launch)
+        graph.run()
+        samples = [graph.run() / n_launches for _ in range(n_samples)]
+        graph.close()
         return samples
 
     def close(self) -> None:

@@ -5,18 +5,24 @@ knows which candidate ended it.
 """
 
 import math
+import os
 import platform
+import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import IO, Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tuner.errors import WorkError
 from tuner.packs import result_lines
+from tuner.packs.runner.compilers import Contents, compiled_in, end_file
 from tuner.packs.runner.contents import Pack, SampledReference
 from tuner.packs.runner.driver import CudaError, Driver, Launches
+from tuner.packs.runner.finals import run_finals
 from tuner.packs.runner.nvml import Nvml
 
 # Candidates of each workload that are measured before any workload has more.
@@ -30,6 +36,8 @@ _L2_FILLS, _MAX_COPIES = 2.5, 256
 # Share of the second-level cache up to which the weights of a network stay there: activations take
 # the rest, and its halves hold what both read twice.
 _KEPT_SHARE = 0.5
+# Interval between looks for candidates that were compiled here.
+_POLL_SECS = 0.05
 
 Key = tuple[str, str]
 
@@ -42,61 +50,133 @@ class WrongDevice(Exception):  # noqa: N818  likewise
     """The device is not the one that the pack or the results are for."""
 
 
-def measure(pack: Pack, rows: list[dict[str, Any]], sink: IO[bytes], until: float) -> None:
-    """Measure the candidates that have no result yet.
+@dataclass(frozen=True)
+class Session:
+    """One process that measures.
 
-    Args:
+    Attributes:
         pack: The pack.
-        rows: Rows that the file of results has.
-        sink: The file of results, open for appending without a buffer.
+        out: File of the results.
+        compiled: Folder of the candidates that are compiled here; None without such.
         until: Time at which no other candidate starts, seconds since the epoch.
+        finals_until: Time at which no final starts.
+    """
+
+    pack: Pack
+    out: Path
+    compiled: Path | None
+    until: float
+    finals_until: float
+
+
+def measure(session: Session) -> None:
+    """Measure the candidates that have no result yet, then networks with the best of them.
 
     Raises:
         CudaError: If there is no device.
         DeviceBroken: If a candidate broke the device.
         WrongDevice: If the pack or the results are for another device.
     """
+    pack = session.pack
+    rows, _ = result_lines.load(pack.index["key"], session.out.read_bytes())
     driver = Driver()
     device = driver.describe()
     nvml = Nvml(device["uuid"])
     device.update(nvml.identity())
     _check_device(pack, rows, device)
+    with session.out.open("ab", buffering=0) as sink:
 
-    def write(row: Mapping[str, Any]) -> None:
-        sink.write(result_lines.dump(pack.index["key"], row))
+        def write(row: Mapping[str, Any]) -> None:
+            sink.write(result_lines.dump(pack.index["key"], row))
 
-    if not rows:
-        versions = {"python": platform.python_version(), "numpy": np.__version__}
-        header = {"pack": pack.index["id"], "format": result_lines.FORMAT, "device": device}
-        write({**header, "versions": versions, "l2_bytes": driver.l2_bytes})
-    done = results_of(rows)
-    skipped: set[str] = set()
-    for limit in (_N_FIRST, None):
-        for workload in pack.workloads:
-            left = [
-                candidate
-                for candidate in workload["candidates"][:limit]
-                if (workload["workload"], candidate["name"]) not in done
-            ]
-            if not left or workload["workload"] in skipped:
-                continue
-            try:
-                references = pack.references(workload)
-                with _bench(driver, workload, references) as bench:
-                    code = pack.code(workload)
-                    for candidate in left:
-                        if time.time() >= until:
-                            return
-                        named = {"workload": workload["workload"], "candidate": candidate["name"]}
-                        write({**named, "started": True})
-                        result = bench.run(candidate, code)
-                        write({**named, **result, "conditions": nvml.conditions()})
-                        done[named["workload"], named["candidate"]] = result
-                        if result.get("error_kind") == "run_error":
-                            _check_context(driver)
-            except WorkError as error:
-                skipped.add(workload["workload"])
-                write({"workload": workload["workload"], "problem": str(error)})
+        if not rows:
+            versions = {"python": platform.python_version(), "numpy": np.__version__}
+            header = {"pack": pack.index["id"], "format": result_lines.FORMAT, "device": device}
+            write({**header, "versions": versions, "l2_bytes": driver.l2_bytes})
+        candidates = _Candidates(session, driver, nvml, results_of(rows), write)
+        candidates.measure()
+        try:
+            run_finals(
+                Contents(pack, session.compiled), driver, rows, candidates.times, write,
+                session.finals_until,
+            )  # fmt: skip
+        except CudaError as error:
+            raise DeviceBroken(str(error)) from error
+
+
+@dataclass
+class _Candidates:
+    """The candidates of a pack on a device."""
+
+    session: Session
+    driver: Driver
+    nvml: Nvml
+    results: dict[Key, dict[str, Any]]
+    write: Callable[[Mapping[str, Any]], None]
+    # Workloads that cannot be measured.
+    _skipped: set[str] = field(default_factory=set)
+
+    @property
+    def times(self) -> dict[Key, float]:
+        """Seconds of each candidate that is right."""
+        return times_of(self.results)
+
+    def measure(self) -> None:
+        """Measure those of the pack, then those that are compiled here."""
+        pack = self.session.pack
+        for limit in (_N_FIRST, None):
+            for workload in pack.workloads:
+                names = [each["name"] for each in workload["candidates"][:limit]]
+                self._measure(workload, names)
+        workloads = {each["workload"]: each for each in pack.workloads}
+        folder = self.session.compiled
+        while folder is not None and time.time() < self.session.until:
+            is_over = end_file(folder, self.session.out).exists()
+            waiting: dict[str, list[str]] = {}
+            for key in compiled_in(folder):
+                if key not in self.results and key[0] not in self._skipped:
+                    waiting.setdefault(key[0], []).append(key[1])
+            if waiting:
+                most = max(waiting, key=lambda each: len(waiting[each]))
+                self._measure(workloads[most], waiting[most])
+            elif is_over:
+                return
+            else:
+                os.utime(self.session.out)  # the process that watches sees that this one lives
+                time.sleep(_POLL_SECS)
+
+    def _measure(self, workload: Mapping[str, Any], names: Sequence[str]) -> None:
+        """Measure candidates of a workload that have no result."""
+        hash_of, until = workload["workload"], self.session.until
+        left = [name for name in names if (hash_of, name) not in self.results]
+        if not left or hash_of in self._skipped or time.time() >= until:
+            return
+        try:
+            contents = Contents(self.session.pack, self.session.compiled)
+            loaded = [contents.candidate(hash_of, name) for name in left]
+            references = self.session.pack.references(workload)
+            largest = max(candidate["workspace_bytes"] for candidate, _ in loaded)
+            with _bench(self.driver, workload, references, largest) as bench:
+                for candidate, code in loaded:
+                    if time.time() >= until:
+                        return
+                    named = {"workload": hash_of, "candidate": candidate["name"]}
+                    self.write({**named, "started": True})
+                    result = bench.run(candidate, code)
+                    self.write({**named, **result, "conditions": self.nvml.conditions()})
+                    self.results[hash_of, candidate["name"]] = result
+                    if result.get("error_kind") == "run_error":
+                        _check_context(self.driver)
+        except WorkError as error:
+            self._skipped.add(hash_of)
+            self.write({"workload": hash_of, "problem": str(error)})
+
+
+def times_of(results: Mapping[Key, Mapping[str, Any]]) -> dict[Key, float]:
+    """Return the seconds of each candidate that is right, by workload and name."""
+    return {
+        key: statistics.median(row["run_secs"]) for key, row in results.items() if "run_secs" in row
+    }
 
 
 def results_of(rows: list[dict[str, Any]]) -> dict[Key, dict[str, Any]]:
@@ -147,12 +227,18 @@ class Bench:
         self._arguments = [(tuple(shape), dtype) for shape, dtype in workload["arguments"]]
         self._n_inputs = len(self._arguments) - workload["n_outputs"]
 
-    def prepare(self, workload: Mapping[str, Any], references: list[SampledReference]) -> None:
+    def prepare(
+        self,
+        workload: Mapping[str, Any],
+        references: list[SampledReference],
+        workspace_bytes: int,
+    ) -> None:
         """Allocate its memory and draw its inputs.
 
         Args:
             workload: Workload of the index.
             references: Its references; candidates are timed on the inputs of the last.
+            workspace_bytes: Memory that the kernels of a candidate share, at most.
 
         Raises:
             CudaError: If the device has no room.
@@ -164,8 +250,7 @@ class Bench:
             math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in self._arguments
         ]
         outputs = [self._allocate(size) for size in self._sizes[self._n_inputs :]]
-        largest = max(candidate["workspace_bytes"] for candidate in workload["candidates"])
-        self._workspace = self._allocate(largest)
+        self._workspace = self._allocate(workspace_bytes)
         self._bound = [[*map(self._upload, arrays), *outputs] for arrays in drawn]
         self._sets = [self._bound[-1], *self._copies(workload, drawn[-1])]
 
@@ -185,7 +270,7 @@ class Bench:
     def run(self, candidate: Mapping[str, Any], code: bytes) -> dict[str, Any]:
         """Check a candidate, time it, and check it again; return the fields of its result."""
         try:
-            launches = Launches(self._driver, candidate["kernels"], code)
+            launches = Launches(self._driver, candidate, code)
             result = self._checked(launches)
             launches.close()
             return result
@@ -196,7 +281,7 @@ class Bench:
         worst = 0.0
         for reference, addresses in zip(self._references, self._bound, strict=True):
             for index in range(self._n_inputs, len(self._arguments)):
-                self._driver.spoil(addresses[index], self._sizes[index])
+                self._driver.fill(addresses[index], self._sizes[index])
             launches.launch(addresses, self._workspace)
             text, error = reference.check(self._outputs())
             worst = max(worst, error)
@@ -237,11 +322,14 @@ class Bench:
 
 @contextmanager
 def _bench(
-    driver: Driver, workload: Mapping[str, Any], references: list[SampledReference]
+    driver: Driver,
+    workload: Mapping[str, Any],
+    references: list[SampledReference],
+    workspace_bytes: int,
 ) -> Iterator[Bench]:
     bench = Bench(driver, workload)
     try:
-        bench.prepare(workload, references)
+        bench.prepare(workload, references, workspace_bytes)
     except (TypeError, CudaError) as error:
         # A type that NumPy does not know, or no room: others may still have both.
         _check_context(driver)

@@ -400,3 +400,35 @@ def test_benchmarks_time_graph_launches(
     chosen = [words[0] for words in seen["log"]].index("cudaGraphExecDestroy")
     assert count(seen["log"][chosen:], "cudaGraphLaunch") == n_runs
     assert count(seen["log"], "launch") == n_plain * n_kernels
+
+
+@pytest.mark.parametrize("views", [False, True])
+def test_plan_of_a_pack_launches_what_a_library_launches(
+    pool: Pool, folders: dict[str, str], tmp_path: Path, views: bool
+) -> None:
+    """The same sizes in the same order, on memory that is shared in the same places."""
+    folder, made = folders["views" if views else "plain"], model(tmp_path, 32, views)
+    spec = worker.describe_target("cuda:sm_90").spec
+    tasks = {each.workload: each.ir for each in worker.extract(made, spec).tasks}
+    launched = [
+        words[:-1] if words[-1] == "freed-memory" else words
+        for words in call(pool, "first_launches", folder, str(tmp_path))
+    ]
+
+    plan = worker.pack_network(made, spec)
+
+    planned = []
+    for name, blocks in plan.calls:
+        candidate = plan.others.get(name) or worker.pack_schedule(tasks[name], spec, "")
+        for kernel in candidate.kernels:
+            pointers = [(*blocks, "workspace")[at] for at in kernel.pointers]
+            zeros = ["zero"] * (kernel.n_parameters - len(pointers))
+            planned.append((kernel.grid[0], kernel.block[0], [*pointers, *zeros]))
+    assert [(int(words[1]), int(words[2])) for words in launched] == [
+        (grid, block) for grid, block, _ in planned
+    ]
+    places: dict[str, Any] = {}
+    for words, (_, _, pointers) in zip(launched, planned, strict=True):
+        for address, place in zip(words[4:], pointers, strict=True):
+            assert places.setdefault(address, place) == place
+    assert len(set(map(str, places.values()))) == len(places)

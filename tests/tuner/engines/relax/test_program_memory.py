@@ -48,7 +48,7 @@ def lowered(module: tvm.IRModule) -> tvm.IRModule:
         if not isinstance(function, relax.Function)
     }
     with target:
-        return link._lower(functions, symbols, target)
+        return link.lower_programs(functions, symbols, target)
 
 
 def calls_of(module: tvm.IRModule) -> Iterator[tuple[int, Any, list[Any], Any]]:

@@ -39,7 +39,7 @@ _OTHER_KERNELS, _TIMERS = "other_kernels.o", "timers.o"
 
 
 @dataclass(frozen=True)
-class _WrittenProgram:
+class WrittenProgram:
     """A program of the linked module, and the objects that it calls."""
 
     program: LinkedProgram
@@ -57,7 +57,7 @@ def link_network(request: LinkRequest) -> LinkResult:
     linked = {workload: LinkableObject.load(folder) for workload, folder in request.objects.items()}
     weights = WeightPool()
     written = [
-        _write_program(number, model, target, linked, weights)
+        write_program(number, model, target, linked, weights)
         for number, model in enumerate(request.models)
     ]
     with described(_failure):
@@ -77,13 +77,18 @@ def _failure(reason: str) -> LinkError:
     return LinkError(f"the library cannot be linked{reason}; report it with the model")
 
 
-def _write_program(
+def write_program(
     number: int,
     model: ModelFile,
     target: Target,
     linked: dict[str, LinkableObject],
     weights: WeightPool,
-) -> _WrittenProgram:
+) -> WrittenProgram:
+    """Lower a network to a program that calls the objects of its subgraphs.
+
+    Raises:
+        LinkError: If an object is missing.
+    """
     network = lower(model, target)
     subgraphs = find_subgraphs(network.module)
     missing = [subgraph.name for subgraph in subgraphs if subgraph.workload not in linked]
@@ -99,7 +104,7 @@ def _write_program(
         calls={subgraph.workload: subgraph.n_calls for subgraph in subgraphs},
         n_outputs=len(returned.fields) if isinstance(returned, relax.TupleType) else 1,
     )
-    return _WrittenProgram(
+    return WrittenProgram(
         program,
         {**rewriter.functions, **main},
         rewriter.symbols,
@@ -110,13 +115,13 @@ def _write_program(
 
 
 def _link(
-    written: list[_WrittenProgram], target: Target, linked: dict[str, LinkableObject], out: Path
+    written: list[WrittenProgram], target: Target, linked: dict[str, LinkableObject], out: Path
 ) -> tuple[tuple[KernelCall, ...], dict[str, ProgramMemory]]:
     functions = {name: code for program in written for name, code in program.functions.items()}
     symbols = {call: symbol for program in written for call, symbol in program.symbols.items()}
     loops = {name: calls for program in written for name, calls in program.loops.items()}
     with tvm.transform.PassContext(config=PASS_CONFIG), target:
-        lowered = _lower(functions, symbols, target)
+        lowered = lower_programs(functions, symbols, target)
         memories: dict[str, ProgramMemory] = {}
         if is_cuda(target):
             counting = {each.symbol for each in linked.values() if has_counters(each.variant)}
@@ -234,7 +239,9 @@ def _compile_others(kernels: dict[Any, Any], target: Target, out: Path) -> list[
     return [str(variable.name_hint) for variable in kernels]
 
 
-def _lower(functions: dict[Any, Any], symbols: dict[str, str], target: Target) -> tvm.IRModule:
+def lower_programs(
+    functions: dict[Any, Any], symbols: dict[str, str], target: Target
+) -> tvm.IRModule:
     """Run the part of TVM's default pipeline that follows fusion and scheduling.
 
     Kernels that became views are dropped; others outside of subgraphs are scheduled for a GPU.

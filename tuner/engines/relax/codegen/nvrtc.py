@@ -100,6 +100,14 @@ def lower(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
         return tvm.tirx.build(module, target=target, pipeline=PIPELINE)
 
 
+def launches(module: tvm.IRModule, target: Target) -> tvm.IRModule:
+    """Lower kernels to host code that launches them, whose parameters are still buffers."""
+    context = tvm.transform.PassContext(config=PASS_CONFIG, disabled_pass=["tirx.MakePackedAPI"])
+    with context, target:
+        bound = tvm.tirx.transform.BindTarget(target.with_host(Target("llvm")))(module)
+        return _passes()[0](bound)
+
+
 def _passes() -> tuple[Any, Any, Any]:
     lower, *others = compilation_pipeline.get_tir_pipeline("default")
     passes = [lower, extremes.start_at_infinity, extremes.call_cuda]

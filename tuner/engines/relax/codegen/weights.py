@@ -29,6 +29,10 @@ class WeightPool:
         weight = (self._store(value), shape, str(value.dtype))
         return self._weights.setdefault(weight, len(self._weights))
 
+    def values(self) -> list[Any]:
+        """Return the weights in the order of their indices."""
+        return [self._stored[number] for number, _, _ in self._weights]
+
     def write(self, path: Path) -> tuple[Weight, ...]:
         """Write all weights to a file; without weights, write no file."""
         if not self._weights:

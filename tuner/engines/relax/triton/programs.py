@@ -12,6 +12,13 @@ WORKSPACE = "workspace"
 COUNTERS = "counters"
 #: Stands for the name of a kernel in its source.
 KERNEL = "KERNEL"
+#: Types of elements as Triton abbreviates them.
+ELEMENTS = {
+    "bool": "i1",
+    **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
+    **{"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"},
+}
 # Nothing lets the next kernel start before blocks of this one end: its blocks would crowd on the
 # multiprocessors that have none, which made products up to two times slower.
 _WAIT = "    tl.extra.cuda.gdc_wait()\n"

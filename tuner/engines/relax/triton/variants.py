@@ -90,7 +90,7 @@ class Template:
 
     def schedule(self, program: tvm.IRModule, _target: Target, choice: Any) -> Schedule:
         """See :class:`Variant`."""
-        return Schedule(_marked(program, choice.name))
+        return Schedule(marked(program, choice.name))
 
     def name_of(self, schedule: Schedule) -> str:
         """See :class:`Variant`: it holds the decisions."""
@@ -162,7 +162,7 @@ def rewrite(name: str, module: tvm.IRModule) -> tvm.IRModule:
         WorkError: If the name is unknown, or the workload has no such program.
     """
     print_named(name, module["main"])
-    return _marked(module, name)
+    return marked(module, name)
 
 
 def name_of(function: PrimFunc) -> str:
@@ -207,7 +207,7 @@ def by_default(module: tvm.IRModule, target: Target) -> tvm.IRModule | None:
     for template in TEMPLATES if compiler.supports(arch) else ():
         fewest, kept = _MAX_SPILLED_BYTES + 1.0, None
         for choice in template.choices(module, target)[:_MAX_TRIES]:
-            program = _marked(module, choice.name)
+            program = marked(module, choice.name)
             spilled = _spilled_bytes(program["main"], arch, limit)
             if spilled < fewest:
                 fewest, kept = spilled, program
@@ -239,7 +239,8 @@ def _spilled_bytes(function: PrimFunc, arch: str, limit: int) -> float:
     return sum(each.facts.stack_bytes for each in binaries)
 
 
-def _marked(module: tvm.IRModule, name: str) -> tvm.IRModule:
+def marked(module: tvm.IRModule, name: str) -> tvm.IRModule:
+    """Return the program of a name that fits the workload."""
     return tvm.IRModule({"main": module["main"].with_attr(_MARK, name)})
 
 

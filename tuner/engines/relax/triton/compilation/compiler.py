@@ -16,8 +16,7 @@ from typing import Any
 from tuner.engines.relax.triton import programs
 from tuner.engines.relax.triton.compilation import cubins
 from tuner.engines.relax.triton.compilation.cubins import Facts
-from tuner.engines.relax.triton.expressions.printer import ELEMENTS
-from tuner.engines.relax.triton.programs import COUNTERS, Kernel
+from tuner.engines.relax.triton.programs import COUNTERS, ELEMENTS, Kernel
 from tuner.errors import RequestError, WorkError, install_command, summary
 
 #: Architectures whose tensor cores the kernels use, as far as Triton knows them.

@@ -24,6 +24,7 @@ from tuner.engines.relax.triton.expressions.kernel_blocks import (
 )
 from tuner.engines.relax.triton.programs import (
     COUNTERS,
+    ELEMENTS,
     KERNEL,
     WORKSPACE,
     Kernel,
@@ -32,13 +33,6 @@ from tuner.engines.relax.triton.programs import (
 from tuner.errors import WorkError
 
 HALF = ("float16", "bfloat16")
-#: Types of elements as Triton abbreviates them.
-ELEMENTS = {
-    "bool": "i1",
-    **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
-    **{"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"},
-}
 # Offsets have 32 bits.
 _MAX_ELEMENTS = 2**31
 
