@@ -27,6 +27,8 @@ _WAITING = 90
 _EXACT = ("sm_90a", "sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_121a")
 # Memory of the workload is allocated by TVM, which aligns it to more than 16 bytes.
 _ALIGNED = [["tt.divisibility", 16]]
+# Operations on two numbers of 16 bits, which LLVM makes of index arithmetic for sm_90 and newer.
+_PAIRS = re.compile(r"\b(add|max|min)\.([su]16)x2\s+(%r\d+), (%r\d+), (%r\d+);")
 
 
 @dataclass(frozen=True)
@@ -146,10 +148,26 @@ def _run_stages(kernel: Kernel, architecture: int) -> dict[str, Any]:
         module = source.make_ir(gpu, options, functions, backend.get_module_map(), context)
         for name, run in stages.items():
             module = run(module, made["options"])
-            if name == "ptx" and kernel.n_counters:
-                module = _with_counters(module, kernel)
+            if name == "ptx":
+                module = _without_pairs(module)
+                if kernel.n_counters:
+                    module = _with_counters(module, kernel)
             made[name] = module
     return made
+
+
+def _without_pairs(ptx: str) -> str:
+    """Return the source of a kernel with two operations in place of one on a pair of numbers.
+
+    ptxas 12.8 to 13.0 adds zero in place of a constant that is added to two pairs, or twice to one
+    (triton-lang/triton, issue 11581): windows then read what lies beyond their image.
+    """
+    apart = (
+        r"{ .reg .b16 %pair<4>; mov.b32 {%pair0, %pair1}, \4; mov.b32 {%pair2, %pair3}, \5; "
+        r"\1.\2 %pair0, %pair0, %pair2; \1.\2 %pair1, %pair1, %pair3; "
+        r"mov.b32 \3, {%pair0, %pair1}; }"
+    )
+    return _PAIRS.sub(apart, ptx)
 
 
 def _with_counters(ptx: str, kernel: Kernel) -> str:

@@ -1,5 +1,6 @@
 """Triton's kernels are compiled without a GPU, and their binaries are read."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from tests.tuner.engines.relax.triton.conftest import convolution, product
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.triton.compilation import compiler, cubins
 from tuner.engines.relax.triton.compilation.compiler import compile_kernel
-from tuner.engines.relax.triton.programs import Kernel
+from tuner.engines.relax.triton.programs import Kernel, named_by_content
 from tuner.engines.relax.triton.templates.configurations import Configuration
 from tuner.engines.relax.triton.templates.contractions import Contraction
 from tuner.engines.relax.triton.templates.gemm import print_program
@@ -120,6 +121,18 @@ def test_windows_are_copied_ahead() -> None:
 
     assert facts.n_wgmma > 0
     assert facts.n_async_copies > 0
+
+
+def test_no_operation_is_on_pairs_of_numbers() -> None:
+    """The assembler may lose constants of such operations, which LLVM makes of small integers."""
+    lines = ["i = tl.arange(0, 256)", "tl.store(p0 + i, (i * 7 + 3) % 100 + (i * 5 + 3) % 100)"]
+    source = "\n    ".join(["@triton.jit\ndef KERNEL(p0):", *lines])
+    kernel = named_by_content("pairs", source, (("p0", "int32"),), (1, 4, 1))
+
+    ptx = compiler.print_ptx(kernel, "sm_90")
+
+    assert "add.s16 %pair1, %pair1, %pair3;" in ptx
+    assert not re.search(r"\.[su]16x2\b", ptx)
 
 
 def test_spilled_registers_are_read() -> None:
