@@ -199,13 +199,16 @@ def test_the_page_is_named_by_device_and_date(tmp_path: Path) -> None:
         "failures": {"tuned": "Traceback\nValueError: no\n"},
         "kernels": {"untuned": {"span_us": 31.0, "kernels": [{**kernel, "us": 2.5}] * 4}},
     }
+    raced = {"times_us": {"torch graph": times(40.0), "torch.compile default": times(20.0)}}
     agreed = {"error_of_norm": 2e-4, "float16_error": 1e-4, "equal_replays": 20, "secs": 1.0}
     libraries = {"a": agreed, "b": {**agreed, "error_of_norm": 2e-2}, "c": {"error": "boom"}}
     steps = {
         "self-test": {"status": "done", "secs": 4.0, "facts": {"device": "NVIDIA H200"}},
         "measure-bert-layer": {"status": "done", "secs": 9.0, "facts": measured, "log": "a"},
         "agreement": {"status": "done", "secs": 9.0, "facts": libraries},
-        "race-bert-layer": {"status": "stopped after 60 s", "secs": 60.0, "log": "b\nlast\n"},
+        "compile-bert-layer": {"status": "done", "secs": 9.0, "facts": {"compile_secs": 8.0}},
+        "autotune-bert-layer": {"status": "stopped after 60 s", "secs": 60.0, "log": "b\nlast\n"},
+        "race-bert-layer": {"status": "done", "secs": 9.0, "facts": raced},
     }
     results = {
         "date": "2026-11-27T14:00:00+00:00", "device": "cuda", "secs": 99.0, "steps": steps,
@@ -224,7 +227,9 @@ def test_the_page_is_named_by_device_and_date(tmp_path: Path) -> None:
         "| untuned | 4 | 10.0 | 31.0 |",
         "| untuned | `gemm \\| b` | 2.5 | 1 | [4, 1, 1] | [128, 1, 1] | 48 |",
         "- measure-bert-layer, tuned: `ValueError: no`",
-        "- race-bert-layer: `last`",
+        "in CUDA graphs; default: 8 s, max-autotune-no-cudagraphs: 0 s:",
+        "| torch.compile default | 20.0 | 19.0 - 21.0 | 20.0 | 0.50 | 20.0 | - | - |",
+        "- autotune-bert-layer: `last`",
     ):
         assert expected in page.read_text()
     summary = reporting.as_summary(results)

@@ -69,6 +69,8 @@ class DeviceLibrary(Library, Protocol):
 
         The run is queued in a stream, and the call does not wait for it. Inputs must not change,
         and their memory must not be used otherwise, before the work that is queued then has begun.
+        If the caller captures the stream, the library, the inputs and the outputs must be kept for
+        as long as the graph is replayed.
 
         Args:
             inputs: By input name an array of one of the programs' shapes and dtypes with
