@@ -19,7 +19,6 @@ from tuner.engines.base import (
 )
 from tuner.engines.relax import worker
 from tuner.engines.relax.ir import workloads
-from tuner.engines.relax.ir.packed_layouts import LAYOUT_FREE
 from tuner.engines.relax.target import cudart
 from tuner.errors import RequestError, TargetError, WorkerLost
 from tuner.workers.pool import Pool, WorkerSettings
@@ -46,15 +45,20 @@ def pool(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         yield opened
 
 
-def ir(weight_bytes: int = 0) -> bytes:
-    """Return a workload that doubles its input, which may be a weight."""
-    size = weight_bytes // 4 or 256
-    x = te.placeholder((size,), "float32", name="x")
-    y = te.compute((size,), lambda i: x[i] * 2.0, name="y")
-    function = te.create_prim_func([x, y])
-    if weight_bytes:
-        function = function.with_attr(LAYOUT_FREE, [0])
-    return workloads.dump(workloads.as_workload(function))
+def ir() -> bytes:
+    """Return a workload that doubles its input."""
+    x = te.placeholder((256,), "float32", name="x")
+    y = te.compute((256,), lambda i: x[i] * 2.0, name="y")
+    return workloads.dump(workloads.as_workload(te.create_prim_func([x, y])))
+
+
+def product(n_rows: int, n_steps: int, n_columns: int) -> bytes:
+    """Return a product of a matrix and weights."""
+    x = te.placeholder((n_rows, n_steps), "float32", name="x")
+    weights = te.placeholder((n_steps, n_columns), "float32", name="weights")
+    k = te.reduce_axis((0, n_steps), name="k")
+    y = te.compute((n_rows, n_columns), lambda i, j: te.sum(x[i, k] * weights[k, j], k), name="y")
+    return workloads.dump(workloads.as_workload(te.create_prim_func([x, weights, y])))
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +162,7 @@ def test_weights_of_large_networks_come_from_memory(
     log, calls = tmp_path / "worker.log", tmp_path / "cuda.log"
     monkeypatch.setenv("TUNER_TEST_CUDA_LOG", str(calls))
     target = worker.describe_target("cuda:sm_90").spec
-    built = worker.build(BuildRequest(ir(weight_bytes=24 << 20), target, "", str(tmp_path / "a")))
+    built = worker.build(BuildRequest(product(512, 2048, 3072), target, "", str(tmp_path / "a")))
     settings = EvaluatorSettings(min_repeat_ms=0, timeout_secs=60.0, network_bytes=network_bytes)
 
     with Pool(WorkerSettings(1, log)) as pool:
