@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.gpu import report as reporting
-from benchmarks.gpu.running import HELD_OUT, NETWORKS, RESULTS, Runner
+from benchmarks.gpu.running import AUTOTUNED, HELD_OUT, NETWORKS, RESULTS, STEPS, Runner
 
 ALL = (*NETWORKS, *HELD_OUT)
 
@@ -30,6 +30,8 @@ def main() -> None:
     run.add_argument("--seconds", type=float, default=440, help="limit of all steps")
     run.add_argument("--compile-seconds", type=float, default=170, help="limit of torch.compile")
     run.add_argument("--pack-seconds", type=float, default=180, help="limit of each pack")
+    run.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS)
+    run.add_argument("--autotune", nargs="*", choices=ALL, default=AUTOTUNED, help="networks")
     run.add_argument("--ncu-seconds", type=float, default=45, help="limit of ncu")
     run.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu rehearses")
     run.set_defaults(function=_run)
@@ -71,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="flight-") as scratch:
         runner = Runner(
             arguments.flight.resolve(), arguments.out.resolve(), Path(scratch),
-            arguments.device, arguments.seconds,
+            arguments.device, arguments.seconds, arguments.steps, arguments.autotune,
         )  # fmt: skip
         runner.fly(arguments.compile_seconds, arguments.pack_seconds, arguments.ncu_seconds)
     (arguments.out / "report.md").write_text(reporting.as_markdown(runner.results))

@@ -11,11 +11,19 @@ from typing import Any
 _N_KERNELS, _N_LAUNCHES = 5, 20
 # Their names are stable, those of metrics are not.
 _SECTIONS = ("SpeedOfLight", "ComputeWorkloadAnalysis", "Occupancy", "WarpStateStats")
-_KEPT = re.compile(
-    r"gpu__time_duration|(dram|lts|gpu__dram|l1tex|sm)__throughput\.avg\.pct|tensor.*pct"
-    r"|sm__warps_active\.avg\.pct|achieved_occupancy|issue_stalled.*(ratio|pct)"
-    r"|launch__(registers|occupancy_limit|waves)|dram__bytes.*per_second"
-)
+_SHARE = ".avg.pct_of_peak_sustained_"
+_KEPT = {
+    "gpu__time_duration.sum": "time",
+    f"gpu__dram_throughput{_SHARE}elapsed": "DRAM",
+    f"lts__throughput{_SHARE}elapsed": "L2",
+    f"sm__throughput{_SHARE}elapsed": "SM",
+    f"sm__pipe_tensor_cycles_active{_SHARE}active": "tensor pipe",
+    f"sm__warps_active{_SHARE}active": "warps",
+    "launch__registers_per_thread": "registers",
+    "launch__waves_per_multiprocessor": "waves",
+}
+_STALL = re.compile(r"issue_stalled_(.*)_per_issue_active\.ratio")
+_N_STALLS = 3
 
 
 def command(kernels: Sequence[Mapping[str, Any]], report: Path) -> list[str]:
@@ -39,7 +47,7 @@ def command(kernels: Sequence[Mapping[str, Any]], report: Path) -> list[str]:
 
 
 def read(report: str) -> list[dict[str, Any]]:
-    """Return the kernels of a report: name, launch, and the metrics that say what limits it.
+    """Return the kernels of a report: name, launch, and what limits it.
 
     Raises:
         ValueError: If it has no table.
@@ -50,13 +58,24 @@ def read(report: str) -> list[dict[str, Any]]:
         raise ValueError("ncu wrote no table")
     rows = list(csv.DictReader(io.StringIO("".join(lines[begin:]))))
     units, launches = rows[0], rows[1:]
-    kept = [name for name in units if _KEPT.search(name)]
     return [
         {
             "name": row["Kernel Name"],
             "grid": row.get("Grid Size", ""),
             "block": row.get("Block Size", ""),
-            **{f"{name} [{units[name]}]": row[name] for name in kept},
+            **{f"{kept}, {units[n] or 1}": row[n] for n, kept in _KEPT.items() if n in row},
+            "stalls": _stalls(row),
         }
         for row in launches
     ]
+
+
+def _stalls(row: Mapping[str, str]) -> str:
+    """Return the reasons for which warps wait longest, in warps that wait for each that issues."""
+    ratios = {
+        found[1]: float(value.replace(",", ""))
+        for name, value in row.items()
+        if (found := _STALL.search(name)) and found[1] != "selected"
+    }
+    longest = sorted(ratios, key=lambda reason: -ratios[reason])[:_N_STALLS]
+    return ", ".join(f"{reason} {ratios[reason]:.2f}" for reason in longest if ratios[reason])

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -164,10 +165,15 @@ def _traces(traces: Mapping[str, Any]) -> str:
         total = sum(kernel["us"] * kernel["n"] for kernel in kernels)
         n_kernels = sum(kernel["n"] for kernel in kernels)
         totals.append((name, f"{n_kernels:g}", _us(total), _us(trace.get("span_us"))))
+        by_name: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        for kernel in kernels:
+            by_name[kernel["name"]].append(kernel)
+        groups = sorted(by_name.values(), key=lambda group: -max(each["us"] for each in group))
         slowest += [
-            (name, f"`{kernel['name'][:60]}`", _us(kernel["us"]), f"{kernel['n']:g}",
-             kernel["grid"], kernel["block"], kernel["registers per thread"])
-            for kernel in sorted(kernels, key=lambda kernel: -kernel["us"])[:_N_SLOWEST]
+            (name, f"`{group[0]['name'][:60]}`", _us(max(each["us"] for each in group)),
+             f"{sum(each['n'] for each in group):g}",
+             *(group[0][key] for key in ("grid", "block", "registers per thread")))
+            for group in groups[:_N_SLOWEST]
         ]  # fmt: skip
     summary = _table(("runtime", "kernels", "sum", "first to last"), totals)
     heads = ("runtime", "slowest kernels", "us", "n", "grid", "block", "registers")

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,11 @@ ENCODED = ".levels"
 LIBRARIES, PACKS, AGREE = "libraries", "packs", "agree"
 # Modes of torch.compile by step.
 COMPILATIONS = {"compile": "default", "autotune": "max-autotune-no-cudagraphs"}
+STEPS = ("measure", "pack", *COMPILATIONS, "agreement", "race", "ncu")
+# Networks that are autotuned: those with records in the package.
+AUTOTUNED = ("bert-base", "vit-b16", "gpt2-step", "resnet-50")
+# Autotuning of more networks at once waits for the device.
+_N_AUTOTUNED_AT_ONCE = 2
 _IN_NCU = ("bert-base", "resnet-50", "convnext-t")
 _GPU_QUERY = (
     "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,power.draw,temperature.gpu,"
@@ -58,6 +64,8 @@ class Runner:
         scratch: Folder that everything is unpacked into.
         device: ``cuda``, or ``cpu`` to rehearse.
         secs: Limit of all steps together.
+        steps: Steps that are run besides the self-test.
+        autotuned: Networks that torch autotunes.
         results: Results so far.
     """
 
@@ -66,6 +74,8 @@ class Runner:
     scratch: Path
     device: str
     secs: float
+    steps: Sequence[str] = STEPS
+    autotuned: Sequence[str] = AUTOTUNED
     results: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -116,13 +126,15 @@ class Runner:
             list(threads.map(self._unpack, archives))
         self.results["unpack_secs"] = self._spent
         networks = self.flight["networks"]
-        self._steps([("self-test", ""), *(("measure", network) for network in networks)])
-        for pack in sorted((self.folder / PACKS).glob("*")):
+        measured = networks if "measure" in self.steps else ()
+        self._steps([("self-test", ""), *(("measure", network) for network in measured)])
+        for pack in sorted((self.folder / PACKS).glob("*")) if "pack" in self.steps else ():
             self._run_pack(pack, pack_secs)
         compiled = self._compile(compile_secs)
-        self._steps([("race", network) for network in networks if network in compiled])
+        if "race" in self.steps:
+            self._steps([("race", network) for network in networks if network in compiled])
         end = self._spent + ncu_secs
-        for network in networks:
+        for network in networks if "ncu" in self.steps else ():
             if network in _IN_NCU:
                 self._run_ncu(network, end - self._spent)
 
@@ -132,25 +144,28 @@ class Runner:
         While others run, what is timed holds a lock of the device.
         """
         end = self._spent + secs
-        n_at_once = max(2, (os.cpu_count() or 1) // 3)
 
-        def compile_(step: str, network: str) -> tuple[str, str]:
+        def compile_(step: str, network: str) -> str:
             started = self._start_step(step, network) if end - self._spent > _MIN_SECS else None
-            return network, self._end_step(started, step, network, end - self._spent)["status"]
+            entry = self._end_step(started, step, network, end - self._spent)
+            return network if entry["status"] == "done" else ""
 
-        with ThreadPoolExecutor(n_at_once) as threads, ThreadPoolExecutor(1) as other:
+        compiled = set()
+        with ThreadPoolExecutor(1) as other:
             agreement = other.submit(self._run_agreement)
-            jobs = [
-                threads.submit(compile_, step, network)
-                for step in COMPILATIONS
-                for network in self.flight["networks"]
-            ]
-            ended = [job.result() for job in jobs]
+            for step, n_at_once in (
+                ("compile", max(2, (os.cpu_count() or 1) // 3)), ("autotune", _N_AUTOTUNED_AT_ONCE)
+            ):  # fmt: skip
+                networks = self.flight["networks"] if step in self.steps else []
+                if step == "autotune":
+                    networks = [name for name in self.autotuned if name in networks]
+                with ThreadPoolExecutor(n_at_once) as threads:
+                    compiled |= set(threads.map(partial(compile_, step), networks))
             agreement.result()
-        return {network for network, status in ended if status == "done"}
+        return compiled
 
     def _run_agreement(self) -> None:
-        if not (self.scratch / AGREE).is_dir():
+        if "agreement" not in self.steps or not (self.scratch / AGREE).is_dir():
             return
         results = self._files / "agreement.json"
         words = [str(self.scratch / AGREE), str(results), "--device", self.device]

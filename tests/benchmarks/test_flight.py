@@ -71,7 +71,6 @@ def test_a_flight_is_rehearsed_from_its_folder_alone(tmp_path: Path) -> None:
         "measure-bert-layer": "done",
         "pack-first": "done",
         "compile-bert-layer": "not reached",
-        "autotune-bert-layer": "not reached",
     }
     facts = {name: step.get("facts", {}) for name, step in steps.items()}
     assert facts["self-test"]["node_us"] > 0
@@ -225,7 +224,7 @@ def test_the_page_is_named_by_device_and_date(tmp_path: Path) -> None:
         "| clocks.sm, before | 1980 MHz |",
         "| untuned | 30.0 | 29.0 - 31.0 | 30.0 | 0.75 | 30.0 | 1.5e-03 | 50 of 50 |",
         "| untuned | 4 | 10.0 | 31.0 |",
-        "| untuned | `gemm \\| b` | 2.5 | 1 | [4, 1, 1] | [128, 1, 1] | 48 |",
+        "| untuned | `gemm \\| b` | 2.5 | 4 | [4, 1, 1] | [128, 1, 1] | 48 |",
         "- measure-bert-layer, tuned: `ValueError: no`",
         "in CUDA graphs; default: 8 s, max-autotune-no-cudagraphs: 0 s:",
         "| torch.compile default | 20.0 | 19.0 - 21.0 | 20.0 | 0.50 | 20.0 | - | - |",
@@ -248,13 +247,17 @@ def test_ncu_is_asked_for_the_slowest_kernels_alone(tmp_path: Path) -> None:
     assert words[words.index("--kernel-name") + 1] == "regex:^(k_6|k_5|k_4|k_3|k_2)$"
     table = (
         "==PROF== Connected\n"
-        '"ID","Kernel Name","Grid Size","gpu__time_duration.sum","smsp__other"\n'
-        '"","","","us","%"\n'
-        '"0","k_6","(4, 1, 1)","3.1","7"\n'
+        '"ID","Kernel Name","Grid Size","gpu__time_duration.sum","smsp__other",'
+        '"a_issue_stalled_wait_per_issue_active.ratio","a_issue_stalled_lg_per_issue_active.ratio"\n'
+        '"","","","us","%","inst","inst"\n'
+        '"0","k_6","(4, 1, 1)","3.1","7","0.50","1.25"\n'
     )
     assert ncu.read(table) == [
-        {"name": "k_6", "grid": "(4, 1, 1)", "block": "", "gpu__time_duration.sum [us]": "3.1"}
-    ]
+        {
+            "name": "k_6", "grid": "(4, 1, 1)", "block": "", "time, us": "3.1",
+            "stalls": "lg 1.25, wait 0.50",
+        }
+    ]  # fmt: skip
     with pytest.raises(ValueError, match="no table"):
         ncu.read("==ERROR== no permission\n")
 
