@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from tests.forked import fork_server
+from tests.forked import TERMINAL, fork_server
 from tuner.workers import worker_process
 
 ROOT = Path(__file__).parents[1]
@@ -45,11 +45,8 @@ class Answer:
 
 
 def environ_of(folder: Path) -> dict[str, str]:
-    """Return ours for commands on a folder, without settings of a developer.
-
-    The width of a terminal is left out, too: readline sets it in processes of xdist.
-    """
-    others = ("TUNER_", "COLUMNS", "LINES")
+    """Return ours for commands on a folder, without settings of a developer or a terminal."""
+    others = ("TUNER_", *TERMINAL)
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(others)}
     config = folder / "config.toml"
     config.touch()

@@ -20,9 +20,11 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
+#: The size of a terminal, which readline sets in processes of xdist.
+TERMINAL = ("COLUMNS", "LINES")
 # Variables that are read when they are used. Others, such as LD_PRELOAD, matter when a process
 # starts: commands that change one are not forked.
-_READ_LATE = ("TUNER_", "TOY_", "PYTEST_", "COLUMNS", "NO_COLOR", "AWS_")
+_READ_LATE = ("TUNER_", "TOY_", "PYTEST_", *TERMINAL, "NO_COLOR", "AWS_")
 # Modules that commands import when they need them.
 _IMPORTED_LATE = (
     "tests.engines.toy",
@@ -41,7 +43,6 @@ class ForkServer:
     """A process that forks a child for each command."""
 
     def __init__(self, root: Path) -> None:
-        self._variables = _read_early(os.environ)
         own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
             self._process = subprocess.Popen(
@@ -61,9 +62,13 @@ class ForkServer:
         self._socket.close()
         self._process.wait()
 
-    def fits(self, variables: Mapping[str, str]) -> bool:
-        """Return whether a process with these environment variables can be forked."""
-        return _read_early(variables) == self._variables
+    @staticmethod
+    def fits(variables: Mapping[str, str]) -> bool:
+        """Return whether a process with these environment variables can be forked.
+
+        Those of this process do: what libraries set in it meanwhile, they read when they are used.
+        """
+        return _read_early(variables) == _read_early(os.environ)
 
     def run(
         self, arguments: list[str], variables: Mapping[str, str], folder: Path, timeout_secs: float

@@ -4,11 +4,13 @@ import io
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli import Cli
+from tests.cli import ROOT, Cli
+from tests.forked import fork_server
 from tuner.cli.main import make_program
 
 
@@ -79,3 +81,8 @@ def test_the_version_is_printed(tmp_path: Any) -> None:
 
     assert answer.out == f"tuner {metadata.version('subgraph-tuner')}\n"
     assert answer.status == 0
+
+
+def test_commands_of_tests_are_forked(tmp_path: Path) -> None:
+    """A command that starts by itself imports the program for more than a second."""
+    assert fork_server(ROOT).fits(Cli(tmp_path).environ())
