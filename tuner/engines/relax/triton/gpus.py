@@ -1,6 +1,6 @@
 """Model of a GPU: what loads, products and blocks of Triton's kernels cost.
 
-Numbers of a GPU are of its data sheet. The other constants hold for all: they were fitted to 2,832
+Numbers of a GPU are of its data sheet. The other constants hold for all: they were fitted to 4,869
 kernels that ran in graphs on an H200 (decision 0117), with weights that were not in a cache.
 Functions take numbers or arrays, one element for each configuration.
 """
@@ -13,11 +13,11 @@ import numpy as np
 #: Bytes of an element of an operand.
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1}
 #: Launch of a kernel in a graph.
-LAUNCH_SECS = 1.05e-6
-#: Time from the request of operands to their arrival.
-LATENCY_SECS = 0.62e-6
-#: Start and end of four more warps of a block.
-WARPS_SECS = 0.082e-6
+LAUNCH_SECS = 0.75e-6
+#: Time from the request of operands to their arrival, and what it takes longer from memory.
+LATENCY_SECS, MEMORY_LATENCY_SECS = 0.615e-6, 0.37e-6
+#: Start and end of four warps of a multiprocessor.
+WARPS_SECS = 0.145e-6
 #: Share of the bandwidth of a data sheet that loads of weights reach.
 MEMORY_SHARE = 0.96
 #: Threads of a warp, and the warps that products of groups of warps need.
@@ -26,9 +26,9 @@ WARP, GROUP_WARPS = 32, 4
 _OPERAND_BYTES = 128
 # Shares of bandwidths that are reached. What overlaps is added as squares, which is too much for
 # equal times, so that a share may be above 1.
-_FILL_SHARE, _OPERAND_SHARE = 1.43, 0.79
+_FILL_SHARE, _OPERAND_SHARE = 1.65, 0.81
 # Share of the peak that products of single warps reach, and the same on GPUs with group products.
-_WARP_SHARE, _WARP_SHARE_BESIDE_GROUPS = 0.8, 0.27
+_WARP_SHARE, _WARP_SHARE_BESIDE_GROUPS = 0.8, 0.2
 # Rows of the products of a group, and those and the columns of a warp.
 _GROUP_ROWS, _WARP_ROWS, _WARP_COLUMNS = 64, 16, 8
 # Times that the warps of a block are doubled.
@@ -41,11 +41,12 @@ _RESERVED_SHARED_BYTES = 1024
 
 
 # Without tensor cores: a turn, and an element of a thread.
-_SUM_TURN_SECS, _SUM_ELEMENT_SECS = 77e-9, 14e-9
+_SUM_TURN_SECS, _SUM_ELEMENT_SECS = 120e-9, 16.7e-9
 # The second kernel of shared sums: itself, each part, and bytes per second through the cache.
-_ADD_SECS, _ADD_PART_SECS, _ADD_BYTES_PER_SEC = 0.9e-6, 0.06e-6, 7.3e12
-# The last block that arrives: its stores, its count and its loads are a trip to the cache each.
-_ARRIVE_SECS = 0.7e-6
+_ADD_SECS, _ADD_PART_SECS, _ADD_BYTES_PER_SEC = 0.93e-6, 0.068e-6, 7.8e12
+# The last block that arrives: its stores, its count and its loads are a trip to the cache each. It
+# loads after all of them, so that bytes per second are fewer.
+_ARRIVE_SECS, _ARRIVE_BYTES_PER_SEC = 1.1e-6, 1.4e12
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class Gpu:
             n_warps: Warps of the block.
         """
         rows, columns, steps = sizes
-        is_grouped = self.has_groups & (rows >= _GROUP_ROWS)
+        is_grouped = self._is_grouped(rows, n_warps)
         share = _WARP_SHARE_BESIDE_GROUPS if self.has_groups else _WARP_SHARE
         flops = self.flops / self.n_multiprocessors * 2 / BYTES[dtype]
         flops /= _FLOAT32_PRODUCTS if dtype == "float32" else 1
@@ -126,11 +127,14 @@ class Gpu:
     def n_beside(self, rows: Any, n_warps: Any) -> Any:
         """Return the warps that share the rows of a product."""
         n_tall = np.where(
-            self.has_groups & (rows >= _GROUP_ROWS),
+            self._is_grouped(rows, n_warps),
             np.maximum(rows // _GROUP_ROWS, 1) * GROUP_WARPS,
             np.maximum(rows // _WARP_ROWS, 1),
         )
         return np.maximum(n_warps / n_tall, 1)
+
+    def _is_grouped(self, rows: Any, n_warps: Any) -> Any:
+        return self.has_groups & (rows >= _GROUP_ROWS) & (n_warps >= GROUP_WARPS)
 
 
 def _warps_below(sizes: tuple[Any, Any, Any], n_warps: Any) -> Any:
@@ -161,17 +165,10 @@ def add_secs(n_parts: Any, n_sums: Any) -> Any:
     return _ADD_SECS + _ADD_PART_SECS * n_parts + moved
 
 
-def last_secs(gpu: Gpu, n_parts: Any, n_sums: Any, n_blocks: Any) -> Any:
-    """Estimate the time in which the last block that arrives adds parts of float32 sums.
-
-    Args:
-        gpu: GPU.
-        n_parts: Parts.
-        n_sums: Sums that the block adds.
-        n_blocks: Number of such blocks.
-    """
-    n_beside = np.ceil(n_blocks / gpu.n_multiprocessors)
-    return _ARRIVE_SECS + _ADD_PART_SECS * n_parts + gpu.fill_secs(4 * n_parts * n_sums * n_beside)
+def last_secs(n_parts: Any, n_sums: Any) -> Any:
+    """Estimate the time in which last blocks that arrive add parts of float32 sums."""
+    moved = 4 * (n_parts - 1) * n_sums / _ARRIVE_BYTES_PER_SEC
+    return _ARRIVE_SECS + _ADD_PART_SECS * n_parts + moved
 
 
 # A100, A10, L4, H200, B200 and RTX 5090 stand for their architectures.

@@ -3,15 +3,17 @@
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from tuner.engines.relax.triton.expressions.kernel_blocks import buffers_of
+from tuner.engines.relax.triton.expressions.kernel_blocks import buffers_of, children, key
 from tuner.engines.relax.triton.gpus import (
     BYTES,
     GROUP_WARPS,
     LATENCY_SECS,
     LAUNCH_SECS,
+    MEMORY_LATENCY_SECS,
     MEMORY_SHARE,
     WARP,
     WARPS_SECS,
@@ -25,16 +27,15 @@ from tuner.engines.relax.triton.templates.configurations import Configuration
 from tuner.engines.relax.triton.templates.contractions import Contraction, extent_of
 
 # Constants of times, see gpus. What follows the products, for each sum of a thread: a function such
-# as erf, and the rest for each four warps of a multiprocessor.
-_FUNCTION_SECS, _STORE_SECS = 33e-9, 3.8e-9
+# as erf, and the rest for each four warps of a multiprocessor. A loop of more than one turn.
+_FUNCTION_SECS, _STORE_SECS, _LOOP_SECS = 23.5e-9, 4.5e-9, 0.24e-6
 # Bytes that a thread loads at once, and the fewest that are loaded asynchronously.
 _LOAD_BYTES, _MIN_ASYNC_BYTES = 16, 4
 # Sums that a thread keeps in registers. Those of float32 leave room for the parts of its operands,
 # which sm_90 reads from shared memory in part.
 _MAX_SUMS, _MIN_SUMS = 128, 4
-# More turns ahead were not measured, nor fewer warps: they count as these. Fewer warps are for
-# tiles of few sums.
-_MAX_MEASURED_STAGES, _MIN_MEASURED_WARPS, _MAX_FEW_SUMS = 5, 4, 1024
+# Turns of which more ahead gain nothing, and the most sums of a tile of two warps.
+_MAX_STAGES, _MAX_FEW_SUMS = 6, 1024
 # Bytes of the steps of a turn (with half of them, nothing came within 14 % of the best), and the
 # fewest steps of a product on tensor cores.
 _MIN_STEP_BYTES, _MIN_STEPS = 64, 16
@@ -77,45 +78,47 @@ def estimate_secs(contraction: Contraction, decisions: np.ndarray, gpu: Gpu) -> 
         Times, shape (n,).
     """
     rows, columns, steps, stages, warps, splits, is_one = decisions.T.astype(float)
-    warps = np.maximum(warps, _MIN_MEASURED_WARPS)
     n_bytes, threads = BYTES[contraction.dtype], WARP * warps
     is_sum = rows == 1
     n_products = len(contraction.products)
     kept = np.where(is_sum, 2 * steps, rows) * columns / threads * n_products
     n_resident = gpu.n_resident(_shared_bytes(contraction, decisions), kept, warps)
     tiles = np.ceil(contraction.n_rows / rows) * np.ceil(contraction.n_columns / columns)
-    loaded = (rows * ~is_sum + columns) * steps * n_bytes
+    operands = rows * ~is_sum * steps * n_bytes, columns * steps * n_bytes
     product = gpu.product_secs(contraction.dtype, (rows, columns, steps), warps)
     sums = rows * columns / threads
     start = WARPS_SECS * warps / GROUP_WARPS
-    secs = np.zeros(len(decisions))
+    loaded, secs = np.zeros(len(decisions)), np.zeros(len(decisions))
+    for each, _ in contraction.products:
+        loaded += each.n_steps / steps * sum(operands) * tiles * contraction.n_batches
     for n_waves, n_beside in gpu.waves(tiles * splits * contraction.n_batches, n_resident):
         for each, _ in contraction.products:
-            n_turns, load_bytes = _turns(each, steps)
+            n_turns, *load_bytes = _turns(each, steps)
             n_turns = np.ceil(n_turns / splits)
-            is_slow = load_bytes < _MIN_ASYNC_BYTES
-            ahead = np.where(is_slow, 2, np.minimum(stages, _MAX_MEASURED_STAGES)) - 1
-            ahead = np.maximum(ahead, 1)
-            fill = gpu.fill_secs(n_beside * loaded)
-            summed = n_turns * sum_secs(steps * columns / threads, fill)
-            alone = gpu.fill_secs(loaded) * _LOAD_BYTES / load_bytes
-            fill = fill * _LOAD_BYTES / load_bytes
-            turn = np.sqrt((LATENCY_SECS / ahead) ** 2 + (n_beside * product) ** 2 + fill**2)
-            secs += n_waves * np.where(is_sum, summed, ahead * alone + n_turns * turn)
+            # Loads of a few bytes take as long as those of many, and none is asynchronous.
+            slowed = (size / n for size, n in zip(operands, load_bytes, strict=True))
+            fill = gpu.fill_secs(_LOAD_BYTES * sum(slowed))
+            is_slow = load_bytes[0] < _MIN_ASYNC_BYTES
+            ahead = np.where(is_slow, 1, np.clip(stages, 2, _MAX_STAGES) - 1)
+            ahead = np.minimum(ahead, n_turns)
+            beside = n_beside * product, n_beside * fill
+            turn = np.sqrt((LATENCY_SECS / ahead) ** 2 + beside[0] ** 2 + beside[1] ** 2)
+            multiplied = _LOOP_SECS * (n_turns > 1) + ahead * fill + n_turns * turn
+            filled = gpu.fill_secs(n_beside * operands[1])
+            summed = n_turns * sum_secs(steps * columns / threads, filled)
+            secs += n_waves * np.where(is_sum, summed, multiplied)
         stored = _FUNCTION_SECS * contraction.n_functions * sums
         stored += _STORE_SECS * sums * warps / GROUP_WARPS * n_beside
-        secs += n_waves * (start + np.where(is_sum, 0.0, stored))
+        secs += n_waves * (start * n_beside + np.where(is_sum, 0.0, stored))
+    secs = np.hypot(secs, gpu.fill_secs(loaded / gpu.n_multiprocessors))
     weights = sum(_weight_bytes(each) for each, _ in contraction.products)
-    secs = LAUNCH_SECS + np.hypot(secs, LATENCY_SECS + weights / (gpu.bytes_per_sec * MEMORY_SHARE))
+    read = MEMORY_LATENCY_SECS + weights / (gpu.bytes_per_sec * MEMORY_SHARE)
+    secs = LAUNCH_SECS + np.hypot(secs, read)
     n_sums = contraction.n_batches * contraction.n_rows * contraction.n_columns
     is_added = (splits > 1) | contraction.has_norm
-    n_last, n_held = contraction.n_batches * tiles, rows * columns
-    if contraction.has_norm:
-        n_last = contraction.n_batches * np.ceil(contraction.n_rows / rows)
-        n_held = rows * contraction.n_columns
-    last = last_secs(gpu, splits, n_held, n_last)
-    added = np.where(is_one > 0, last, add_secs(splits, n_sums))
-    return np.where(is_added, secs + added, secs)
+    added = np.where(is_one > 0, last_secs(splits, n_sums), add_secs(splits, n_sums))
+    estimates: np.ndarray = np.where(is_added, secs + added, secs)
+    return estimates
 
 
 def _weight_bytes(contraction: Contraction) -> float:
@@ -129,21 +132,35 @@ def _weight_bytes(contraction: Contraction) -> float:
     return float(max(packed, default=BYTES[contraction.dtype] * n_elements))
 
 
-def _turns(contraction: Contraction, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the turns of the loop, and the bytes that a load of a thread has at most."""
+def _turns(
+    contraction: Contraction, steps: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the turns of the loop, and the bytes of a thread's loads of each operand at most."""
     extents = [axis.extent for axis in contraction.steps]
     inner = max(extents)
-    is_whole = (inner % steps == 0) & (len(extents) > 1)
+    is_whole = (inner % steps == 0) | (len(extents) == 1)
     # Steps that follow each other in memory.
     run = extents[-1] if extents[-1] == inner else 1
     flat = extent_of(contraction.steps[1:]) if len(extents) > 1 else inner
-    n_bytes = np.where(is_whole, run, flat) * BYTES[contraction.dtype]
-    return np.ceil(contraction.n_steps / steps), np.gcd(n_bytes, _LOAD_BYTES)
+    n_bytes = BYTES[contraction.dtype]
+    columns = np.gcd(np.where(is_whole & (len(extents) > 1), run, flat) * n_bytes, _LOAD_BYTES)
+    # Where a turn goes through several taps, each element has an edge of the image of its own.
+    is_apart = ~is_whole & _is_padded(contraction, contraction.operands[0])
+    return np.ceil(contraction.n_steps / steps), np.where(is_apart, n_bytes, columns), columns
+
+
+def _is_padded(contraction: Contraction, expr: Any) -> bool:
+    """Return whether an operand has a condition, as that of padding."""
+    if str(getattr(getattr(expr, "op", None), "name", "")).endswith("if_then_else"):
+        return True
+    block = contraction.blocks.blocks.get(key(expr.source)) if hasattr(expr, "source") else None
+    inner = children(expr) if block is None or block.reduced else [block.value]
+    return any(_is_padded(contraction, each) for each in inner)
 
 
 def _shared_bytes(contraction: Contraction, decisions: np.ndarray) -> np.ndarray:
     rows, columns, steps, stages, *_ = decisions.T
-    n_turns, _ = _turns(contraction, steps)
+    n_turns, *_ = _turns(contraction, steps)
     operands = (rows + columns) * steps * BYTES[contraction.dtype]
     staged: np.ndarray = np.minimum(stages, n_turns) * operands * (rows > 1)
     return staged
@@ -173,15 +190,14 @@ def _fitting(contraction: Contraction, gpu: Gpu) -> np.ndarray:
     )
     decisions = np.array(list(itertools.product(*choices)))
     rows, columns, steps, stages, warps, splits, is_one = decisions.T
-    n_turns, _ = _turns(contraction, steps)
+    n_turns, *_ = _turns(contraction, steps)
     n_sums = np.where(rows == 1, 2 * steps, rows) * columns / (WARP * warps)
     n_blocks = np.ceil(n_rows / rows) * np.ceil(n_columns / columns) * contraction.n_batches
     is_parted = n_blocks * splits <= _MAX_SHARING * gpu.n_multiprocessors
     fits = (
-        # Only tiles of four warps were measured.
-        (n_sums >= _MIN_SUMS * np.maximum(_MIN_MEASURED_WARPS / warps, 1))
+        (n_sums >= _MIN_SUMS * np.maximum(GROUP_WARPS / warps, 1))
         & (n_sums <= most)
-        & ((warps >= _MIN_MEASURED_WARPS) | (rows * columns <= _MAX_FEW_SUMS))
+        & ((warps >= GROUP_WARPS) | (rows * columns <= _MAX_FEW_SUMS))
         & ((splits == 1) | ((n_turns >= 2 * splits) & is_parted))
         & (stages <= np.maximum(np.ceil(n_turns / splits) + 1, 2))
         & (_shared_bytes(contraction, decisions) <= gpu.shared_bytes)

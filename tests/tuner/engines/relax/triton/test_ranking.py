@@ -120,16 +120,31 @@ def test_windows_have_thirds() -> None:
     assert {each.n_splits for each in ranked if each.steps == 64} == {1, 3}
 
 
-@pytest.mark.parametrize("shape", [(1, 256, 32, 32), (1, 128, 768, 768), (1, 4096, 4096, 4096)])
-@pytest.mark.parametrize("architecture", [80, 90])
-def test_first_choices_are_of_what_was_measured(
-    shape: tuple[int, int, int, int], architecture: int
-) -> None:
-    """Fewer warps and more turns ahead follow the configuration that they count as."""
-    first = ranking.ranked(_contraction(product(shape)), architecture)[0]
+def test_steps_of_two_taps_at_once_are_not_chosen() -> None:
+    """Elements of a padded image are loaded one by one where a turn goes through several taps."""
+    contraction = _contraction(convolution(56, (64, 64), 3))
 
-    assert first.n_warps >= 4
-    assert first.n_stages <= 5
+    assert {each.steps for each in ranking.ranked(contraction, 90)[:8]} <= {32, 64}
+
+
+def test_two_warps_multiply_without_a_group() -> None:
+    """A tile of 64 rows needs the four warps of a group: 5.4 us without, 3.4 us with one."""
+    contraction = _contraction(product((1, 196, 512, 1024), transposed=True))
+    decisions = np.array([[64, 16, 128, 5, n_warps, 1, 0] for n_warps in (2, 4)])
+
+    two, four = ranking.estimate_secs(contraction, decisions, gpus.gpu_of(90))
+
+    assert two > 1.05 * four
+
+
+def test_a_second_kernel_adds_parts_of_large_tiles() -> None:
+    """Last blocks of 72 tiles of 128 x 64 took 5 us more than a second kernel does."""
+    contraction = _contraction(product((1, 197, 2304, 768)))
+    decisions = np.array([[128, 64, 64, 3, 4, 4, is_one_kernel] for is_one_kernel in (0, 1)])
+
+    second, last = ranking.estimate_secs(contraction, decisions, gpus.gpu_of(90))
+
+    assert last > second + 1e-6
 
 
 def test_packed_weights_take_less_time() -> None:

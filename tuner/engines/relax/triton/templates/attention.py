@@ -44,12 +44,12 @@ _INDEX = "int64"
 _MAX_WIDTH = 256
 # Sums, scores and operands of a thread.
 _MAX_KEPT = 160
-# Constants of times, see gpus: a kernel, four warps of a block, the latency of keys, a turn, a
-# weight of a thread, and rows that warps share.
-_START_SECS, _GROUP_SECS, _LATENCY_SECS = 0.63e-6, 0.48e-6, 0.29e-6
-_TURN_SECS, _WEIGHT_SECS, _SHARED_ROW_SECS = 44e-9, 17.5e-9, 0.35e-6
-# Parts of several rows cost more than those of products: 0.1 to 1.6 us of 21 on an H200.
-_PART_SECS = 0.6e-6
+# Constants of times, see gpus: a kernel, four warps of a multiprocessor, the latency of keys, a
+# turn, a weight of a thread, and rows that warps share.
+_START_SECS, _GROUP_SECS, _LATENCY_SECS = 0.1e-6, 0.64e-6, 0.89e-6
+_TURN_SECS, _WEIGHT_SECS, _SHARED_ROW_SECS = 27e-9, 14.2e-9, 0.1e-6
+# A second kernel that combines parts, beyond one that adds those of products.
+_COMBINE_SECS = 0.4e-6
 # Reductions of an attention: scores, their maxima and sums, and the product with the values.
 _N_REDUCTIONS = 4
 # Elements of a copy that a block stores at least.
@@ -689,11 +689,10 @@ def estimate_secs(attention: Attention, decisions: np.ndarray, gpu: gpus.Gpu) ->
         summed = gpus.sum_secs(keys * (terms + values) / threads, fill)
         turn = weights + np.where(is_sum, summed, turn)
         n_turns = np.ceil(context.n_steps / (keys * splits))
-        secs += n_waves * (_GROUP_SECS * warps / gpus.GROUP_WARPS + n_turns * turn)
+        secs += n_waves * (n_beside * _GROUP_SECS * warps / gpus.GROUP_WARPS + n_turns * turn)
     n_sums = context.n_batches * context.n_rows * context.n_columns
-    last = gpus.last_secs(gpu, splits, rows * values, n_blocks / splits)
-    added = np.where(is_one > 0, last, gpus.add_secs(splits, n_sums))
-    combined = added + np.where(is_sum, 0.0, _PART_SECS)
+    last = gpus.last_secs(splits, n_sums)
+    combined = np.where(is_one > 0, last, gpus.add_secs(splits, n_sums) + _COMBINE_SECS)
     return np.where(splits > 1, secs + combined, secs)
 
 
