@@ -14,9 +14,12 @@ pytest_plugins = ("tests.database_fixtures",)
 
 # Folders whose files wait for processes, leases and pages start first, so that no process of
 # pytest-xdist is left with a long one at the end.
-_LONGEST_FIRST = ("faults", "tuner/engines", "service", "tuner/executors", "browser", "tuner/jit")
+_LONGEST_FIRST = (
+    *("faults", "tuner/engines", "service", "tuner/executors", "browser", "tuner/jit"),
+    *("deploy", "tuner/client"),
+)
 # Fixtures that are shared by all files below take tens of seconds to make.
-_KEPT_TOGETHER = ("tuner/engines/relay",)
+_KEPT_TOGETHER = ("tuner/engines/relay", "deploy", "tuner/client")
 # A process starts one Ray cluster for all tests that need it.
 _RAY_FILES = (
     "faults/test_ray.py",
