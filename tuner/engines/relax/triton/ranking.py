@@ -27,8 +27,10 @@ from tuner.engines.relax.triton.templates.configurations import Configuration
 from tuner.engines.relax.triton.templates.contractions import Contraction, extent_of
 
 # Constants of times, see gpus. What follows the products, for each sum of a thread: a function such
-# as erf, and the rest for each four warps of a multiprocessor. A loop of more than one turn.
-_FUNCTION_SECS, _STORE_SECS, _LOOP_SECS = 23.5e-9, 4.5e-9, 0.24e-6
+# as erf, and the rest for each four warps of a multiprocessor. A loop of more than one turn, and
+# norms in a second kernel.
+_FUNCTION_SECS, _STORE_SECS = 23.5e-9, 4.5e-9
+_LOOP_SECS, _NORM_SECS = 0.24e-6, 0.4e-6
 # Bytes that a thread loads at once, and the fewest that are loaded asynchronously.
 _LOAD_BYTES, _MIN_ASYNC_BYTES = 16, 4
 # Sums that a thread keeps in registers. Those of float32 leave room for the parts of its operands,
@@ -116,7 +118,12 @@ def estimate_secs(contraction: Contraction, decisions: np.ndarray, gpu: Gpu) -> 
     secs = LAUNCH_SECS + np.hypot(secs, read)
     n_sums = contraction.n_batches * contraction.n_rows * contraction.n_columns
     is_added = (splits > 1) | contraction.has_norm
-    added = np.where(is_one > 0, last_secs(splits, n_sums), add_secs(splits, n_sums))
+    last, second = last_secs(splits, n_sums), add_secs(splits, n_sums)
+    if contraction.has_norm:
+        # The last block of some rows loads them whole.
+        last = last + gpu.fill_secs(4 * splits * rows * contraction.n_columns)
+        second = second + _NORM_SECS
+    added = np.where(is_one > 0, last, second)
     estimates: np.ndarray = np.where(is_added, secs + added, secs)
     return estimates
 
