@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,12 @@ class Shell:
     """Shell that runs commands on one data directory, in this process."""
 
     folder: Path
+    settings: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def data_dir(self) -> Path:
+        """Data directory of the commands."""
+        return self.folder / "data"
 
     @property
     def url(self) -> str:
@@ -40,7 +46,7 @@ class Shell:
 
     def environ(self, **changes: str) -> dict[str, str]:
         """Return the environment of commands; see :func:`tests.cli.environ_of`."""
-        return {**environ_of(self.folder), **changes}
+        return {**environ_of(self.folder), **self.settings, **changes}
 
     def __call__(self, *args: str, stdin: str = "", **environ: str) -> Answer:
         """Run a command to its end."""

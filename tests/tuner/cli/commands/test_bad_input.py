@@ -30,9 +30,9 @@ def cli(tmp_path: Path) -> Cli:
 
 
 @pytest.fixture
-def toy_cli(tmp_path: Path) -> Cli:
-    """The command line with an engine that needs no compiler."""
-    return Cli(tmp_path, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1"})
+def toy_cli(tmp_path: Path) -> Shell:
+    """A shell with an engine that needs no compiler, whose commands share a template of workers."""
+    return Shell(tmp_path, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1"})
 
 
 def check_rejected(answer: Answer, *words: str, status: int = 2) -> None:
@@ -72,19 +72,21 @@ def arguments_of(command: str, path: str) -> tuple[str, ...]:
     ],
     ids=["missing", "empty", "directory", "text", "truncated", "noise"],
 )
-def test_bad_model_file(toy_cli: Cli, make: Callable[[Path], object], words: list[str]) -> None:
+def test_bad_model_file(toy_cli: Shell, make: Callable[[Path], object], words: list[str]) -> None:
     """The error says what the file seems to be."""
-    make(toy_cli.folder / "model.onnx")
+    path = toy_cli.folder / "model.onnx"
+    make(path)
 
-    check_rejected(toy_cli("tasks", "model.onnx", "--json"), *words)
+    check_rejected(toy_cli("tasks", str(path), "--json"), *words)
 
 
 @pytest.mark.parametrize("command", ["tune", "build"])
-def test_bad_model_file_of_other_commands(toy_cli: Cli, command: str) -> None:
+def test_bad_model_file_of_other_commands(toy_cli: Shell, command: str) -> None:
     """Every command that reads a model rejects it."""
-    (toy_cli.folder / "model.onnx").write_text("hello")
+    path = toy_cli.folder / "model.onnx"
+    path.write_text("hello")
 
-    check_rejected(toy_cli(*arguments_of(command, "model.onnx")), "text file")
+    check_rejected(toy_cli(*arguments_of(command, str(path))), "text file")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_bad_model_file_of_other_commands(toy_cli: Cli, command: str) -> None:
         ("", ("the name of the model is empty",)),
     ],
 )
-def test_bad_reference(toy_cli: Cli, reference: str, words: Sequence[str]) -> None:
+def test_bad_reference(toy_cli: Shell, reference: str, words: Sequence[str]) -> None:
     """The error suggests valid names."""
     check_rejected(toy_cli("tasks", reference, "--json"), *words)
 
@@ -122,7 +124,7 @@ def test_operator_of_another_domain_is_named(cli: Cli) -> None:
     check_rejected(cli("tasks", path, "--json"), "Frobnicate")
 
 
-def test_dynamic_input_asks_for_its_shape(toy_cli: Cli) -> None:
+def test_dynamic_input_asks_for_its_shape(toy_cli: Shell) -> None:
     """The error names the input and the option to add."""
     path = save(toy_cli.folder, relu_model("batch", 4))
 
@@ -142,7 +144,7 @@ def test_dynamic_input_asks_for_its_shape(toy_cli: Cli) -> None:
         ("data=1,x", ("--input: cannot read",)),
     ],
 )
-def test_wrong_input(toy_cli: Cli, text: str, words: Sequence[str]) -> None:
+def test_wrong_input(toy_cli: Shell, text: str, words: Sequence[str]) -> None:
     """The error names the wrong name, rank or size of the input."""
     path = save(toy_cli.folder, relu_model("batch", 4))
 
@@ -243,7 +245,7 @@ def test_unusable_database(shell: Shell, url: str) -> None:
     assert "secret" not in answer.err
 
 
-def test_database_of_a_newer_schema(toy_cli: Cli) -> None:
+def test_database_of_a_newer_schema(toy_cli: Shell) -> None:
     """It is rejected and stays unchanged."""
     toy_cli.data_dir.mkdir()
     database.open_database(toy_cli.url).dispose()
@@ -258,7 +260,7 @@ def test_database_of_a_newer_schema(toy_cli: Cli) -> None:
     connection.close()
 
 
-def test_file_that_is_not_a_database(toy_cli: Cli) -> None:
+def test_file_that_is_not_a_database(toy_cli: Shell) -> None:
     """A text file is rejected and stays unchanged."""
     path = toy_cli.folder / "notes.db"
     path.write_text("some text\n" * 100)
@@ -269,7 +271,7 @@ def test_file_that_is_not_a_database(toy_cli: Cli) -> None:
     assert path.read_text() == "some text\n" * 100
 
 
-def test_data_directory_that_cannot_be_written(toy_cli: Cli) -> None:
+def test_data_directory_that_cannot_be_written(toy_cli: Shell) -> None:
     """A data directory below a file is rejected."""
     (toy_cli.folder / "file").touch()
 
@@ -289,7 +291,7 @@ def test_bad_config_file(shell: Shell, text: str, words: Sequence[str]) -> None:
     check_rejected(shell("tasks", "zoo:mlp", "--json"), *words)
 
 
-def test_engine_that_does_not_exist(toy_cli: Cli) -> None:
+def test_engine_that_does_not_exist(toy_cli: Shell) -> None:
     """A module that cannot be imported is a wrong setting."""
     check_rejected(toy_cli("tasks", "zoo:mlp", "--json", TUNER_ENGINE="no.such.engine"), "no.such")
 
@@ -328,7 +330,7 @@ def test_every_command_has_the_common_options(shell: Shell) -> None:
     assert answer.err.startswith("tuner: ")
 
 
-def test_verbose_commands_print_logs(toy_cli: Cli) -> None:
+def test_verbose_commands_print_logs(toy_cli: Shell) -> None:
     """As text, a line each."""
     answer = toy_cli("tune", "zoo:mlp", "--trials", "1", "-v")
 
@@ -336,7 +338,7 @@ def test_verbose_commands_print_logs(toy_cli: Cli) -> None:
     assert " info    tuner." in answer.err
 
 
-def test_help_of_the_program_names_every_command(toy_cli: Cli) -> None:
+def test_help_of_the_program_names_every_command(toy_cli: Shell) -> None:
     """The help page of the program lists the commands."""
     answer = toy_cli("--help", COLUMNS="120")
 
@@ -345,7 +347,7 @@ def test_help_of_the_program_names_every_command(toy_cli: Cli) -> None:
         assert command in answer.out
 
 
-def test_json_is_one_object_on_stdout(toy_cli: Cli) -> None:
+def test_json_is_one_object_on_stdout(toy_cli: Shell) -> None:
     """Progress and notes go to stderr."""
     tasks = toy_cli("tasks", "zoo:mlp", "--json").json
     tuned = toy_cli("tune", "zoo:mlp", "--trials", "40", "--json").json
@@ -366,7 +368,7 @@ def test_json_is_one_object_on_stdout(toy_cli: Cli) -> None:
     assert benched["estimated_secs"] == built["estimated_secs"]
 
 
-def test_unknown_numbers_are_null(toy_cli: Cli) -> None:
+def test_unknown_numbers_are_null(toy_cli: Shell) -> None:
     """An unknown latency is null, as JSON has no infinity."""
     answer = toy_cli("tune", "zoo:mlp", "--trials", "1", "--json")
 
@@ -387,7 +389,7 @@ def library_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("damage", ["altered", "truncated", "missing", "manifest"])
-def test_bench_rejects_a_damaged_library(toy_cli: Cli, library_folder: Path, damage: str) -> None:
+def test_bench_rejects_a_damaged_library(toy_cli: Shell, library_folder: Path, damage: str) -> None:
     """A damaged library is never loaded."""
     shutil.copytree(library_folder, toy_cli.folder / "out")
     library = toy_cli.folder / "out" / "lib.so"
@@ -406,7 +408,7 @@ def test_bench_rejects_a_damaged_library(toy_cli: Cli, library_folder: Path, dam
 
 
 @pytest.mark.parametrize("out", ["file", "other"])
-def test_build_never_replaces_other_files(toy_cli: Cli, out: str) -> None:
+def test_build_never_replaces_other_files(toy_cli: Shell, out: str) -> None:
     """A file and a folder without a library stay unchanged."""
     (toy_cli.folder / "file").write_text("mine")
     (toy_cli.folder / "other").mkdir()
@@ -417,7 +419,7 @@ def test_build_never_replaces_other_files(toy_cli: Cli, out: str) -> None:
     assert (toy_cli.folder / "other" / "thesis.tex").read_text() == "mine"
 
 
-def test_output_below_a_file_is_one_line(toy_cli: Cli) -> None:
+def test_output_below_a_file_is_one_line(toy_cli: Shell) -> None:
     """A folder that cannot be created is an error of one line."""
     (toy_cli.folder / "file").touch()
 
@@ -427,7 +429,7 @@ def test_output_below_a_file_is_one_line(toy_cli: Cli) -> None:
     assert answer.status in (1, 2)
 
 
-def test_strict_build_rejects_a_fallback(toy_cli: Cli) -> None:
+def test_strict_build_rejects_a_fallback(toy_cli: Shell) -> None:
     """The error names a subgraph, and nothing is written."""
     answer = toy_cli("build", "zoo:mlp", "-o", "out", "--strict", "--json")
 
@@ -436,7 +438,7 @@ def test_strict_build_rejects_a_fallback(toy_cli: Cli) -> None:
 
 
 @pytest.mark.slow("tunes for 144 trials")
-def test_second_build_is_cached(toy_cli: Cli) -> None:
+def test_second_build_is_cached(toy_cli: Shell) -> None:
     """The same records give the cached library, new records another one."""
     toy_cli("tune", "zoo:mlp", "--trials", "24")
     first = toy_cli("build", "zoo:mlp", "-o", "one", "--json").json
@@ -450,7 +452,7 @@ def test_second_build_is_cached(toy_cli: Cli) -> None:
 
 
 @pytest.mark.slow("builds twice; the build cache has tests of its own")
-def test_damaged_cached_library_is_built_again(toy_cli: Cli) -> None:
+def test_damaged_cached_library_is_built_again(toy_cli: Shell) -> None:
     """A damaged cache entry is dropped with a note."""
     toy_cli("build", "zoo:mlp", "-o", "out")
     (cached,) = (toy_cli.data_dir / "cache").glob("*/library/*/*")
@@ -464,7 +466,7 @@ def test_damaged_cached_library_is_built_again(toy_cli: Cli) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
-def test_full_disk_keeps_the_old_library(toy_cli: Cli) -> None:
+def test_full_disk_keeps_the_old_library(toy_cli: Shell) -> None:
     """A library that does not fit is an error of one line."""
     disk = toy_cli.folder / "disk"
     disk.mkdir()
@@ -485,7 +487,7 @@ def test_full_disk_keeps_the_old_library(toy_cli: Cli) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
-def test_full_disk_under_the_data_directory_is_one_line(toy_cli: Cli) -> None:
+def test_full_disk_under_the_data_directory_is_one_line(toy_cli: Shell) -> None:
     """A model that cannot be stored is an error of one line."""
     toy_cli.data_dir.mkdir()
     options = ["-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs", str(toy_cli.data_dir)]

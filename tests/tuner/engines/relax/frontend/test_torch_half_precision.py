@@ -69,7 +69,16 @@ def _saved(
     ],
 )
 @pytest.mark.parametrize(
-    ("dtype", "target"), [(torch.float16, "llvm"), (torch.bfloat16, "cuda:sm_90")]
+    ("dtype", "target"),
+    [
+        (torch.float16, "llvm"),
+        pytest.param(
+            *(torch.bfloat16, "cuda:sm_90"),
+            marks=pytest.mark.slow(
+                "13 s; attention of bfloat16 is tested always, for both targets"
+            ),
+        ),
+    ],
 )
 def test_half_precision_needs_no_onnx(
     function: Callable[..., torch.Tensor],

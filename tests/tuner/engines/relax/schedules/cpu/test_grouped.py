@@ -93,7 +93,13 @@ def test_products_without_groups_are_none(name: str, target: TargetInfo) -> None
         *("grouped by 17", "two columns a channel"),
     ],
 )
-@pytest.mark.parametrize("registers", [_AVX512, _AVX2])
+@pytest.mark.parametrize(
+    "registers",
+    [
+        _AVX512,
+        pytest.param(_AVX2, marks=pytest.mark.slow("6 s; the widest vectors are tested always")),
+    ],
+)
 def test_no_tile_changes_an_output(name: str, registers: Registers, target: TargetInfo) -> None:
     """Padding is read in place, and the lanes of a vector read the numbers of their groups."""
     module, made = workload(name), make_target(target.spec)
