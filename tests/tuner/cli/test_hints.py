@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli import Cli
 from tests.engines import toy
+from tests.tuner.cli.commands.conftest import Shell
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> Cli:
+def cli(tmp_path: Path) -> Shell:
     """A command line with an engine that needs no compiler."""
-    return Cli(tmp_path, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1"})
+    return Shell(tmp_path, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1"})
 
 
-def test_every_hint_runs(cli: Cli) -> None:
+def test_every_hint_runs(cli: Shell) -> None:
     """With the options of the command that printed it: another data directory, a seed."""
     options = ("--data-dir", "my data", "--random-weights", "3")
     built = cli("build", "zoo:mlp", "-o", "out", *options)

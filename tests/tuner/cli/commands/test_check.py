@@ -4,20 +4,20 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.cli import Cli
 from tests.engines import toy
+from tests.tuner.cli.commands.conftest import Shell
 
 
 @pytest.fixture(scope="module")
-def cli(tmp_path_factory: pytest.TempPathFactory) -> Cli:
+def cli(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """A command line with an untuned library in ``out``; its engine needs no compiler."""
     folder = tmp_path_factory.mktemp("check")
-    cli = Cli(folder, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1"})
+    cli = Shell(folder, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1"})
     assert cli("build", "zoo:mlp", "-o", "out").status == 0
     return cli
 
 
-def test_an_untuned_library_is_status_3(cli: Cli) -> None:
+def test_an_untuned_library_is_status_3(cli: Shell) -> None:
     """Every untuned subgraph is listed, with a command that can be run as it is printed."""
     answer = cli("check", "out")
 
@@ -30,7 +30,7 @@ def test_an_untuned_library_is_status_3(cli: Cli) -> None:
     assert cli("check", "out", "--min-coverage", "0%").status == 0
 
 
-def test_a_model_is_built_with_the_best_records(cli: Cli) -> None:
+def test_a_model_is_built_with_the_best_records(cli: Shell) -> None:
     """Coverage rises with the budget; nothing is left of the library."""
     assert cli("tune", "zoo:mlp", "--trials", "30").status == 0
 
@@ -41,7 +41,7 @@ def test_a_model_is_built_with_the_best_records(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(("max_ms", "status"), [("1e9", 0), ("1e-9", 4)])
-def test_a_library_that_is_too_slow_is_status_4(cli: Cli, max_ms: str, status: int) -> None:
+def test_a_library_that_is_too_slow_is_status_4(cli: Shell, max_ms: str, status: int) -> None:
     """Reports have what the screen has."""
     reports = ("--junit", "check.xml", "--markdown", "check.md")
     command = ("check", "out", "--min-coverage", "0", "--turns", "8", "--max-ms", max_ms)
@@ -59,7 +59,7 @@ def test_a_library_that_is_too_slow_is_status_4(cli: Cli, max_ms: str, status: i
     assert "| latency |" in text
 
 
-def test_a_baseline_takes_turns(cli: Cli) -> None:
+def test_a_baseline_takes_turns(cli: Shell) -> None:
     """Both have as many turns; the outcome is one of three."""
     command = ("check", "out", "--min-coverage", "0", "--turns", "8", "--baseline", "out", "--json")
 
@@ -82,7 +82,7 @@ def test_a_baseline_takes_turns(cli: Cli) -> None:
         (("missing.onnx",), ("missing.onnx",)),
     ],
 )
-def test_wrong_requests(cli: Cli, arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
+def test_wrong_requests(cli: Shell, arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
     """They are refused in a line, with status 2."""
     answer = cli("check", *arguments)
 
