@@ -203,7 +203,8 @@ def fork(
 ) -> ForkedProcess:
     """Fork a process that calls ``serve(descriptor, *arguments)`` of the module of workers.
 
-    It is forked as soon as its template has imported the module of its first call.
+    It is forked as soon as its template has imported the module of its first call, and its current
+    folder is that of this process.
 
     Args:
         log: File that its output is appended to.
@@ -218,7 +219,7 @@ def fork(
         OSError: If no template can be started.
     """
     key = (frozenset(process_start.variables(environ).items()), tuple(packages))
-    request = json.dumps([module, str(folder), arguments]).encode()
+    request = json.dumps([module, str(folder), _current_folder(), arguments]).encode()
     own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ExitStack() as on_error, theirs, log.open("ab") as output:
         on_error.callback(own.close)
@@ -240,6 +241,14 @@ def fork(
                 _templates.pop(next(iter(_templates))).requests.close()
         on_error.pop_all()
     return ForkedProcess(own)
+
+
+def _current_folder() -> str:
+    """Return the current folder, to which paths of models may be relative."""
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except OSError:  # it was removed
+        return os.sep
 
 
 def serve(descriptor: int, parent: int) -> None:
@@ -283,7 +292,7 @@ class _Forks:
         request, descriptors, _, _ = socket.recv_fds(self._requests, _MAX_REQUEST_BYTES, 3)
         if not request:
             return False
-        module, folder, arguments = json.loads(request)
+        module, folder, current, arguments = json.loads(request)
         if not descriptors:  # the system passes fewer if this process has too many files open
             return True
         reports, files = socket.socket(fileno=descriptors[0]), descriptors[1:]
@@ -292,7 +301,7 @@ class _Forks:
             _refuse(reports)
         elif _is_wanted(reports):
             arguments = (*arguments, os.getpid())
-            self._fork(reports, lambda: _work(files, folder, arguments))
+            self._fork(reports, lambda: _work(files, folder, current, arguments))
         else:
             reports.close()
         for descriptor in files:
@@ -367,8 +376,10 @@ def _is_wanted(reports: socket.socket) -> bool:
     return not poller.poll(0)
 
 
-def _work(files: Sequence[int], folder: str, arguments: Sequence[Any]) -> None:
+def _work(files: Sequence[int], folder: str, current: str, arguments: Sequence[Any]) -> None:
     stream, output = files
+    with suppress(OSError):
+        os.chdir(current)
     for standard in (1, 2):
         os.dup2(output, standard)
     os.close(output)

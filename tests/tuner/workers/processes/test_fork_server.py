@@ -50,6 +50,16 @@ def test_pools_share_a_template_that_imported_for_them(open_pool: Open) -> None:
     assert psutil.Process(template).ppid() == os.getpid()
 
 
+def test_the_current_folder_is_that_of_the_process(
+    open_pool: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may change between two calls, and paths of models are relative to it."""
+    open_pool("first").call("os", "getcwd")
+    monkeypatch.chdir(tmp_path)
+
+    assert open_pool("second").call("os", "getcwd") == str(tmp_path)
+
+
 def test_output_variables_and_temporary_files_are_those_of_the_worker(
     open_pool: Open, tmp_path: Path
 ) -> None:
