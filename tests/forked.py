@@ -66,7 +66,7 @@ class ForkServer:
     def fits(variables: Mapping[str, str]) -> bool:
         """Return whether a process with these environment variables can be forked.
 
-        Those of this process do: what libraries set in it meanwhile, they read when they are used.
+        Those of this process do: what libraries set in it, they read when they are used.
         """
         return _read_early(variables) == _read_early(os.environ)
 
