@@ -73,9 +73,9 @@ def read(report: str) -> list[dict[str, Any]]:
 def _stalls(row: Mapping[str, str]) -> str:
     """Return the reasons for which warps wait longest, in warps that wait for each that issues."""
     ratios = {
-        found[1]: float(value.replace(",", ""))
+        matched[1]: float(value.replace(",", ""))
         for name, value in row.items()
-        if (found := _STALL.search(name)) and found[1] != "selected"
+        if (matched := _STALL.search(name)) and matched[1] != "selected"
     }
     longest = sorted(ratios, key=lambda reason: -ratios[reason])[:_N_STALLS]
     return ", ".join(f"{reason} {ratios[reason]:.2f}" for reason in longest if ratios[reason])
