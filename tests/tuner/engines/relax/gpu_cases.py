@@ -121,6 +121,17 @@ def call_with_arrays(folder: str, temporary: str) -> tuple[Log, dict[str, Any]]:
     return log, {name: array.tolist() for name, array in outputs.items()}
 
 
+def first_run_on_a_stream(folder: str, temporary: str) -> dict[str, Any]:
+    """Run a library for the first time, on a stream of the caller; return the log."""
+    library, stream, inputs = load(folder), new_stream(), tensors()
+    gpu = program_of(library)
+    with logged(temporary) as log:
+        library.run_on_device(inputs, stream=stream)
+    own = gpu._queue.stream
+    given = {hex(tensor.data_ptr()) for tensor in inputs.values()}
+    return {"log": log, "own": hex(own), "stream": hex(stream), "given": sorted(given)}
+
+
 def compare_launches(folder: str, temporary: str, rows: int) -> dict[str, Any]:
     """Run a program on two sets of tensors, kernel by kernel and as a graph."""
     library, stream = load(folder), new_stream()

@@ -132,6 +132,25 @@ def test_arrays_cost_a_launch_copies_and_one_wait(
     assert not count(log, "launch", "cudaMalloc", "cudaMallocHost", "cudaFree", "capture")
 
 
+def test_graphs_are_compared_after_the_first_run_on_its_inputs(
+    pool: Pool, folders: dict[str, str], tmp_path: Path
+) -> None:
+    """They share its workspace, and indices in other memory may lie outside of tensors."""
+    seen = call(pool, "first_run_on_a_stream", folders["plain"], str(tmp_path))
+
+    own, log = seen["own"], seen["log"]
+    names = [words[0] for words in log]
+    first = names.index("cudaGraphLaunch")
+    waits = [words[2] for words in log[:first] if words[0] == "cudaStreamWaitEvent"]
+    copies = [words for words in log[:first] if words[0] == "cudaMemcpyAsync"]
+    assert waits[-1] == own
+    assert [words[2] for words in copies] == [own, own]
+    assert sorted(words[4] for words in copies) == seen["given"]
+    assert {words[3] for words in log if words[0] == "cudaGraphLaunch"} == {own}
+    # Later runs do not wait for them.
+    assert "cudaStreamSynchronize" in names[first:]
+
+
 @pytest.mark.parametrize("rows", [32, 48])
 def test_replays_launch_what_plain_runs_launch(
     pool: Pool, n_kernels: int, folders: dict[str, str], tmp_path: Path, rows: int

@@ -312,7 +312,7 @@ class GpuProgram:
         if not self._is_tried and not is_captured:
             # The run has loaded the kernels, which is not possible in a capture.
             self._is_tried = True
-            self._capture()
+            self._capture(addresses)
 
     def _replay(self, addresses: list[int], stream: int) -> bool:
         """Launch the graph, if there is one that CUDA accepts."""
@@ -368,7 +368,8 @@ class GpuProgram:
     def _copy(self, source: int, target: int, n_bytes: int, stream: int) -> None:
         self._queue.cuda.call("cudaMemcpyAsync", target, source, n_bytes, ON_DEVICE, stream)
 
-    def _capture(self) -> None:
+    def _capture(self, addresses: Sequence[int]) -> None:
+        """Capture the program, after a run on the tensors at these addresses."""
         returned: list[Any] = []
         try:
             self._allocate()
@@ -382,7 +383,15 @@ class GpuProgram:
             graph = CudaGraph(cuda, stream, run, spans)
             n_returned = len(returned)
             if self._memory.after:
+                # The first run may still use the workspace.
+                self._queue.wait_on(stream)
+                # New memory may hold indices outside of their tensors.
+                for span, address in zip(spans, addresses[: len(self._inputs)], strict=False):
+                    if span.address != address:
+                        self._copy(address, span.address, span.n_bytes, stream)
                 graph = self._faster(graph, run, partial(CudaGraph, cuda, stream, run, spans))
+                # Later runs do not wait for this stream.
+                cuda.call("cudaStreamSynchronize", stream)
             del returned[n_returned:]
         except Exception as error:  # TVM wraps the errors of CUDA in several types
             self._give_up(error)
