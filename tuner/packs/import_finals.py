@@ -33,7 +33,8 @@ class NetworkTimes:
         estimate: Sum of the times of its kernels, each alone.
         n_kernels: Number of its kernels.
         is_stable: True if repeated runs gave the same bytes.
-        difference: Distance of its outputs from those before, relative to them; None if one is NaN.
+        difference: Distance of its outputs from those before, relative to them; None if a number of
+            one alone is infinite or NaN.
     """
 
     network: str

@@ -14,7 +14,7 @@ from typing import Any
 from tuner.errors import WorkError
 from tuner.packs.runner.compilers import Contents
 from tuner.packs.runner.driver import CudaError, Driver
-from tuner.packs.runner.network import Network
+from tuner.packs.runner.network import Network, difference
 
 # Finalists of a workload, and how much slower than the fastest they may be alone.
 _MAX_FINALISTS, _MAX_SLOWER = 4, 1.15
@@ -203,6 +203,7 @@ class _Final:
             self._write({**self._named, "problem": str(error)})
             raise
         stable = all((one == other).all() for one, other in zip(outputs[-1], again, strict=True))
+        types = [dtype for _, dtype in self._network["outputs"]]
         self._write(
             {
                 **self._named,
@@ -211,7 +212,7 @@ class _Final:
                 "has_branches": self._on_device.has_branches,
                 "n_kernels": self._on_device.n_kernels(self.choice),
                 "is_stable": bool(stable),
-                "difference": self._on_device.difference(outputs[1], outputs[0]),
+                "difference": difference(types, outputs[1], outputs[0]),
                 "choice": self.choice,
             }
         )

@@ -127,17 +127,6 @@ class Network:
             for at, _ in self._network["outputs"]
         ]
 
-    def difference(self, outputs: Sequence[Array], others: Sequence[Array]) -> float | None:
-        """Return the largest distance of outputs relative to the others; None if one is NaN."""
-        worst = 0.0
-        types = [dtype for _, dtype in self._network["outputs"]]
-        for dtype, one, other in zip(types, outputs, others, strict=True):
-            if dtype in ("float16", "float32", "float64"):
-                numbers, expected = (each.view(dtype).astype("float64") for each in (one, other))
-                scale = float(np.linalg.norm(expected)) or 1.0
-                worst = max(worst, float(np.linalg.norm(numbers - expected)) / scale)
-        return worst if math.isfinite(worst) else None
-
     def close(self) -> None:
         """Free its memory and unload its kernels."""
         for launches in self._loaded.values():
@@ -161,6 +150,32 @@ class Network:
         if not own or own[-1][0] < n_bytes:
             own.append((n_bytes, self._driver.allocate(n_bytes)))
         return own[-1][1]
+
+
+def difference(
+    types: Sequence[str], outputs: Sequence[Array], others: Sequence[Array]
+) -> float | None:
+    """Return the largest distance of outputs relative to the others.
+
+    Args:
+        types: Type of each output.
+        outputs: Outputs as bytes.
+        others: Outputs to compare with, as bytes.
+
+    Returns:
+        The distance, 0 for equal bytes; None if a number is infinite or NaN.
+    """
+    worst = 0.0
+    for dtype, one, other in zip(types, outputs, others, strict=True):
+        if dtype not in ("float16", "float32", "float64") or (one == other).all():
+            continue
+        numbers, expected = (each.view(dtype).astype("float64") for each in (one, other))
+        scale = float(np.linalg.norm(expected)) or 1.0
+        distance = float(np.linalg.norm(numbers - expected)) / scale
+        if not math.isfinite(distance):
+            return None
+        worst = max(worst, distance)
+    return worst
 
 
 def _values(block: Mapping[str, Any], number: int, content: bytes) -> Array:
