@@ -182,6 +182,9 @@ def _weight(value: Any) -> PackedBlock:
     if not is_drawn:
         return PackedBlock(array.nbytes)
     numbers = array.reshape(-1)[: 1 << 20].astype("float32")
+    numbers = numbers[np.isfinite(numbers)]  # masks have infinities
+    if not numbers.size:
+        return PackedBlock(array.nbytes)
     return PackedBlock(array.nbytes, dtype, None, float(numbers.mean()), float(numbers.std()))
 
 
