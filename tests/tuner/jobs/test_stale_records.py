@@ -260,6 +260,7 @@ def test_notes_name_what_changed_and_what_to_do(workshop: Workshop) -> None:
             "tvm 1 -> 2, a 1 -> none, b none -> 2",
         ),
         ("llvm", '{"kind":"llvm"}', 'tvm 1 -> 2, target llvm -> {"kind":"llvm"}'),
+        ('"llvm"', '{"kind":"llvm"}', 'tvm 1 -> 2, target "llvm" -> {"kind":"llvm"}'),
     ],
 )
 def test_targets_differ_in_words_by_their_attributes(then: str, now: str, words: str) -> None:

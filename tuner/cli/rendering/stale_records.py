@@ -83,8 +83,8 @@ def _attributes(then: str, now: str) -> list[tuple[str, tuple[Any, Any]]]:
     """Return the attributes of two targets that differ; the targets if they are not objects."""
     try:
         there, here = json.loads(then), json.loads(now)
-    except ValueError:
+        names = sorted(there.keys() | here.keys())
+    except (ValueError, AttributeError):
         return [("target", (then, now))]
-    names = sorted(there.keys() | here.keys())
     pairs = ((name, (there.get(name), here.get(name))) for name in names)
     return [(name, pair) for name, pair in pairs if pair[0] != pair[1]]
