@@ -150,7 +150,7 @@ def _run(pack: Pack, out: Path, secs: float, given: tuple[float, Compilers | Non
         if interrupted or status in (0, _REFUSED):
             break
         if len(rows) > n_rows:  # else it ended before its first candidate
-            _blame(key, out, rows, status)
+            _blame(key, out, status)
         rows = result_lines.load(key, out.read_bytes())[0]
         if len(rows) == n_rows:
             if status == -signal.SIGKILL:
@@ -233,9 +233,12 @@ def _tail(stream: IO[bytes]) -> str:
     return lines[-1][:500] if lines else ""
 
 
-def _blame(key: str, out: Path, rows: list[dict[str, Any]], status: int) -> None:
+def _blame(key: str, out: Path, status: int) -> None:
     """Give the candidate or the final that ran when its process ended the result of that."""
+    rows, n_bytes = result_lines.load(key, out.read_bytes())
     last: Mapping[str, Any] = rows[-1] if rows else {}
+    with out.open("ab") as stream:
+        stream.truncate(n_bytes)  # it may have ended within a line
     if "started" not in last:
         return
     is_killed = status == -signal.SIGKILL
