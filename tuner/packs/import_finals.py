@@ -15,7 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from records import bests, measure_records
-from records.models import MeasureRecord
+from records.models import BestRecord, MeasureRecord
 from tuner.packs.registry import RegisteredPack
 from tuner.packs.runner.finals import MIN_GAIN
 
@@ -66,7 +66,7 @@ def network_times(rows: Sequence[Row]) -> list[NetworkTimes]:
 def store_winners(
     session: Session, pack: RegisteredPack, task_ids: Mapping[str, int], rows: Sequence[Row]
 ) -> int:
-    """Make the winners of finals the best records of their tasks.
+    """Make the winners of finals the best records of their tasks, unless others are faster.
 
     Args:
         session: The transaction.
@@ -108,6 +108,9 @@ def _store_winner(
     samples = [own - sum(each) / n_calls for each in zip(*gains[winner], strict=True)]
     if total[winner] <= needed or min(samples) <= 0:
         return False
+    best = session.get(BestRecord, task_id)
+    if best is not None and best.latency < statistics.median(samples):
+        return False  # one that the race had not
     bests.confirm(session, records[fastest].id, [own])
     bests.confirm(session, records[winner].id, samples)
     bests.choose_confirmed(session, task_id, [records[fastest].id, records[winner].id])
