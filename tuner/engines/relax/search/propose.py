@@ -43,10 +43,12 @@ def propose(request: SearchRequest) -> list[Candidate]:
         for name, space in spaces.items()
         for program in space.fresh(known, shares[name], request.seed)
     ]
-    if not shares[""]:
+    is_refused = any(shares.values()) and not offered
+    n_own = request.n_candidates if is_refused else shares[""]
+    if not n_own:
         return _candidates(request, offered)
     of_workload = tuple(each for each in request.measured if not variant_of(each.trace))
-    rest = replace(request, measured=of_workload, n_candidates=shares[""])
+    rest = replace(request, measured=of_workload, n_candidates=n_own)
     searched = _search(rest, known)
     # Where islands are merged, the last candidates can be dropped.
     return _candidates(request, [*searched[:1], *offered, *searched[1:]])

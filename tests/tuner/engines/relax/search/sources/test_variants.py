@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 from onnx import helper
 
+from tests.gpu_compilers import needs_triton
 from tests.tuner.engines.relax.conftest import Save, draw
+from tests.tuner.engines.relax.triton.conftest import product
 from tuner import cost_models
 from tuner.engines.base import (
     InputKind,
@@ -114,6 +116,26 @@ def test_an_exhausted_variant_that_wins_ends_the_search(request_: SearchRequest)
 
     assert not any(shares.values())
     assert worker.propose(replace(request_, measured=(*won, *lost))) == []
+
+
+@needs_triton
+def test_a_gpu_measures_templates_before_programs_of_rules(request_: SearchRequest) -> None:
+    """Programs of TVM's rules get their first candidates when no configuration is left."""
+    target = worker.describe_target("cuda:sm_90").spec
+    request = replace(request_, ir=product((1, 256, 256, 256)), target=target)
+    trials = [
+        measured(
+            space.variant.name_of(space.variant.schedule(space.program, space.target, choice)),
+            1.0,
+            number,
+        )
+        for space in variants.spaces_of(request.ir, request.target).values()
+        for number, choice in enumerate(space.choices)
+    ]
+
+    for n in (0, 8, len(trials) - 1):
+        assert divided(request, *trials[:n])[""] == 0
+    assert divided(request, *trials)[""] > 0
 
 
 def test_an_unknown_variant_cannot_be_replayed(request_: SearchRequest) -> None:
