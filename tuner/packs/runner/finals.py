@@ -108,7 +108,8 @@ class _Final:
         ended = {row["workload"]: row for row in known}
         self._choose_order()
         for workload, row in ended.items():
-            self.choice[workload] = row.get("chosen", self.choice[workload])
+            if row.get("chosen") in self._times[workload]:
+                self.choice[workload] = row["chosen"]
         for workload in sorted(self._times, key=self._cost, reverse=True):
             finalists = self._finalists(workload)
             if workload in ended or len(finalists) < 2:
