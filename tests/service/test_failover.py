@@ -146,11 +146,10 @@ def test_a_worker_that_slept_through_its_lease_writes_nothing(
         before = opened.n_trials()
         wait_for(lambda: opened.n_trials() > before)
         os.kill(sleeper.pid, signal.SIGCONT)
+        # It lost its lease, or its connection, which the server closes after a while.
         wait_for(lambda: any("standing by again" in line["message"] for line in opened.logs()))
 
         check_done(opened, job)
-        lost = [line for line in opened.logs() if "another process is coordinator" in str(line)]
-        assert lost
         assert opened.active() == [other.pid]
 
 

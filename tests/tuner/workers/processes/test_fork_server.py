@@ -5,6 +5,7 @@ import resource
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -129,13 +130,22 @@ def test_a_module_that_cannot_be_imported_costs_its_call_only(open_pool: Open, m
     assert psutil.Process(other.call(HELPERS, "whoami")).ppid() == template
 
 
+def descriptors(template: int) -> set[int]:
+    """Return the open files of a template that has closed those of its last request."""
+    used: set[int] = set()
+    while (seen := {int(path.name) for path in Path(f"/proc/{template}/fd").iterdir()}) != used:
+        used = seen
+        time.sleep(0.3)
+    return used
+
+
 def test_the_system_may_refuse_a_process(open_pool: Open) -> None:
     """A template that cannot open another file reports it, and forks once it can."""
     pool = open_pool()
     template = psutil.Process(pool.call(HELPERS, "whoami")).ppid()
     limits = resource.prlimit(template, resource.RLIMIT_NOFILE)
     other = open_pool("other")
-    used = {int(path.name) for path in Path(f"/proc/{template}/fd").iterdir()}
+    used = descriptors(template)
     # Three come with the request, and one more is needed for the process.
     free = [number for number in range(1000) if number not in used]
     resource.prlimit(template, resource.RLIMIT_NOFILE, (free[3], limits[1]))
