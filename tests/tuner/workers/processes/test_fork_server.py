@@ -91,12 +91,18 @@ def test_a_change_of_our_variables_reaches_the_next_worker(
     assert open_pool().call(HELPERS, "environ", "TOY_TEMPLATE") == "later"
 
 
-def test_a_killed_template_costs_the_calls_of_its_workers_only(open_pool: Open) -> None:
+def test_a_killed_template_costs_the_calls_of_its_workers_only(
+    open_pool: Open, tmp_path: Path
+) -> None:
     """They end with it; another takes its place."""
     pool, idle = open_pool("busy"), open_pool("idle")
     idle.call(HELPERS, "whoami")
     worker = psutil.Process(pool.call(HELPERS, "whoami"))
-    call = pool.submit(HELPERS, "hang")
+    begun = tmp_path / "begun"
+    call = pool.submit(HELPERS, "hang", 600.0, str(begun))
+    # Before it begins, another worker would take it.
+    while not begun.exists():
+        time.sleep(0.01)
     os.kill(worker.ppid(), signal.SIGKILL)
 
     with pytest.raises(WorkerLost):
