@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.engines.relax.triton.programs import has_counters
 from tuner.packs.runner.compilers import Contents
 from tuner.packs.runner.driver import Driver, Graph, Launches
 
@@ -13,8 +14,6 @@ from tuner.packs.runner.driver import Driver, Graph, Launches
 _N_DRAWN = 1 << 18
 # Launches of a kernel that is timed alone.
 _N_ALONE = 20
-# Part of the names of candidates whose kernel has counters, so that it never runs beside itself.
-_COUNTS = "-sl"
 
 Array = np.ndarray[Any, Any]
 #: Name of the candidate of each workload.
@@ -92,7 +91,7 @@ class Network:
         last: dict[str, int] = {}
         after: list[list[int]] = []
         for (name, _), calls in zip(self._network["calls"], self._network["after"], strict=True):
-            own = [last[name]] if name in last and _COUNTS in names[name] else []
+            own = [last[name]] if name in last and has_counters(names[name]) else []
             last[name] = len(after)
             after.append([*calls, *own])
         return after

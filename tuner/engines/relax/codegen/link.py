@@ -27,7 +27,7 @@ from tuner.engines.relax.schedules.gpu.defaults import schedule_by_default
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.engines.relax.target.kinds import is_cuda
 from tuner.engines.relax.target.targets import make_target
-from tuner.engines.relax.triton.variants import has_counters
+from tuner.engines.relax.triton.programs import has_counters
 from tuner.engines.runtime import onednn
 from tuner.engines.runtime.call_timers import compile_timers
 from tuner.engines.runtime.thread_pool import compile_pool

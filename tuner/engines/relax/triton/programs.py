@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import linecache
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,11 @@ ELEMENTS = {
 # Nothing lets the next kernel start before blocks of this one end: its blocks would crowd on the
 # multiprocessors that have none, which made products up to two times slower.
 _WAIT = "    tl.extra.cuda.gdc_wait()\n"
+
+
+def has_counters(name: str) -> bool:
+    """Return whether the kernel of a variant has counters, so that it never runs beside itself."""
+    return re.search(r"^triton-.*-sl\d", name) is not None
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ kernels follow from both.
 """
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -95,11 +94,6 @@ class Template:
     def name_of(self, schedule: Schedule) -> str:
         """See :class:`Variant`: it holds the decisions."""
         return name_of(schedule.mod["main"])
-
-
-def has_counters(name: str) -> bool:
-    """Return whether the kernel of a variant has counters, so that it never runs beside itself."""
-    return re.search(r"^triton-.*-sl\d", name) is not None
 
 
 def _match_contraction(function: PrimFunc) -> Contraction | None:
