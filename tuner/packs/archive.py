@@ -21,6 +21,8 @@ _MAIN = b"from tuner.packs.runner.command import main\n\nmain()\n"
 _EMPTY = ("tuner", "tuner.engines.relax")
 _MODULES = (
     "tuner.engines.__init__",
+    "tuner.engines.cuda.__init__",
+    "tuner.engines.cuda.graph_launches",
     "tuner.engines.packed",
     "tuner.engines.relax.triton.__init__",
     "tuner.engines.relax.triton.compilation.__init__",

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.engines.cuda import graph_launches
 from tuner.errors import WorkError
 from tuner.packs import result_lines
 from tuner.packs.runner.compilers import Contents, compiled_in, end_file
@@ -27,15 +28,8 @@ from tuner.packs.runner.nvml import Nvml
 
 # Candidates of each workload that are measured before any workload has more.
 _N_FIRST = 8
-# Time of the launches in a graph, seconds, their number, and how often a graph is launched. With
-# copies of weights, a graph has a launch for each, unless that takes too long.
-_GRAPH_SECS, _MAX_GRAPH_SECS = 3e-4, 3e-3
-_MIN_LAUNCHES, _MAX_LAUNCHES, _N_SAMPLES = 4, 40, 5
-# Copies of the weights fill the second-level cache this many times, within a limit.
-_L2_FILLS, _MAX_COPIES = 2.5, 256
-# Share of the second-level cache up to which the weights of a network stay there: activations take
-# the rest, and its halves hold what both read twice.
-_KEPT_SHARE = 0.5
+# Launches of a graph that are samples.
+_N_SAMPLES = 5
 # Interval between looks for candidates that were compiled here.
 _POLL_SECS = 0.05
 
@@ -261,9 +255,9 @@ class Bench:
         """
         weights, l2_bytes = workload["weights"], self._driver.l2_bytes
         n_bytes = sum(self._sizes[index] for index in weights)
-        if not n_bytes or workload["network_bytes"] <= _KEPT_SHARE * l2_bytes:
+        if not n_bytes or graph_launches.stays_cached(workload["network_bytes"], l2_bytes):
             return
-        for _ in range(min(math.ceil(_L2_FILLS * l2_bytes / n_bytes), _MAX_COPIES) - 1):
+        for _ in range(graph_launches.n_weight_copies(n_bytes, l2_bytes) - 1):
             copied = {index: self._upload(arrays[index]) for index in weights}
             yield [copied.get(index, at) for index, at in enumerate(self._bound[-1])]
 
@@ -287,10 +281,9 @@ class Bench:
             worst = max(worst, error)
             if text:
                 return _wrong(text, worst)
-        first = launches.sample(self._sets[:1], self._workspace, _MIN_LAUNCHES, 1)[0]
-        n_short, n_long = (int(secs / max(first, 1e-7)) for secs in (_GRAPH_SECS, _MAX_GRAPH_SECS))
-        n_launches = min(max(n_short, _MIN_LAUNCHES), _MAX_LAUNCHES)
-        n_launches = max(n_launches, min(len(self._sets), n_long))
+        n_first = graph_launches.MIN_LAUNCHES
+        (first,) = launches.sample(self._sets[:1], self._workspace, n_first, 1)
+        n_launches = graph_launches.n_launches(first, len(self._sets))
         samples = launches.sample(self._sets, self._workspace, n_launches, _N_SAMPLES)
         text, error = self._references[-1].check(self._outputs())
         worst = max(worst, error)

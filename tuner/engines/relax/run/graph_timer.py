@@ -14,28 +14,20 @@ import tvm
 import tvm_ffi
 
 from tuner.engines.base import EvaluatorSettings
+from tuner.engines.cuda import graph_launches
 from tuner.engines.cuda.cuda_calls import Cuda
 from tuner.engines.cuda.cuda_graphs import CudaGraph
 from tuner.engines.relax.target import cudart
 from tuner.engines.runtime.timing import Sample
 
 _NON_BLOCKING = 1
-# Time of the launches in a graph, seconds, and their number. With copies of weights, a graph has a
-# launch for each, unless that takes too long.
-_GRAPH_SECS, _MAX_GRAPH_SECS = 3e-4, 3e-3
-_MIN_LAUNCHES, _MAX_LAUNCHES = 4, 40
-# Copies of the weights fill the second-level cache this many times, within a limit.
-_L2_FILLS, _MAX_COPIES = 2.5, 256
-# Share of the second-level cache up to which the weights of a network stay there: activations take
-# the rest, and its halves hold what both read twice.
-_KEPT_SHARE = 0.5
 # The clocks of a GPU rise with load.
 _WARM_UP_SECS, _MAX_WARM_UPS = 10e-3, 256
 
 
 def has_cold_weights(settings: EvaluatorSettings, l2_bytes: int) -> bool:
     """Return whether the second-level cache loses the weights between two inferences."""
-    is_small = settings.network_bytes <= _KEPT_SHARE * l2_bytes
+    is_small = graph_launches.stays_cached(settings.network_bytes, l2_bytes)
     return settings.cache_flush and (settings.weights_in_memory or not is_small)
 
 
@@ -71,7 +63,7 @@ class GraphTimer:
         weights = [arguments[index] for index in weight_indices]
         if weights and has_cold_weights(settings, l2_bytes):
             n_bytes = sum(math.prod(each.shape) * each.dtype.itemsize for each in weights)
-            n_copies = min(math.ceil(_L2_FILLS * l2_bytes / n_bytes), _MAX_COPIES) - 1
+            n_copies = graph_launches.n_weight_copies(n_bytes, l2_bytes) - 1
             self._sets += [self._copied(weight_indices) for _ in range(n_copies)]
         # Copies are made on another stream, and the first launch loads the kernel.
         device.sync()
@@ -90,12 +82,10 @@ class GraphTimer:
     def _captured(self, settings: EvaluatorSettings) -> tuple[CudaGraph, int]:
         """Return a graph of launches and their number, after the clocks have risen."""
         (first,) = self._capture(1).times(self._stream, 1)
-        n_short, n_long = (int(secs / max(first, 1e-7)) for secs in (_GRAPH_SECS, _MAX_GRAPH_SECS))
-        n_launches = min(max(n_short, min(_MIN_LAUNCHES, n_long)), _MAX_LAUNCHES)
+        n_least = min(graph_launches.MIN_LAUNCHES, graph_launches.n_fitting(first))
         least = 0.0 if settings.cache_flush else settings.min_repeat_ms / 1e3
         n_launches = max(
-            n_launches,
-            min(len(self._sets), n_long),
+            graph_launches.n_launches(first, len(self._sets), n_least),
             math.ceil(least / max(first, 1e-7)),
             settings.number,
         )
