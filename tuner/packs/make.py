@@ -287,7 +287,10 @@ class _Maker:
         registered: dict[str, dict[str, RegisteredCandidate]] = {}
         sources: dict[str, dict[str, RegisteredCandidate]] = {}
         names = [_name(each.network) for each in planned]
-        with atomic_file(out, 0o600) as stream:  # with the key, results can be made up
+        with (
+            registry.forgotten_on_error(self.context.settings.data_dir, pack),
+            atomic_file(out, 0o600) as stream,  # with the key, results can be made up
+        ):
             writer = archive.PackWriter(stream)
             workloads: list[dict[str, Any]] = []
             firsts: dict[str, tuple[str, PackedCandidate]] = {}

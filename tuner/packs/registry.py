@@ -7,6 +7,7 @@ not know.
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,16 @@ def store(data_dir: Path, pack: RegisteredPack) -> None:
     path = folder / f"{pack.pack}.json"
     with atomic_file(path, 0o600) as stream:
         stream.write(json.dumps(asdict(pack)).encode())
+
+
+@contextmanager
+def forgotten_on_error(data_dir: Path, pack: str) -> Iterator[None]:
+    """Remove a pack that was stored in the block, if the block fails: its file is not there."""
+    try:
+        yield
+    except BaseException:
+        (data_dir / _FOLDER / f"{pack}.json").unlink(missing_ok=True)
+        raise
 
 
 def load(data_dir: Path, pack: str) -> RegisteredPack:

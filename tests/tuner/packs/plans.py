@@ -90,10 +90,10 @@ class Plan:
         self.path.write_text("\n".join(lines) + "\n")
 
     def does(self, candidate: Mapping[str, Any], what: str) -> None:
-        """Have the only kernel of a candidate crash, hang, fault, or write nothing."""
-        (kernel,) = candidate["kernels"]
+        """Have the kernels of a candidate crash, hang, fault, or write nothing."""
         with self.path.open("a") as stream:
-            stream.write(f"does {kernel['name']} {what}\n")
+            for kernel in candidate["kernels"]:
+                stream.write(f"does {kernel['name']} {what}\n")
 
     def takes(self, candidate: Mapping[str, Any], alone: float, in_network: float) -> None:
         """Have the first kernel of a candidate take microseconds alone and in its network."""

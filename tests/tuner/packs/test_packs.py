@@ -1,5 +1,6 @@
 """Packs end to end: made, run on a driver whose kernels do as planned, imported, built from."""
 
+import errno
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -384,6 +386,20 @@ def test_machine_of_the_gpu_compiles_more(bench: Bench, tmp_path: Path) -> None:
     assert all(any(f'"{row["candidate"]}"' in trace for trace in traces) for row in more)
 
 
+def test_nothing_is_compiled_next_to_candidates_that_are_all_wrong(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """The run ends, long before its minutes are over."""
+    for candidate in bench.candidates:
+        bench.plan.does(candidate, "nothing")
+
+    process = bench.start(tmp_path / "results")
+    text, _ = process.communicate(timeout=150)
+
+    assert process.returncode == 0, text
+    assert f" 0 right, {N_CANDIDATES} wrong" in text
+
+
 def test_other_version_of_triton_compiles_nothing(bench: Bench, tmp_path: Path) -> None:
     """The run measures what is in the pack, and tells why."""
     other = tmp_path / "other.pyz"
@@ -559,6 +575,17 @@ for name in set(sys.modules) - before:
     )
 
     assert set(done.stdout.split()) <= {"_ml_dtypes_ext"}
+
+
+def test_pack_without_a_file_is_unknown(bench: Bench) -> None:
+    """Its candidates count as measured in an open pack otherwise, and no other pack has them."""
+    (pack,) = registry.load_all(bench.cli.data_dir)
+
+    with suppress(OSError), registry.forgotten_on_error(bench.cli.data_dir, "0" * 12):
+        registry.store(bench.cli.data_dir, replace(pack, pack="0" * 12))
+        raise OSError(errno.ENOSPC, "no space left")
+
+    assert list(registry.load_all(bench.cli.data_dir)) == [pack]
 
 
 def test_key_is_for_its_owner_alone(bench: Bench) -> None:

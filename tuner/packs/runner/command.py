@@ -220,7 +220,7 @@ def _watch(
                     results = results_of(result_lines.load(pack.index["key"], out.read_bytes())[0])
                     _say(f"{len(results)} of {n_all}, {ends[1] - now:.0f} s left")
                     if compilers is not None:
-                        compilers.update(times_of(results))
+                        compilers.update(times_of(results), len(results) >= n_all)
         finally:
             process.kill()
             process.wait()

@@ -58,6 +58,7 @@ class Compilers:
         }
         self._n_taken = dict.fromkeys(self._calls, 0)
         self._times: Times = {}
+        self._are_final = False
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self._processes: list[subprocess.Popen[str]] = []
         #: Why nothing is compiled; empty if something can be.
@@ -66,10 +67,15 @@ class Compilers:
         self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(n)]
         threading.Thread(target=self._end, daemon=True).start()
 
-    def update(self, times: Times) -> None:
-        """Take note of the seconds of right candidates, by workload and name."""
+    def update(self, times: Times, are_final: bool) -> None:
+        """Take note of results.
+
+        Args:
+            times: Seconds of right candidates, by workload and name.
+            are_final: True if no other candidate of the pack itself has yet to be measured.
+        """
         with self._lock:
-            self._times = dict(times)
+            self._times, self._are_final = dict(times), are_final
 
     def close(self) -> None:
         """End the processes."""
@@ -123,8 +129,8 @@ class Compilers:
             for (workload, name), secs in self._times.items():
                 if self._left.get(workload):
                     best.setdefault(workload, []).append((secs, name))
-            if not best:
-                return ("", "")
+            if not best:  # all that could be compiled may be next to candidates that failed
+                return None if self._are_final else ("", "")
             workload = max(
                 best,
                 key=lambda each: self._calls[each] * min(best[each])[0] / (1 + self._n_taken[each]),

@@ -37,20 +37,23 @@ class Network:
         self._driver, self._contents, self._network = driver, contents, network
         content = contents.pack.network_content(network)
         self._blocks: list[int] = []
-        for number, block in enumerate(network["blocks"]):
-            self._blocks.append(driver.allocate(block["n_bytes"]))
-            driver.fill(self._blocks[-1], block["n_bytes"], 0)
-            if block["dtype"]:
-                driver.upload(self._blocks[-1], _values(block, number, content))
-        others = network["others"]
+        self._loaded: dict[tuple[str, str], Launches] = {}
         # Kernels beside each other share no workspace: its size and address by the call, the last
         # the largest, as graphs that were captured before may use the others.
         self._workspaces: dict[int, list[tuple[int, int]]] = {}
         #: True to let kernels run beside each other that need nothing of each other.
         self.has_branches = False
-        self._loaded = {
-            (name, ""): Launches(driver, each, content) for name, each in others.items()
-        }
+        try:
+            for number, block in enumerate(network["blocks"]):
+                self._blocks.append(driver.allocate(block["n_bytes"]))
+                driver.fill(self._blocks[-1], block["n_bytes"], 0)
+                if block["dtype"]:
+                    driver.upload(self._blocks[-1], _values(block, number, content))
+            for name, each in network["others"].items():
+                self._loaded[name, ""] = Launches(driver, each, content)
+        except BaseException:
+            self.close()
+            raise
 
     def graph(self, choice: Choice) -> Graph:
         """Return the graph of the network with a candidate for each workload."""
