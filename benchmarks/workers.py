@@ -2,10 +2,7 @@
 
 from dataclasses import replace
 
-import psutil
-
 from tuner.settings import Settings
-from tuner.workers import worker_process
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
 
@@ -13,12 +10,3 @@ from tuner.workers.pool import Pool
 def open_worker(settings: Settings) -> Pool:
     """Start a process as :func:`tuner.workers.factory.fresh_worker` does, but not confined."""
     return fresh_worker(replace(settings, worker_sandbox="off"), "network")
-
-
-def is_worker(process: psutil.Process) -> bool:
-    """Return whether a process serves the calls of a pool.
-
-    Raises:
-        psutil.Error: If it has ended.
-    """
-    return bool(process.name() == worker_process.NAME)

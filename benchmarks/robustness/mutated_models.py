@@ -33,13 +33,13 @@ import psutil
 from benchmarks import services
 from benchmarks.robustness.model_bases import FAMILIES, write_bases
 from benchmarks.robustness.model_mutations import mutate
-from benchmarks.workers import is_worker
 from tuner.context import Context, open_context
 from tuner.errors import ModelCode, TunerError
 from tuner.jobs.models.model_loading import LoadLimits
 from tuner.jobs.preparation import prepare
 from tuner.jobs.requests import ModelRequest
 from tuner.service.loading.limited_loading import ProcessLimits, user_facing_errors
+from tuner.workers import worker_process
 from tuner.workers.confinement.sandbox_paths import Access
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
@@ -278,7 +278,7 @@ def _peak_bytes() -> int:
     for child in psutil.Process().children(recursive=True):
         with suppress(OSError, psutil.Error):
             peak = _PEAK.search(Path(f"/proc/{child.pid}/status").read_text())
-            if peak and is_worker(child):
+            if peak and child.name() == worker_process.NAME:
                 return int(peak[1]) << 10
     return 0
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).parents[2]
-_CURVE = "benchmarks/scheduler/curves/mobilenet.jsonl.gz"
 _PROGRAMS = [
     path.relative_to(_ROOT)
     for path in sorted((_ROOT / "benchmarks").rglob("*.py"))
@@ -29,16 +28,6 @@ def test_a_benchmark_has_a_help_text(
 
     assert ended.value.code == 0
     assert "--help" in capsys.readouterr().out
-
-
-def test_a_fleet_is_simulated_to_one_json_object() -> None:
-    """The database holds exactly the records that the simulated devices reported."""
-    sizes = "--devices 2 --networks 1 --tasks 4 --trials-per-round 8 --minutes 0.5 --warm-up 0.1"
-
-    report = json.loads(_run("simulation", _CURVE, *sizes.split(), "--json"))
-
-    assert report["n_trials"] > 0
-    assert report["check"]["clean"] is True
 
 
 @pytest.mark.slow("minutes: benchmarks in a small size")

@@ -41,9 +41,17 @@ def get(url: str) -> bytes:
         return content
 
 
+def serves(url: str) -> bool:
+    """Return whether the API answers."""
+    try:
+        return bool(get(f"{url}/readyz"))
+    except OSError:
+        return False
+
+
 @pytest.mark.slow("20 s: processes start again")
-def test_a_supervisor_restarts_a_worker_and_ends_all_processes(opened: Rig) -> None:
-    """The API has a lower priority; a killed worker is restarted; SIGTERM ends all processes."""
+def test_a_supervisor_restarts_what_is_killed_and_ends_all_processes(opened: Rig) -> None:
+    """The API has a lower priority; it and the worker are restarted; SIGTERM ends them all."""
     job = opened.submit(trials=40)
     process, url = serve(opened)
     wait_for(lambda: opened.n_trials() >= 4)
@@ -52,9 +60,11 @@ def test_a_supervisor_restarts_a_worker_and_ends_all_processes(opened: Rig) -> N
     assert json.loads(get(f"{url}/api/v1/jobs/{job}"))["job"]["state"] == "running"
 
     psutil.Process(opened.active()[0]).kill()
+    api.kill()
 
     wait_for(lambda: opened.state(job) == "done", 60.0)
     opened.check_counts(job)
+    wait_for(lambda: serves(url))
     processes = descendants(process)
     process.terminate()
     assert process.wait(10.0) == 128 + signal.SIGTERM

@@ -1,6 +1,5 @@
 """Dependencies that the sessions of one coordinator share."""
 
-import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -91,11 +90,8 @@ class TuningContext:
         )
 
     def now(self) -> float:
-        """Return the seconds of the loop's clock, which may be simulated and never goes back."""
-        try:
-            return asyncio.get_running_loop().time()
-        except RuntimeError:
-            return time.monotonic()
+        """Return the seconds of a clock that never goes back."""
+        return time.monotonic()
 
     @property
     def lacks_disk(self) -> bool:

@@ -52,7 +52,6 @@ class Coordinator:
         context: Dependencies of the sessions, made for this run.
         state_on_interrupt: State of the active jobs after an interrupt.
         keep_running: True to continue without jobs until the run is cancelled.
-        loop_factory: Makes the event loop of :meth:`run`, which is also its clock.
         calibration: Limits on how far devices may differ.
 
     Attributes:
@@ -66,13 +65,11 @@ class Coordinator:
         *,
         state_on_interrupt: JobState = "paused",
         keep_running: bool = False,
-        loop_factory: event_loop.LoopFactory = event_loop.new_loop,
         calibration: CalibrationSettings = CalibrationSettings(),  # noqa: B008  it is frozen
     ) -> None:
         self._context = context
         self._state_on_interrupt: JobState = state_on_interrupt
         self._keep_running = keep_running
-        self._loop_factory = loop_factory
         self._active_jobs: dict[int, ActiveJob] = {}
         self._owners = fairness.OwnerTimes()
         # Jobs that accept rounds, by target and id, as of the present dispatch.
@@ -99,7 +96,7 @@ class Coordinator:
             LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost, or the
                 right to write to it; see :data:`FATAL_DB_ERRORS`. The jobs can be resumed.
         """
-        event_loop.run(self.serve(sessions), self._loop_factory)
+        event_loop.run(self.serve(sessions))
 
     async def serve(self, sessions: Sequence[TuningSession] = ()) -> None:
         """Run jobs, including jobs that :meth:`admit` adds later, in the current event loop.

@@ -19,7 +19,6 @@ from tuner import interrupts
 _GC_THRESHOLD = 1_000_000
 
 Result = TypeVar("Result")
-LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 class _InterruptibleSelector(selectors.DefaultSelector):
@@ -35,15 +34,15 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return asyncio.SelectorEventLoop(_InterruptibleSelector())
 
 
-def run(work: Coroutine[Any, Any, Result], loop_factory: LoopFactory = new_loop) -> Result:
+def run(work: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine in an event loop of its own; tasks that outlive it are cancelled.
 
     In a thread that runs a loop already, such as that of a notebook, the loop of the coroutine
     runs in another thread, for which this one waits.
     """
     if _is_inside_loop():
-        return _run_in_other_thread(work, loop_factory)
-    return _run(work, loop_factory)
+        return _run_in_other_thread(work)
+    return _run(work)
 
 
 async def run_in_thread(work: Callable[[], Result], name: str) -> Result:
@@ -77,12 +76,12 @@ async def run_in_thread(work: Callable[[], Result], name: str) -> Result:
     return await answer
 
 
-def _run(work: Coroutine[Any, Any, Result], loop_factory: LoopFactory) -> Result:
+def _run(work: Coroutine[Any, Any, Result]) -> Result:
     thresholds = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD, *thresholds[1:])
     try:
-        with asyncio.Runner(loop_factory=loop_factory) as runner:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
             return runner.run(work)
     finally:
         gc.set_threshold(*thresholds)
@@ -97,7 +96,7 @@ def _is_inside_loop() -> bool:
     return True
 
 
-def _run_in_other_thread(work: Coroutine[Any, Any, Result], loop_factory: LoopFactory) -> Result:
+def _run_in_other_thread(work: Coroutine[Any, Any, Result]) -> Result:
     """Run in another thread; an interrupt of this one cancels the work and waits for its end."""
     task_started: futures.Future[asyncio.Task[Result]] = futures.Future()
 
@@ -108,7 +107,7 @@ def _run_in_other_thread(work: Coroutine[Any, Any, Result], loop_factory: LoopFa
 
     with futures.ThreadPoolExecutor(1, thread_name_prefix="loop") as threads:
         wrapped = cancellable()
-        ended = threads.submit(_run, wrapped, loop_factory)
+        ended = threads.submit(_run, wrapped)
         try:
             with interrupts.waiting():
                 return ended.result()

@@ -47,15 +47,16 @@ def test_errors_of_another_thread_are_raised_in_the_caller() -> None:
         in_loop(lambda: event_loop.run(fail()))
 
 
-def test_a_loop_that_cannot_be_opened_is_an_error() -> None:
+def test_a_loop_that_cannot_be_opened_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """The work never starts, and the caller does not wait for it."""
 
     def no_loop() -> asyncio.AbstractEventLoop:
         raise OSError("too many open files")
 
     work = name_of_thread()
+    monkeypatch.setattr(event_loop, "new_loop", no_loop)
     with pytest.raises(OSError, match="too many open files"):
-        in_loop(lambda: event_loop.run(work, no_loop))
+        in_loop(lambda: event_loop.run(work))
     work.close()
 
 

@@ -1,1 +1,0 @@
-"""Simulated devices and time for the real coordinator on a real database."""
