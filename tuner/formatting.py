@@ -1,4 +1,4 @@
-"""Numbers, times, traces and the task scheduler table as text for people; "-" is unknown."""
+"""Numbers, times, traces and the facts of a job as text for people; "-" is unknown."""
 
 import json
 import math
@@ -7,21 +7,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from tuner.schemas import JobSummary, JobView, OutlookView, PickView, TaskView
+from tuner.schemas import JobSummary, JobView, OutlookView, PickView
 
 DASH = "-"
-TASK_COLUMNS = (
-    "Task",
-    "Name",
-    "Calls",
-    "Latency (ms)",
-    "GFLOPS",
-    "Roof",
-    "Trials",
-    "Failed",
-    "Share",
-    "Origin",
-)
 # Digits of a hash that tell apart the subgraphs of one network.
 _N_SHORT_DIGITS = 6
 _AGES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
@@ -150,27 +138,6 @@ def told_apart(names: Sequence[str], workloads: Sequence[str]) -> list[str]:
     ]
 
 
-def task_rows(tasks: Sequence[TaskView]) -> list[tuple[str, ...]]:
-    """Return the rows of the task scheduler table, a cell for each of ``TASK_COLUMNS``."""
-    names = told_apart([task.name for task in tasks], [task.workload for task in tasks])
-    return [_task_cells(task, name) for task, name in zip(tasks, names, strict=True)]
-
-
-def _task_cells(task: TaskView, name: str) -> tuple[str, ...]:
-    return (
-        str(task.task_id),
-        name,
-        str(task.weight),
-        milliseconds(task.latency_secs),
-        throughput(task.gflops),
-        percent(task.roof_share),
-        f"{task.trials}{' (all)' if task.exhausted else ''}",
-        str(task.failed) if task.failed else "",
-        percent(task.share or None),
-        source(task.origin, task.variant),
-    )
-
-
 def trace_lines(trace: str) -> list[str]:
     """Return a trace as a line for each of its instructions, with what was drawn for it behind #.
 
@@ -214,16 +181,6 @@ def target_name(spec: str | None) -> str:
         return spec or DASH
 
 
-def task_table(view: JobView) -> list[str]:
-    """Return the task scheduler table of a job as aligned lines; ``*`` marks a running task."""
-    rows = [TASK_COLUMNS, *task_rows(view.tasks)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    marks = [" ", *("*" if task.running else " " for task in view.tasks)]
-    lines = [mark + _line(row, widths) for mark, row in zip(marks, rows, strict=True)]
-    lines.insert(1, "-" * max(map(len, lines)))
-    return [printable(line) for line in [*lines, "", *job_facts(view)]]
-
-
 def job_facts(view: JobView) -> list[str]:
     """Return the lines below the table of a job: state, network, target, budget, forecast."""
     job = view.job
@@ -263,11 +220,3 @@ def _pick_line(pick: PickView) -> str:
         f"number {pick.sequence}: {task_name(pick)}, {trial_count(pick.n_trials)}, "
         f"{pick.reason or 'no reason stored'}{'' if pick.done else ' (open)'}"
     )
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [
-        cell.ljust(width) if name == "Name" else cell.rjust(width)
-        for name, cell, width in zip(TASK_COLUMNS, row, widths, strict=True)
-    ]
-    return "  ".join(cells).rstrip()

@@ -5,8 +5,8 @@ from dataclasses import fields, is_dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tuner import task_columns
 from tuner.errors import RequestError, install_command
-from tuner.formatting import TASK_COLUMNS, task_rows
 from tuner.schemas import TaskView
 
 if TYPE_CHECKING:
@@ -45,9 +45,8 @@ class Rows(list[Row]):
 
     def _repr_html_(self) -> str:
         if self and isinstance(self[0], TaskView):
-            return table(
-                TASK_COLUMNS, task_rows([row for row in self if isinstance(row, TaskView)])
-            )
+            tasks = [row for row in self if isinstance(row, TaskView)]
+            return table(task_columns.TITLES, task_columns.rows(tasks))
         # What no row has is left out, and so is what takes more than a cell.
         names = [name for name in _names(self) if any(_is_short(getattr(r, name)) for r in self)]
         return table(names, [[_cell(getattr(row, name)) for name in names] for row in self])

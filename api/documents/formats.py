@@ -5,7 +5,8 @@ import io
 from collections.abc import Callable
 
 from api.errors import Problem
-from tuner.formatting import printable, task_table
+from tuner import task_columns
+from tuner.formatting import printable
 from tuner.schemas import JobView
 
 JSON, CSV, TEXT = "json", "csv", "text"
@@ -22,22 +23,6 @@ _ACCEPTED = {
     "text/*": TEXT,
     "*/*": JSON,
 }
-_COLUMNS = (
-    "id",
-    "task",
-    "workload",
-    "weight",
-    "latency_ms",
-    "gflops",
-    "roof_percent",
-    "share_percent",
-    "trials",
-    "failed",
-    "gradient",
-    "running",
-    "why",
-    "origin",
-)
 
 
 def negotiate(accept: str | None, requested: str | None = None) -> str:
@@ -67,21 +52,17 @@ def as_csv(view: JobView) -> bytes:
     """Return a table as CSV, one line for each task."""
     stream = io.StringIO()
     writer = csv.writer(stream)
-    writer.writerow(_COLUMNS)
+    numbers = [column.name for column in task_columns.COLUMNS]
+    first, last = ("id", "task", "workload"), ("gradient", "running", "why", "origin")
+    writer.writerow([*first, *numbers, *last])
     for task in view.tasks:
         writer.writerow(
             [
                 task.id,
                 _cell(task.name),
                 task.workload,
-                task.weight,
-                "" if task.latency_secs is None else f"{task.latency_secs * 1e3:.6g}",
-                f"{task.gflops:.6g}",
-                "" if task.roof_share is None else f"{task.roof_share * 100:.4g}",
-                f"{task.share * 100:.4g}",
-                task.trials,
-                task.failed,
-                "" if task.gradient is None else f"{task.gradient:.6g}",
+                *(_number(column.value(task)) for column in task_columns.COLUMNS),
+                _number(task.gradient),
                 int(task.running),
                 _cell(task.last_pick.why) if task.last_pick else "",
                 _cell(task.origin),
@@ -92,7 +73,7 @@ def as_csv(view: JobView) -> bytes:
 
 def as_text(view: JobView) -> bytes:
     """Return a table as aligned text, for people to paste."""
-    return ("\n".join(task_table(view)) + "\n").encode()
+    return ("\n".join(task_columns.lines(view)) + "\n").encode()
 
 
 WRITERS: dict[str, Callable[[JobView], bytes]] = {CSV: as_csv, TEXT: as_text}
@@ -109,6 +90,11 @@ def _offer(part: str) -> tuple[float, str]:
             except ValueError:
                 quality = 0.0
     return quality, media_type.strip().lower()
+
+
+def _number(value: float | None) -> str:
+    """Write six digits of a number; nothing stands for unknown."""
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _cell(text: str) -> str:

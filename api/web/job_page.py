@@ -19,6 +19,7 @@ from api.web.rendering import render
 from api.web.sorting import Keys, read_sorting, sort_rows
 from records import jobs, libraries
 from records.service.access import Ownership
+from tuner import task_columns
 from tuner.queries import catalogue, history, picks
 from tuner.queries import jobs as job_queries
 from tuner.queries.progress import eta_secs
@@ -30,13 +31,7 @@ _N_PICKS = 12
 COLUMNS: Keys = {
     "id": lambda task: task.id,
     "name": lambda task: task.name,
-    "weight": lambda task: task.weight,
-    "latency": lambda task: task.latency_secs,
-    "gflops": lambda task: task.gflops or None,
-    "roof": lambda task: task.roof_share,
-    "share": lambda task: task.share or None,
-    "trials": lambda task: task.trials,
-    "failed": lambda task: task.failed,
+    **{column.name: column.value for column in task_columns.COLUMNS},
     "gradient": lambda task: task.gradient,
     "picked": lambda task: task.last_pick.sequence if task.last_pick else None,
 }
@@ -86,7 +81,7 @@ def job_page(
         NoSuchRow: If the job does not exist.
     """
     view = job_queries.read_job(session, job_id)
-    sorting = read_sorting(sort, COLUMNS, "-share")
+    sorting = read_sorting(sort, COLUMNS, "-share_percent")
     ownership = Ownership(view.job.owner, view.job.project)
     subject = access.subject_of(request)
     may_change = subject.allows("submit") and subject.viewer.changes(ownership)
@@ -101,6 +96,7 @@ def job_page(
         job=view.job,
         tasks=sort_rows(view.tasks, sorting, COLUMNS),
         table=sorting,
+        columns=task_columns.COLUMNS,
         progress=progress_of(view.job),
         eta=eta_secs(view.job) if view.job.state == "running" else None,
         running=[task for task in view.tasks if task.running],

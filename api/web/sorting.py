@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 Row = TypeVar("Row")
 Keys = Mapping[str, Callable[[Any], Any]]
 # Columns whose smallest value comes first; others start with the largest.
-_ASCENDING = ("id", "name", "task", "latency", "workload", "kind")
+_ASCENDING = ("id", "name", "task", "latency", "latency_ms", "workload", "kind")
 
 
 @dataclass(frozen=True)

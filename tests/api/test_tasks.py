@@ -14,6 +14,7 @@ from api.settings import ApiSettings
 from records import jobs
 from tests.api import make
 from tests.api.conftest import Served, serving
+from tuner import task_columns
 from tuner.job_replay import recording as recordings
 
 
@@ -33,6 +34,24 @@ def test_the_table_comes_in_three_formats(served: Served) -> None:
     ]
     assert text.splitlines()[2].split()[:3] == ["1", "dense_s0-w0", "1"]
     assert "latency    unknown: 1 of 2 tasks have no best record yet" in text.splitlines()
+
+
+def test_every_column_is_in_csv_and_on_the_dashboard(served: Served) -> None:
+    """CSV has the name of each, with six digits, and the page sorts by it."""
+    with served.sessions.begin() as session:
+        job_id = make.tuned(session)
+    lines = csv.DictReader(
+        io.StringIO(served.client.get(f"/api/v1/jobs/{job_id}/tasks?format=csv").text)
+    )
+    first, second = list(lines)
+    page = served.client.get(f"/jobs/{job_id}", headers={"accept": "text/html"}).text
+
+    assert {column.name for column in task_columns.COLUMNS} < set(first)
+    assert first["latency_ms"] == f"{float(first['latency_ms']):.6g}"
+    assert second["latency_ms"] == second["gflops"] == ""
+    for column in task_columns.COLUMNS:
+        assert f'id="sort-{column.name}"' in page
+        assert f'data-label="{column.title}"' in page
 
 
 def test_an_unchanged_table_gets_304(served: Served) -> None:

@@ -1,48 +1,12 @@
 """Numbers, times and the task scheduler table as text."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.tuner.views import job_summary
 from tuner import formatting
-from tuner.schemas import JobSummary, JobView, OutlookView, TaskView
-
-_NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-_TASK = TaskView(
-    id=0,
-    task_id=7,
-    workload="w" * 16,
-    name="conv2d\nrelu",
-    weight=3,
-    flop=2e9,
-    latency_secs=2e-3,
-    gflops=1000.0,
-    roof_secs=1e-3,
-    roof_share=0.5,
-    share=0.75,
-    trials=64,
-    failed=2,
-    exhausted=True,
-    running=True,
-    origin="rules:direct",
-)
-_JOB = JobSummary(
-    id=4,
-    name="night",
-    state="running",
-    objective="weighted_sum",
-    seed=0,
-    priority=0,
-    budget_trials=100,
-    trials=64,
-    spent_trials=64,
-    spent_secs=61.0,
-    n_events=1,
-    from_service=True,
-    created=_NOW,
-    updated=_NOW,
-)
+from tuner.schemas import JobView, OutlookView
 
 
 @pytest.mark.parametrize("secs", [None, float("inf"), float("nan")])
@@ -105,7 +69,7 @@ def test_sizes_take_decimal_units(n_bytes: float | None, expected: str) -> None:
 )
 def test_one_trial_is_singular(spent: int, budget: int | None, expected: str) -> None:
     """The noun agrees with the number before it."""
-    job = replace(_JOB, spent_trials=spent, budget_trials=budget)
+    job = job_summary(spent_trials=spent, budget_trials=budget)
 
     assert formatting.spent(job) == f"{expected}, 0:01:01"
 
@@ -116,10 +80,12 @@ def test_one_trial_is_singular(spent: int, budget: int | None, expected: str) ->
 def test_the_verb_agrees_with_the_trials_of_a_forecast(n_trials: int, expected: str) -> None:
     """One trial saves, several save."""
     view = JobView(
-        job=_JOB, tasks=[_TASK], outlook=OutlookView(n_trials=n_trials, saving=1e-3, spread=1e-4)
+        job=job_summary(),
+        tasks=[],
+        outlook=OutlookView(n_trials=n_trials, saving=1e-3, spread=1e-4),
     )
 
-    assert any(f"forecast   {expected}" in line for line in formatting.task_table(view))
+    assert any(f"forecast   {expected}" in line for line in formatting.job_facts(view))
 
 
 def test_shares_and_counts() -> None:
@@ -127,34 +93,6 @@ def test_shares_and_counts() -> None:
     assert (formatting.percent(0.1234), formatting.percent(None)) == ("12.3%", "-")
     assert (formatting.count(12345.0), formatting.count(None)) == ("12,345", "-")
     assert (formatting.throughput(1234.56), formatting.throughput(0.0)) == ("1234.6", "-")
-
-
-def test_the_table_is_aligned_and_printable() -> None:
-    """Names cannot break lines, and a running task has a mark."""
-    open_task = replace(
-        _TASK,
-        id=1,
-        name="dense",
-        latency_secs=None,
-        gflops=0.0,
-        roof_share=None,
-        running=False,
-        origin="",
-    )
-    view = JobView(job=_JOB, tasks=[_TASK, open_task])
-
-    head, rule, first, second, *rest = formatting.task_table(view)
-
-    assert head.split() == " ".join(formatting.TASK_COLUMNS).split()
-    assert set(rule) == {"-"}
-    assert (
-        " ".join(first.split())
-        == "* 7 conv2d relu 3 2.0000 1000.0 50.0% 64 (all) 2 75.0% rules:direct"
-    )
-    assert second.split()[:5] == ["7", "dense", "3", "-", "-"]
-    assert {len(head), len(first), len(second)} == {len(rule)}
-    assert "spent      64 of 100 trials, 0:01:01" in rest
-    assert "latency    unknown: 1 of 2 tasks have no best record yet" in rest
 
 
 @pytest.mark.parametrize(

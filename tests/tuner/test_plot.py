@@ -3,64 +3,30 @@
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from tests.tuner.views import job_summary, task_view
 from tuner import plot
 from tuner.errors import RequestError
 from tuner.job_report import JobReport
-from tuner.schemas import HistoryPoint, HistoryView, JobSummary, JobView, TaskTrials, TaskView
-
-MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
-
-
-def task(row: int, latency_secs: float | None) -> TaskView:
-    """Return a row of the task scheduler table."""
-    return TaskView(
-        id=row,
-        task_id=row + 1,
-        workload=f"{row:064x}",
-        name=f"dense {row}",
-        weight=2,
-        flop=4e6,
-        latency_secs=latency_secs,
-        gflops=4.0,
-        share=0.5,
-        roof_secs=1e-4,
-        trials=8,
-        failed=0,
-        exhausted=False,
-        running=False,
-    )
+from tuner.schemas import HistoryPoint, HistoryView, JobView, TaskTrials
 
 
 def report(*latencies_secs: float | None, number: int = 1) -> JobReport:
     """Return a job with a task for each latency, after two rounds."""
     known = [each for each in latencies_secs if each is not None]
     total = 2 * sum(known) if len(known) == len(latencies_secs) else None
-    summary = JobSummary(
-        id=number,
-        name="mlp",
-        state="done",
-        objective="weighted_sum",
-        seed=0,
-        priority=0,
-        trials=16,
-        spent_trials=16,
-        spent_secs=2.0,
-        total_latency_secs=total,
-        n_events=1,
-        from_service=False,
-        created=MOMENT,
-        updated=MOMENT,
-    )
+    summary = job_summary(id=number, state="done", total_latency_secs=total)
     points = [
         HistoryPoint(pick=1, trials=8, secs=1.0),
         HistoryPoint(pick=2, trials=16, secs=2.0, total_latency_secs=total),
     ]
-    rows = [task(row, secs) for row, secs in enumerate(latencies_secs)]
+    rows = [
+        task_view(id=row, workload=f"{row:064x}", latency_secs=secs, roof_secs=1e-4)
+        for row, secs in enumerate(latencies_secs)
+    ]
     history = HistoryView(
         job=number,
         points=points,

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from jinja2 import Environment, PackageLoader, Template
 
-from tuner import formatting
+from tuner import formatting, task_columns
 from tuner.schemas import FailureView, HistoryPoint, HistoryView, JobView, TaskView
 
 # Size of the chart's area of curves, in units of its view box.
@@ -39,6 +39,7 @@ def as_page(view: JobView, history: HistoryView, failures: Sequence[FailureView]
         view=view,
         curve=curve_of(history.points),
         rows=sorted(view.tasks, key=lambda task: -(task.share or 0.0)),
+        columns=task_columns.COLUMNS,
         n_open=sum(task.latency_secs is None for task in view.tasks),
         failures=failures,
     )
@@ -74,11 +75,9 @@ def _template() -> Template:
     )
     environment.filters |= {
         "ms": formatting.milliseconds,
-        "percent": formatting.percent,
         "clock": formatting.clock,
         "count": formatting.count,
         "stamp": formatting.utc_time,
-        "throughput": formatting.throughput,
         "target_name": formatting.target_name,
         "source": _source,
     }

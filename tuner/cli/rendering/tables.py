@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tuner import task_columns
 from tuner.cli.rendering.grid import Column, Grid
 from tuner.formatting import (
     DASH,
-    TASK_COLUMNS,
     clock,
+    count,
     local_time,
     milliseconds,
     percent,
     short_name,
     spent,
     task_name,
-    task_rows,
     told_apart,
     trial_count,
 )
@@ -24,27 +24,26 @@ from tuner.schemas import JobSummary, PickView, TaskComparison, TaskView
 _BOOKKEEPING = ("reason", "newest_record")
 
 
-_TASK_COLUMNS = {
-    "Name": Column("Name", "name"),
-    "GFLOPS": Column("GFLOPS", "number", 2),
-    "Roof": Column("Roof", "number", 3),
-    "Failed": Column("Failed", "number", 4),
-    "Origin": Column("Origin", rank=5),
-}
-
-
 def task_table(tasks: Sequence[TaskView], *, n_rows: int | None = None) -> Grid:
     """Render the task scheduler table; one row sums up the tasks beyond ``n_rows``."""
-    columns = (_TASK_COLUMNS.get(name, Column(name, "number")) for name in TASK_COLUMNS)
-    table = Grid(*columns, title="Task scheduler")
+    table = Grid(
+        Column("Task", "number"),
+        Column("Name", "name"),
+        *(Column(each.title, "number", each.rank) for each in task_columns.COLUMNS),
+        Column("Origin", rank=5),
+        title="Task scheduler",
+    )
     kept, hidden = _fit(tasks, n_rows)
-    for task, cells in zip(tasks, task_rows(tasks), strict=True):
+    for task, cells in zip(tasks, task_columns.rows(tasks), strict=True):
         if task.task_id in kept:
             table.add(*cells, style="bold cyan" if task.running else "")
     if hidden:
-        share = percent(sum(task.share for task in hidden))
-        trials = sum(task.trials for task in hidden)
-        table.add("", f"{len(hidden)} more tasks", "", "", "", "", str(trials), "", share, "")
+        sums = {
+            "Name": f"{len(hidden)} more tasks",
+            "Trials": count(sum(task.trials for task in hidden)),
+            "Share": percent(sum(task.share for task in hidden)),
+        }
+        table.add(*(sums.get(title, "") for title in task_columns.TITLES))
     return table
 
 

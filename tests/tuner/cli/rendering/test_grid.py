@@ -7,10 +7,10 @@ import pytest
 from rich.console import Console
 
 import tuner.cli
+from tests.tuner.views import task_view
 from tuner.cli import console
 from tuner.cli.rendering.grid import Column, Grid
 from tuner.cli.rendering.tables import task_table
-from tuner.schemas import TaskView
 
 _LONG = "conv2d_add_subtract_divide_multiply_add_relu[1x4x4x512]"
 
@@ -85,20 +85,7 @@ def test_a_pipe_has_the_width_of_columns_or_none(
 def test_names_that_repeat_have_a_hash() -> None:
     """And every row has the number that other commands take."""
     tasks = [
-        TaskView(
-            id=row,
-            task_id=40 + row,
-            workload=digit * 64,
-            name=name,
-            weight=1,
-            flop=1.0,
-            gflops=0.0,
-            share=0.0,
-            trials=0,
-            failed=0,
-            exhausted=False,
-            running=False,
-        )
+        task_view(id=row, task_id=40 + row, workload=digit * 64, name=name)
         for row, (name, digit) in enumerate([("dense", "a"), ("dense", "b"), ("relu", "c")])
     ]
     stream = io.StringIO()
@@ -106,7 +93,7 @@ def test_names_that_repeat_have_a_hash() -> None:
     Console(file=stream, width=80).print(task_table(tasks))
 
     rows = [line.split()[:3] for line in stream.getvalue().splitlines()[2:]]
-    assert rows == [["40", "dense", "aaaaaa"], ["41", "dense", "bbbbbb"], ["42", "relu", "1"]]
+    assert rows == [["40", "dense", "aaaaaa"], ["41", "dense", "bbbbbb"], ["42", "relu", "2"]]
 
 
 def test_every_table_is_a_grid() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.tuner.views import task_view
 from tuner.cli.rendering.reports import (
     show_tasks_of_network,
     show_tuning,
@@ -12,7 +13,6 @@ from tuner.cli.rendering.reports import (
     tuning_as_json,
 )
 from tuner.reports import ExtractedTask, ExtractReport, TuneReport
-from tuner.schemas import TaskView
 from tuner.tables import Rows
 
 
@@ -22,27 +22,6 @@ def extract_report(*, definitions: bool) -> ExtractReport:
     texts = {task.workload: f"IR of {task.name}" for task in tasks}
     return ExtractReport(
         "mlp", "0" * 64, "llvm", 3, ["1 operator"], tasks, texts if definitions else {}
-    )
-
-
-def task_view(latency_secs: float | None) -> TaskView:
-    """Return a row of the task scheduler table."""
-    return TaskView(
-        id=0,
-        task_id=7,
-        workload="abc",
-        name="dense",
-        weight=2,
-        flop=4e6,
-        latency_secs=latency_secs,
-        gflops=0.0,
-        share=1.0,
-        trials=8,
-        failed=0,
-        exhausted=False,
-        gradient=None,
-        running=False,
-        last_pick=None,
     )
 
 
@@ -68,7 +47,7 @@ def test_json_has_definitions_only_on_request() -> None:
 
 def test_a_report_ends_with_before_and_after(capsys: pytest.CaptureFixture[str]) -> None:
     """It says why the finals made the latency larger than the search had it."""
-    report = TuneReport(1, "mlp", "llvm", Rows([task_view(1e-3)]), 2e-3, 8, 2.0, 0.5)
+    report = TuneReport(1, "mlp", "llvm", Rows([task_view(latency_secs=1e-3)]), 2e-3, 8, 2.0, 0.5)
     show_tuning(report)
     plain = capsys.readouterr().out
     show_tuning(replace(report, untuned_latency_secs=5e-3, searched_latency_secs=1.9e-3))
@@ -82,7 +61,7 @@ def test_a_report_ends_with_before_and_after(capsys: pytest.CaptureFixture[str])
 
 def test_tasks_without_a_best_record_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     """The latency of the network is then unknown, null in JSON."""
-    tasks = Rows([task_view(1e-3), task_view(None)])
+    tasks = Rows([task_view(latency_secs=1e-3), task_view()])
     report = TuneReport(1, "mlp", "llvm", tasks, None, 8, 2.0, 0.5, busy={"local": 0.5})
 
     show_tuning(report)
