@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: demo test test-guards serve test-all lint bench corpus docs relay-env images sbom clean help
+.PHONY: demo test test-guards serve test-all lint bench corpus docs site relay-env images sbom clean help
 
 # The first Python that is new enough; PYTHON=... chooses another.
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -60,6 +60,10 @@ corpus: .venv/.dev ## Run the corpus of networks and write docs/networks.md: an 
 
 docs: .venv/.dev ## Check the documentation: its examples, its links, every option in it.
 	$(BIN)/python -m pytest tests/docs $(ARGS)
+
+site: .venv/.dev ## Build the site of the documentation into build/site, without the network.
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -f website/mkdocs.yml
+	@echo "Built build/site; look at it: $(BIN)/python -m http.server -b 127.0.0.1 -d build/site" >&2
 
 relay-env: .venv/.relay ## Install what the engine relay needs into .venv-relay: TVM 0.19.
 

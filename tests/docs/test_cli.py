@@ -1,4 +1,4 @@
-"""docs/cli.md describes exactly the commands and options of the program."""
+"""docs/cli.md describes exactly the commands of the program, whose help pages describe options."""
 
 import re
 from typing import Any
@@ -10,7 +10,6 @@ from tests.docs.documents import ROOT, section
 from tuner.cli.main import app
 
 _TEXT = (ROOT / "docs" / "cli.md").read_text()
-_EVERYWHERE = {"--help"}
 
 
 def _commands(command: Any, name: str) -> dict[str, Any]:
@@ -28,31 +27,10 @@ PROGRAM: Any = typer.main.get_command(app)
 COMMANDS = _commands(PROGRAM, "tuner")
 
 
-def _options(command: Any) -> set[str]:
-    names = {
-        name
-        for parameter in command.params
-        for name in (*parameter.opts, *parameter.secondary_opts)
-        if name.startswith("-")
-    }
-    return names - _EVERYWHERE
-
-
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_has_a_section_with_all_its_options(name: str) -> None:
-    """Every option of a command is in its section."""
-    text = section(_TEXT, f"`{name}`")
-
-    assert text, f"docs/cli.md has no section for {name}"
-    assert _options(COMMANDS[name]) - set(_documented(text)) == set()
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_section_describes_only_options_of_its_command(name: str) -> None:
-    """Every row of an option table names options of the command."""
-    text = section(_TEXT, f"`{name}`")
-
-    assert set(_documented(text)) - _options(COMMANDS[name]) == set()
+def test_a_command_has_a_section(name: str) -> None:
+    """A section says what the command does; the site adds the table of its options."""
+    assert section(_TEXT, f"`{name}`"), f"docs/cli.md has no section for {name}"
 
 
 def test_every_section_describes_an_existing_command() -> None:
@@ -60,13 +38,6 @@ def test_every_section_describes_an_existing_command() -> None:
     described = re.findall(r"^## `(tuner [^-`][^`]*)`", _TEXT, re.MULTILINE)
 
     assert set(described) - set(COMMANDS) == set()
-
-
-def test_options_before_the_command_have_a_section() -> None:
-    """The section describes exactly these options, except those of shell completion."""
-    options = {name for name in _options(PROGRAM) if "completion" not in name}
-
-    assert set(_documented(section(_TEXT, "`tuner --server`"))) == options
 
 
 def test_every_option_says_what_it_does() -> None:
@@ -79,8 +50,3 @@ def test_every_option_says_what_it_does() -> None:
     ]
 
     assert not bare
-
-
-def _documented(text: str) -> list[str]:
-    rows = re.findall(r"^\| (`-.*?) \|", text, re.MULTILINE)
-    return [name for row in rows for name in re.findall(r"`(-[-a-z]+)", row)]

@@ -109,6 +109,6 @@ def test_make_help_lists_every_target() -> None:
     listed = [line.split()[1] for line in done.stdout.splitlines()]
     assert listed[:2] == ["demo", "test"]
     assert set(listed[2:]) == {
-        "serve", "test-guards", "test-all", "lint", "bench", "corpus", "docs", "relay-env",
+        "serve", "test-guards", "test-all", "lint", "bench", "corpus", "docs", "site", "relay-env",
         "images", "sbom", "clean", "help",
     }  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from tests.docs.documents import ROOT
 from tests.docs.prose import SUFFIXES, check, check_document, check_python
 
-_WHOLE = ("records", "scheduler", "api", "benchmarks", "docs")
+_WHOLE = ("records", "scheduler", "api", "benchmarks", "docs", "website")
 _SPLIT = ("tuner", "tests", "tests/tuner")
 
 

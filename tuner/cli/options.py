@@ -26,7 +26,7 @@ TargetOption = Annotated[
         "--target",
         "-t",
         metavar="TARGET",
-        help="Compile for this target: llvm (this CPU), 'llvm -mcpu=NAME', llvm+onednn (and let "
+        help="Target: llvm (this CPU), 'llvm -mcpu=NAME', llvm+onednn (and let "
         "oneDNN compete with the tuned kernels), cuda (this GPU), cuda:sm_90, a TVM tag, or JSON.",
         rich_help_panel=MODEL_PANEL,
     ),

@@ -127,7 +127,12 @@ def import_(
         ),
     ],
     form: ReadFormatOption = "auto",
-    target: options.TargetOption = "llvm",
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target", "-t", metavar="TARGET", help="Target that a log of another tool must have."
+        ),
+    ] = "llvm",
     foreign: Annotated[
         bool,
         typer.Option(

@@ -44,7 +44,8 @@ LogFormatOption = Annotated[
     str | None,
     typer.Option(
         metavar="FORMAT",
-        help="Format of log lines: json or text [default: json]. Also TUNER_LOG_FORMAT.",
+        help="Format of log lines: json or text [default: text on a terminal, json elsewhere]. "
+        "Also TUNER_LOG_FORMAT.",
         show_default=False,
         rich_help_panel=LOG_PANEL,
     ),
