@@ -11,6 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+#: What to write instead, by rule.
+ADVICE = {
+    "opening": "begin with an imperative verb (function) or a noun phrase (all else)",
+    "fragment": "describe it with a noun phrase",
+    "phrase": "use the standard words of the field",
+    "name": "name a value for what it holds, a limit MAX_ or MIN_",
+}
 SUFFIXES = frozenset({".py", ".md", ".html"})
 
 # A docstring begins with an imperative verb (functions) or a noun phrase (everything else).

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.documents import ROOT
-from tests.docs.prose import SUFFIXES, check, check_document, check_python
+from tests.docs.prose import ADVICE, SUFFIXES, check, check_document, check_python
 
 _WHOLE = ("records", "scheduler", "api", "benchmarks", "docs", "website")
 _SPLIT = ("tuner", "tests", "tests/tuner")
@@ -33,9 +33,9 @@ def _files(package: str) -> list[Path]:
 def test_prose_keeps_the_rules(package: str) -> None:
     """No docstring opening, phrase or identifier that CONTRIBUTING.md bans."""
     findings = [
-        f"{path.relative_to(ROOT)}:{finding.line}: {finding.rule}: {finding.text}"
+        f"{path.relative_to(ROOT)}:{line}: {rule} {text!r}: {ADVICE[rule]}"
         for path in _files(package)
-        for finding in check(path)
+        for line, rule, text in check(path)
     ]
 
     assert not findings, "\n".join(["", *findings])

@@ -27,8 +27,8 @@ from tuner.engines.runtime import onednn
 from tuner.errors import TargetError, summary
 from tuner.library import processors
 
-# Bump when a change of the passes in lower.py changes the workloads of networks: extractions
-# and libraries are cached by it. Records are keyed by the hash of the workload alone.
+# Bump when a change of graph/pipeline.py, of its passes or of fusion changes the workloads of
+# networks: extractions and libraries are cached by it. Records are keyed by the workload alone.
 PIPELINE = "relax-31"
 
 # Attributes that a target may set. TVM passes others to compilers as options ("cl-opt", "jit",

@@ -11,7 +11,6 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator
 
 from tuner.engines.relax.graph.fold import constant_value, rewrite
-from tuner.engines.relax.graph.passes.convolutions.affine import count_uses
 from tuner.engines.relax.ir.tensor_types import is_fixed
 
 Array = np.ndarray[Any, Any]
@@ -33,8 +32,17 @@ class CallVisitor(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         return rewrite(module, self, self.prepare)
 
     def prepare(self, function: relax.Function) -> None:
-        """Look at a function before its calls are visited."""
-        self.n_uses = count_uses(function)
+        """Count the uses of each variable of a function as an operand or result."""
+        self.n_uses = Counter()
+
+        def visit(expr: relax.Expr) -> None:
+            if isinstance(expr, relax.Call):
+                self.n_uses.update(arg for arg in expr.args if isinstance(arg, relax.Var))
+            elif isinstance(expr, (relax.Tuple, relax.SeqExpr)):
+                fields = expr.fields if isinstance(expr, relax.Tuple) else [expr.body]
+                self.n_uses.update(field for field in fields if isinstance(field, relax.Var))
+
+        relax.analysis.post_order_visit(function, visit)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Rewrite the operands first, then the call."""

@@ -12,57 +12,51 @@ convolution, for each rank, group, stride, dilation and padding.
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
-from tuner.engines.relax.graph.fold import constant_value, rewrite
-
-Array = np.ndarray[Any, Any]
+from tuner.engines.relax.graph.passes.visitor import Array, CallVisitor, dtype_of, name_of
 
 _LAYOUTS = {1: ("NCW", "IOW"), 2: ("NCHW", "IOHW"), 3: ("NCDHW", "IODHW")}
-_DEQUANTIZE = "relax.dequantize"
 _CONVOLUTIONS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
 
 
 def replace_transposed_convolutions(module: tvm.IRModule) -> tvm.IRModule:
     """Replace every channels-first transposed convolution whose weight is constant."""
-    return rewrite(module, _Replacer(module))
+    return _Replacer(module).run(module)
 
 
 @mutator
-class _Replacer(PyExprMutator):  # type: ignore[misc]  # TVM has no types
+class _Replacer(CallVisitor):
     """Mutator that replaces transposed convolutions."""
 
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
+    def rewrite(self, _original: relax.Call, call: relax.Call) -> relax.Expr:
         """Replace one call after its operands."""
-        visited = self.visit_expr_post_order(call)
-        name = str(getattr(getattr(visited, "op", None), "name", ""))
-        if not (name.startswith("relax.nn.conv") and name.endswith("_transpose")):
-            return visited
-        weight = self._weight(visited.args[1])
-        n_axes = len(visited.args[0].ty.shape) - 2
-        layouts = (str(visited.attrs.data_layout), str(visited.attrs.kernel_layout))
+        name = name_of(call)
+        if not (name.startswith("nn.conv") and name.endswith("_transpose")):
+            return call
+        weight = self._weight(call.args[1])
+        n_axes = len(call.args[0].ty.shape) - 2
+        layouts = (str(call.attrs.data_layout), str(call.attrs.kernel_layout))
         if weight is None or layouts != _LAYOUTS[n_axes]:
-            return visited
-        return self._replace(visited, weight)
+            return call
+        return self._replace(call, weight)
 
     def _weight(self, expr: relax.Expr) -> Array | None:
         """Return a weight that is constant, or that constant codes are dequantised to."""
-        value = constant_value(self, expr)
-        bound = self.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
-        if value is not None or getattr(getattr(bound, "op", None), "name", "") != _DEQUANTIZE:
+        value, dequantised = self.constant(expr), self.producer(expr, "relax.dequantize")
+        if value is not None or dequantised is None:
             return value
-        codes, scale, zero = (constant_value(self, each) for each in bound.args)
+        codes, scale, zero = map(self.constant, dequantised.args)
         if codes is None or scale is None or zero is None:
             return None
-        axis = int(bound.attrs.axis) % codes.ndim
+        axis = int(dequantised.attrs.axis) % codes.ndim
         along = [-1 if each == axis else 1 for each in range(codes.ndim)]
         centred = codes.astype(np.int64) - zero.astype(np.int64).reshape(along)
-        return (centred * scale.reshape(along)).astype(str(bound.ty.dtype))
+        return (centred * scale.reshape(along)).astype(dtype_of(dequantised))
 
     def _replace(self, call: relax.Call, weight: Array) -> relax.Expr:
         attrs, data = call.attrs, call.args[0]
@@ -86,7 +80,7 @@ class _Replacer(PyExprMutator):  # type: ignore[misc]  # TVM has no types
             max(0, b - f + t - size - before)
             for b, f, t, size, before in zip(last, first, taps, in_sizes, left, strict=True)
         ]
-        value = self.builder_.emit(
+        value = self.emit(
             _CONVOLUTIONS[n_axes](
                 data,
                 relax.const(_sub_kernels(weight, strides, dilations, taps, groups)),
@@ -112,12 +106,12 @@ class _Replacer(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         n_axes = len(strides)
         positions = [int(dim) for dim in value.ty.shape][2:]
         split = [batch, groups, *strides, channels // groups, *positions]
-        value = self.builder_.emit(relax.op.reshape(value, split))
+        value = self.emit(relax.op.reshape(value, split))
         pairs = [(n_axes + 3 + axis, 2 + axis) for axis in range(n_axes)]
         order = [0, 1, n_axes + 2, *itertools.chain.from_iterable(pairs)]
-        value = self.builder_.emit(relax.op.permute_dims(value, order))
+        value = self.emit(relax.op.permute_dims(value, order))
         shape = [batch, channels, *(s * q for s, q in zip(strides, positions, strict=True))]
-        return self.builder_.emit(relax.op.reshape(value, shape))
+        return self.emit(relax.op.reshape(value, shape))
 
 
 def _sub_kernels(
