@@ -70,7 +70,7 @@ def _run(model: onnx.ModelProto, inputs: dict[str, Array], folder: Path) -> list
     path.write_bytes(model.SerializeToString())
     loaded = load_model(str(path), {}, None, str(folder))
     target = make_target(describe_target("llvm").spec, intrinsics=False)
-    module = lower(loaded.file, target, is_whole=True).module
+    module = lower(loaded.file, target, is_whole=True)
     with target:
         built = tvm.compile(module, target)
     machine = relax.VirtualMachine(built, tvm.cpu())

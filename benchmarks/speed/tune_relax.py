@@ -185,7 +185,7 @@ def _peer(
     from tuner.engines.relax.target.targets import make_target
 
     target = make_target(spec)
-    module = lower(model, target, is_whole=True).module
+    module = lower(model, target, is_whole=True)
     started = time.monotonic()
     database = tune_relax(
         mod=module,

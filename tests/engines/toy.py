@@ -197,7 +197,7 @@ def link_network(request: LinkRequest) -> LinkResult:
             assert described["symbol"] == request.objects[workload].symbol
         n_outputs = len(onnx.load(model.path).graph.output)
         programs.append(LinkedProgram(f"main_{number}", (), calls, n_outputs))
-    return LinkResult(("lib.so",), tuple(programs), (), ())
+    return LinkResult(("lib.so",), tuple(programs), ())
 
 
 def run_network(request: NetworkRun) -> tuple[float, ...]:

@@ -117,7 +117,7 @@ class Extraction:
 
     tasks: tuple[ExtractedTask, ...]
     n_kernel_calls: int
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -466,7 +466,6 @@ class LinkResult:
         files: Names of its files.
         programs: A program for each model.
         weights: Weights of all programs.
-        notes: Rewrites that were not possible.
         calls: Kernel calls of all programs, by their number in a profile; empty if the library
             cannot be profiled.
     """
@@ -474,7 +473,6 @@ class LinkResult:
     files: tuple[str, ...]
     programs: tuple[LinkedProgram, ...]
     weights: tuple[Weight, ...]
-    notes: tuple[str, ...]
     calls: tuple[KernelCall, ...] = ()
 
 

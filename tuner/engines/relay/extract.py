@@ -33,7 +33,7 @@ def extract(model: ModelFile, target: str) -> Extraction:
     )
     pairs = sorted(zip(tasks, weights, strict=True), key=lambda pair: str(pair[0].desc))
     extracted = tuple(_extracted(task, int(weight)) for task, weight in pairs)
-    return Extraction(extracted, sum(task.weight for task in extracted), ())
+    return Extraction(extracted, sum(task.weight for task in extracted))
 
 
 def _extracted(task: auto_scheduler.SearchTask, weight: int) -> ExtractedTask:

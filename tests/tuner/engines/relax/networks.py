@@ -46,7 +46,7 @@ def lower_proto(
         path.write_bytes(proto.SerializeToString())
         file = load_model(str(path), {}, None, folder).file
         made = make_target(target, intrinsics=False)
-        return lower(file, made, is_whole=is_whole).module, file
+        return lower(file, made, is_whole=is_whole), file
 
 
 def names_of(proto: onnx.ModelProto, target: str) -> list[str]:
@@ -111,9 +111,7 @@ def compile_objects(
     """Compile every subgraph of some models, unscheduled except those with a trace."""
     objects: dict[str, LinkedObject] = {}
     for model in models:
-        for subgraph in find_subgraphs(
-            lower(model, make_target(target.spec, intrinsics=False)).module
-        ):
+        for subgraph in find_subgraphs(lower(model, make_target(target.spec, intrinsics=False))):
             out = folder / subgraph.workload
             if subgraph.workload in objects:
                 continue

@@ -302,7 +302,7 @@ def test_every_kind_of_layer_has_a_default_schedule() -> None:
     """Convolutions, pooling, reductions and transpositions become code for a GPU."""
     target = make_target(worker.describe_target("cuda:sm_90").spec, intrinsics=False)
     network = lower(networks.load("zoo:squeezenet_v1.1?image=32", 1), target)
-    subgraphs = find_subgraphs(network.module)
+    subgraphs = find_subgraphs(network)
 
     for each in subgraphs:
         scheduled = schedule_by_default(each.module, target)

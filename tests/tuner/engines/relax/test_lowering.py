@@ -28,14 +28,14 @@ pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 def outputs_of(model: ModelFile, target: TargetInfo) -> tuple[Array, Array]:
     """Run a lowered model without schedules, and run the model under ONNX Runtime."""
     feeds = {n: draw(*shape, seed=9 + i) for i, (n, (shape, _)) in enumerate(model.inputs.items())}
-    module = lower(model, make_target(target.spec)).module
+    module = lower(model, make_target(target.spec))
     (actual,) = run_module(module, model, feeds, target.spec)
     return actual, run(Path(model.path).read_bytes(), feeds)[0]
 
 
 def names_of(model: ModelFile, target: TargetInfo) -> list[str]:
     """Return the names of the subgraphs of a lowered model."""
-    return [s.name for s in find_subgraphs(lower(model, make_target(target.spec)).module)]
+    return [s.name for s in find_subgraphs(lower(model, make_target(target.spec)))]
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_a_scatter_has_a_root_block_and_starts_no_threads_for_an_update(
     weights = {"rows": np.full(shape, 3), "updates": draw(6, 16, seed=1)}
     model = save([node], (8, 16), weights)
 
-    subgraphs = find_subgraphs(lower(model, make_target(target.spec)).module)
+    subgraphs = find_subgraphs(lower(model, make_target(target.spec)))
 
     for subgraph in subgraphs:
         module = workloads.load(subgraph.ir)

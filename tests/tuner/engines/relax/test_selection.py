@@ -37,7 +37,7 @@ def test_what_follows_a_branch_is_part_of_its_kernel(
     folder = tmp_path_factory.mktemp("cleaned")
     model = load_model(file.path, {}, None, str(folder)).file
 
-    names = [each.name for each in find_subgraphs(lower(model, make_target(target.spec)).module)]
+    names = [each.name for each in find_subgraphs(lower(model, make_target(target.spec)))]
 
     assert len(names) == 2
     assert all(word in names[1] for word in ("exp", "neg", "where", "relu"))

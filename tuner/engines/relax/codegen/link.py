@@ -47,7 +47,6 @@ class WrittenProgram:
     symbols: dict[str, str]
     loops: dict[str, LoopCalls]
     n_outputs: dict[str, int]
-    notes: tuple[str, ...]
 
 
 def link_network(request: LinkRequest) -> LinkResult:
@@ -68,7 +67,6 @@ def link_network(request: LinkRequest) -> LinkResult:
         files=(LIBRARY, WEIGHTS) if entries else (LIBRARY,),
         programs=tuple(programs),
         weights=entries,
-        notes=tuple(dict.fromkeys(note for program in written for note in program.notes)),
         calls=calls,
     )
 
@@ -89,15 +87,15 @@ def write_program(
     Raises:
         LinkError: If an object is missing.
     """
-    network = lower(model, target)
-    subgraphs = find_subgraphs(network.module)
+    module = lower(model, target)
+    subgraphs = find_subgraphs(module)
     missing = [subgraph.name for subgraph in subgraphs if subgraph.workload not in linked]
     if missing:
         raise LinkError(f"no object of subgraph {missing[0]} was given")
     objects = {name: linked[graph.workload] for graph in subgraphs for name in graph.functions}
-    rewriter = CallRewriter(network.module, number, objects, weights)
+    rewriter = CallRewriter(module, number, objects, weights)
     main = rewriter.rewrite()
-    returned = network.module["main"].ret_ty
+    returned = module["main"].ret_ty
     program = LinkedProgram(
         entry=rewriter.entry,
         weights=tuple(rewriter.weights),
@@ -110,7 +108,6 @@ def write_program(
         rewriter.symbols,
         rewriter.loops,
         rewriter.n_outputs,
-        network.notes,
     )
 
 

@@ -46,8 +46,7 @@ class Subgraph:
 @described(lowering_failure)
 def extract(model: ModelFile, target: str) -> Extraction:
     """Split a network into weighted tasks; see :class:`Engine`."""
-    network = lower(model, make_target(target, intrinsics=False))
-    subgraphs = find_subgraphs(network.module)
+    subgraphs = find_subgraphs(lower(model, make_target(target, intrinsics=False)))
     tasks = tuple(
         ExtractedTask(
             workload=subgraph.workload,
@@ -58,7 +57,7 @@ def extract(model: ModelFile, target: str) -> Extraction:
         )
         for subgraph in subgraphs
     )
-    return Extraction(tasks, sum(task.weight for task in tasks), network.notes)
+    return Extraction(tasks, sum(task.weight for task in tasks))
 
 
 def find_subgraphs(module: tvm.IRModule) -> list[Subgraph]:

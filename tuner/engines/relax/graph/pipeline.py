@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -129,16 +128,10 @@ PASSES: tuple[tuple[Rewrite, IsFor], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class LoweredNetwork:
-    """A module whose ``main`` calls one fused kernel per subgraph, with notes on its rewrites."""
+def lower(model: ModelFile, target: Target, *, is_whole: bool = False) -> tvm.IRModule:
+    """Import, clean, lay out and fuse a model: ``main`` calls one kernel per subgraph.
 
-    module: tvm.IRModule
-    notes: tuple[str, ...]
-
-
-def lower(model: ModelFile, target: Target, *, is_whole: bool = False) -> LoweredNetwork:
-    """Import, clean, lay out and fuse a model; recent results are kept for the link that follows.
+    Recent results are kept for the link that follows.
 
     Args:
         model: Cleaned model.
@@ -168,13 +161,13 @@ def lower(model: ModelFile, target: Target, *, is_whole: bool = False) -> Lowere
                     module = relax.transform.AttachAttrLayoutFreeBuffers()(module)
             module = normalise_kernels(module)
             check_linkable(module)
-            _lowered[key] = LoweredNetwork(module, ())
+            _lowered[key] = module
     return _lowered[key]
 
 
 # Lowered networks include their weights; two suffice to link a network after its extraction.
 _MAX_LOWERED = 2
-_lowered: dict[Any, LoweredNetwork] = {}
+_lowered: dict[Any, tvm.IRModule] = {}
 
 
 def lowering_failure(reason: str) -> ModelError:

@@ -93,7 +93,7 @@ def link_network(request: LinkRequest) -> LinkResult:
         files += files_of(entry)
         calls = _calls(records, graph, request.objects)
         programs.append(LinkedProgram(entry, (), calls, len(graph["heads"])))
-    return LinkResult(tuple(files), tuple(programs), (), ())
+    return LinkResult(tuple(files), tuple(programs), ())
 
 
 def files_of(entry: str) -> tuple[str, str, str]:

@@ -92,7 +92,7 @@ def test_half_precision_needs_no_onnx(
     x = torch.linspace(-2, 3, 60).reshape(1, 3, 4, 5).to(dtype)
     made = make_target(describe_target(target).spec, intrinsics=False)
 
-    actual = _run(lower(_saved(function, x, tmp_path), made, is_whole=True).module, x)
+    actual = _run(lower(_saved(function, x, tmp_path), made, is_whole=True), x)
 
     expected = function(x).double()
     np.testing.assert_allclose(actual, expected, rtol=2e-2, atol=2e-2, strict=True)
@@ -152,7 +152,7 @@ def test_attention_is_one_kernel_of_its_type(
 
     for target in ("llvm", "cuda:sm_90"):
         made = make_target(describe_target(target).spec, intrinsics=False)
-        module = lower(file, made, is_whole=True).module
+        module = lower(file, made, is_whole=True)
         expected = attend(x).double()
         tolerance = 1e-6 if dtype == torch.float32 else 2e-2
         np.testing.assert_allclose(_run(module, x), expected, atol=tolerance, strict=True)
@@ -174,7 +174,7 @@ def test_rows_without_scores_are_zero_in_programs_of_core_operators(
     x[0, 1, 7, 1] = torch.nan
     file = _saved(attend, x, tmp_path, is_core=True)
     made = make_target(describe_target(target).spec, intrinsics=False)
-    module = lower(file, made, is_whole=True).module
+    module = lower(file, made, is_whole=True)
 
     np.testing.assert_allclose(_run(module, x), attend(x).double(), atol=1e-6, strict=True)
     names = [name.name_hint for name in module.get_global_vars()]

@@ -168,7 +168,7 @@ def test_bfloat16_has_kernels_for_gpus(tmp_path: Path) -> None:
     x = torch.ones(1, 4, 3, 5, dtype=torch.bfloat16)
     target = make_target(describe_target("cuda:sm_90").spec, intrinsics=False)
 
-    module = lower(save_program({"y": function}, tmp_path, x), target).module
+    module = lower(save_program({"y": function}, tmp_path, x), target)
 
     outputs = module["main"].ret_ty.fields
     assert [str(each.dtype) for each in outputs] == ["bfloat16"] * 5 + ["int64"]

@@ -50,7 +50,7 @@ def save_program(functions: Functions, folder: Path, *inputs: torch.Tensor) -> M
 def check_results(functions: Functions, folder: Path, *inputs: torch.Tensor) -> None:
     """Check that the functions of a lowered program have the results of torch, and their dtypes."""
     file = save_program(functions, folder, *inputs)
-    module = lower(file, UNOPTIMISED, is_whole=True).module
+    module = lower(file, UNOPTIMISED, is_whole=True)
     actual = iter(run_network(module, *(each.numpy() for each in inputs)))
     for name, results in Applied(functions).results(*inputs).items():
         for expected in results:

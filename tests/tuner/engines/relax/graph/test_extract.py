@@ -74,7 +74,7 @@ def test_hashes_are_the_same_in_another_process(target: TargetInfo) -> None:
 def test_workload_survives_its_bytes(target: TargetInfo) -> None:
     """The pinned ffi serialises a PrimFunc (0.1.15 crashes in save_json) without a change."""
     network = lower(load("zoo:mlp"), make_target(target.spec))
-    for subgraph in find_subgraphs(network.module):
+    for subgraph in find_subgraphs(network):
         blob = workloads.dump(subgraph.module)
         again = workloads.load(blob)
 

@@ -32,7 +32,7 @@ print(*(task.workload for task in worker.extract(load(sys.argv[2]), sys.argv[1])
 def modules_of(network: str, target: TargetInfo) -> list[tvm.IRModule]:
     """Return the subgraphs of a network."""
     lowered = lower(load(network), make_target(target.spec))
-    return [subgraph.module for subgraph in find_subgraphs(lowered.module)]
+    return [subgraph.module for subgraph in find_subgraphs(lowered)]
 
 
 @pytest.fixture(scope="module")

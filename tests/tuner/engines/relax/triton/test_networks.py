@@ -200,7 +200,7 @@ def test_products_that_meet_are_one_kernel(
 
     matched = _matched(file, verify)
     (output,), (expected,) = (
-        networks.run_module(lower(file, made).module, file, feeds, _CPU)
+        networks.run_module(lower(file, made), file, feeds, _CPU)
         for made in map(make_target, (SPEC, _CPU))
     )
 

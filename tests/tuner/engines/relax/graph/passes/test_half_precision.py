@@ -106,7 +106,7 @@ def test_kernels_between_input_and_output_are_those_of_float32(
     model = _save(nodes, (4, 32), weights, tmp_path / "model.onnx")
     data = draw(4, 32, seed=9).astype("float16")
 
-    module = lower(model, make_target(target.spec)).module
+    module = lower(model, make_target(target.spec))
     (actual,) = build_untuned([model], target, tmp_path / "out")(data=data).values()
 
     *kinds, result = (each.var.ty for each in module["main"].body.blocks[0].bindings)

@@ -258,7 +258,7 @@ def test_new_keys_are_outputs_of_the_network(tmp_path: Path) -> None:
     cpu = '{"kind":"llvm"}'
 
     outputs, expected = (
-        networks.run_module(lower(file, make_target(spec)).module, file, feeds, cpu)
+        networks.run_module(lower(file, make_target(spec)), file, feeds, cpu)
         for spec in (SPEC, cpu)
     )
 
