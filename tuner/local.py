@@ -40,7 +40,7 @@ from tuner.settings import SettingOverrides, read_settings
 from tuner.tables import Rows
 from tuner.tuning.rounds.remeasure import verify_records
 from tuner.tuning.rounds.remeasure_options import Remeasured, Verified, VerifyRequest
-from tuner.tuning.run_local import run_separately, run_tuning
+from tuner.tuning.run_local import run_tuning
 from tuner.tuning.status import TuningCallbacks
 from tuner.workers.confinement.sandbox_paths import model_access
 from tuner.workers.factory import fresh_worker
@@ -68,10 +68,7 @@ def tune(
         for model in request.models:
             for note in _padding_notes(context, model):
                 callbacks.on_note(note)
-        if separate:
-            results = run_separately(context, request, callbacks)
-        else:
-            results = [run_tuning(context, request, callbacks)]
+        results = run_tuning(context, request, callbacks, separate=separate)
         with context.readers() as session:
             return [
                 reports.report_tuning(result, read_job(session, result.job_id))

@@ -129,7 +129,7 @@ def _compare(model: str, plan: Plan, folder: Path) -> dict[str, Any]:
 def _tune_ours(context: Context, plan: Plan) -> tuple[Tuned, Prepared]:
     """Tune as ``tuner tune`` does."""
     started = time.monotonic()
-    result = run_tuning(
+    (result,) = run_tuning(
         context,
         TuneRequest(
             (plan.request,),

@@ -184,7 +184,7 @@ def _make(
     seed = _SEED if isinstance(entry.source, Light) else None
     request = ModelRequest(model, inputs=entry.shapes, random_weights=seed)
     spec = TuneSpec(trials=arguments.trials, seconds=arguments.seconds)
-    tuned = run_tuning(context, TuneRequest((request,), spec))
+    (tuned,) = run_tuning(context, TuneRequest((request,), spec))
     built = _build(context, request, folder / _LIBRARY)
     made = (
         tuned.snapshot.n_trials,

@@ -168,11 +168,11 @@ def build_into_cache(
     name = f"entry {made.entry.digest[:12]}"
     manifest = manifests.parse(made.entry.read(manifests.MANIFEST), name)
     _store(context, networks, made.entry, manifest)
+    with context.readers() as session:
+        clock_secs = targets.clock_secs(session, networks[0].target_id)
     return CachedLibrary(
         entry=made.entry,
-        manifest=_with_models(
-            _with_records(manifest, best, _clock_secs(context, networks[0].target_id)), networks
-        ),
+        manifest=_with_models(_with_records(manifest, best, clock_secs), networks),
         cached=made.hit,
         steps=files.steps,
         compile_secs=float(made.entry.info["secs"]),
@@ -189,11 +189,6 @@ def best_records(
         own = bests.best_records(session, [task.task_id for task in tasks])
     records = {**lent, **own}
     return {task.workload_hash: records[task.task_id] for task in tasks if task.task_id in records}
-
-
-def _clock_secs(context: Context, target_id: int) -> float | None:
-    with context.readers() as session:
-        return targets.clock_secs(session, target_id)
 
 
 def _with_records(

@@ -172,7 +172,12 @@ class ObjectCompiler:
                         item = waiting.popleft()
                         opened = stack.enter_context(ExitStack())
                         out = opened.enter_context(pool.exchange.new_output())
-                        call = self._submit(pool, item.request, out.path)
+                        call = pool.submit(
+                            settings.engine,
+                            "compile_subgraph",
+                            self.object_request(item.request, out.path),
+                            timeout_secs=_TIMEOUT_SECS,
+                        )
                         running[call] = _Running(pool, item, out, opened)
                 call = first_of(running)
                 _, (request, lock), out, opened = running.pop(call)
@@ -191,14 +196,6 @@ class ObjectCompiler:
                 with opened, self.cache.new_folder() as kept:
                     out.take(kept)
                     yield request, lock.keep(kept, info)
-
-    def _submit(self, pool: Pool, request: SubgraphRequest, out: Path) -> FutureCall:
-        return pool.submit(
-            self.context.settings.engine,
-            "compile_subgraph",
-            self.object_request(request, out),
-            timeout_secs=_TIMEOUT_SECS,
-        )
 
     def _add(
         self, request: SubgraphRequest, entry: Entry, ready: dict[str, _Ready], *, hit: bool

@@ -318,7 +318,7 @@ class Coordinator:
 
     def _start_round(self, job: ActiveJob, device: Device, pick: Pick) -> None:
         job.session.on_round_started(pick)
-        self._start(job, device, pick, self._run_round(job.session, pick, device))
+        self._start(job, device, pick, job.session.run_round(pick, device))
 
     def _start(
         self,
@@ -331,10 +331,6 @@ class Coordinator:
         task: asyncio.Task[bool | None] = asyncio.ensure_future(work)
         task.add_done_callback(lambda _: self._wake.set())
         self._running_rounds[task] = RunningRound(job, device, pick, self._context.now())
-
-    async def _run_round(self, session: TuningSession, pick: Pick, device: Device) -> bool | None:
-        await session.run_round(pick, device)
-        return None
 
     def _report_waiting(self) -> None:
         """Publish that jobs wait for a device or disk space, and end stopped jobs."""

@@ -68,38 +68,20 @@ class TuneResult:
 
 
 def run_tuning(
-    context: Context, request: TuneRequest, callbacks: TuningCallbacks = _SILENT
-) -> TuneResult:
-    """Tune a network, or several in one job.
-
-    Raises:
-        RequestError: If the request is wrong; nothing was measured.
-        WorkError: If nothing could be measured.
-    """
-    (result,) = _run(context, request, [request.models], callbacks)
-    if result.error is not None:
-        raise result.error
-    return result
-
-
-def run_separately(
-    context: Context, request: TuneRequest, callbacks: TuningCallbacks = _SILENT
-) -> list[TuneResult]:
-    """Tune networks in a job each; the jobs share the devices by their priorities.
-
-    Raises:
-        RequestError: If the request is wrong; nothing was measured.
-    """
-    return _run(context, request, [(model,) for model in request.models], callbacks)
-
-
-def _run(
     context: Context,
     request: TuneRequest,
-    groups: Sequence[tuple[ModelRequest, ...]],
-    callbacks: TuningCallbacks,
+    callbacks: TuningCallbacks = _SILENT,
+    *,
+    separate: bool = False,
 ) -> list[TuneResult]:
-    """Tune each group of networks in a job."""
+    """Tune networks in one job, or in a job each; jobs share the devices by their priorities.
+
+    Raises:
+        RequestError: If the request is wrong; nothing was measured.
+        WorkError: If nothing could be measured; with ``separate``, the result of the job has
+            the error instead.
+    """
+    groups = [(model,) for model in request.models] if separate else [request.models]
     started = time.monotonic() if request.started is None else request.started
     request.spec.require_trials()
     settings = context.settings
@@ -141,6 +123,9 @@ def _run(
                 for name, busy_secs in _busy_secs(executor).items()
             }
             callbacks.on_busy(busy)
+    if run.failures and not separate:
+        (error,) = run.failures.values()
+        raise error
     return [
         replace(_result(*job, started=started), error=run.failures.get(job[0].job_id), busy=busy)
         for job in zip(run.sessions, prepared, run.n_before, run.first_records, strict=True)

@@ -17,7 +17,7 @@ from tuner.errors import WorkError
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
 from tuner.tuning.job.run_deadline import RunDeadline
-from tuner.tuning.run_local import run_separately, run_tuning
+from tuner.tuning.run_local import run_tuning
 from tuner.tuning.session import TuningSession
 from tuner.tuning.status import TuningCallbacks
 from tuner.workers.pool import Pool, WorkerSettings
@@ -41,7 +41,9 @@ def test_separate_job_that_fails_is_reported_beside_the_others(
     monkeypatch.setattr(TuningSession, "next_pick", break_second)
     first, second = (ModelRequest(f"zoo:mlp?batch={batch}") for batch in (1, 2))
     with open_context(None, tmp_path) as context:
-        good, bad = run_separately(context, TuneRequest((first, second), TuneSpec(trials=20)))
+        good, bad = run_tuning(
+            context, TuneRequest((first, second), TuneSpec(trials=20)), separate=True
+        )
 
     assert good.error is None
     assert good.n_measured == 20
@@ -60,7 +62,7 @@ def test_a_run_reports_status_and_busy_shares_to_its_callbacks(
     )
     with open_context(None, tmp_path) as context:
         request = TuneRequest((ModelRequest("zoo:mlp"),), TuneSpec(trials=8))
-        result = run_tuning(context, request, callbacks)
+        (result,) = run_tuning(context, request, callbacks)
 
     assert 0.0 < result.busy["local"] <= 1.0
     assert shares == [result.busy]

@@ -21,9 +21,9 @@ def tune(context: Context, trials: int = 60, seconds: float | None = None) -> Jo
     """Tune a toy network, and read the table of its job."""
     spec = TuneSpec(trials=trials, seconds=seconds, trials_per_round=4)
     request = TuneRequest((ModelRequest("zoo:mlp"),), spec)
-    job_id = run_tuning(context, request).job_id
+    (result,) = run_tuning(context, request)
     with context.sessions() as session:
-        return job_queries.read_job(session, job_id)
+        return job_queries.read_job(session, result.job_id)
 
 
 def test_the_table_has_the_share_of_the_roof(
