@@ -67,8 +67,16 @@ def _reductions() -> list[Case]:
         )
     for name in ("ReduceMax", "ReduceMin"):
         cases += [case(f"{name}_{d}", name, _limits(d), weights=[np.array([1])]) for d in _INTEGERS]
+        truths = np.array([[0, 0, 0], [0, 1, 0], [1, 1, 1]], "bool")
+        cases.append(case(f"{name}_bool", name, truths, weights=[np.array([1])], keepdims=0))
+        cases.append(case(f"{name}_of_all", name, truths[1:]))
     whole = np.array([[-3, -4, 2, 1, 0], [2**20, 7, 7, 7, -9], [2**30] * 5], "int32")
-    return [*cases, case("ReduceMean_int32", "ReduceMean", whole, weights=[np.array([1])])]
+    for name in ("ReduceMean", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"):
+        cases += [
+            case(f"{name}_{each.dtype}", name, each, weights=[np.array([1])], keepdims=0)
+            for each in (whole, whole.astype("int64"))
+        ]
+    return cases
 
 
 def _positions() -> list[Case]:

@@ -21,6 +21,20 @@ from tuner.errors import ModelError
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
 
 _PLACES = torch.tensor([3, 1]).expand(3, 5, 2).clone()
+# Reductions of the first axis of (0, 4), which have no elements to reduce.
+_OF_NOTHING: Functions = {
+    **{
+        name: lambda x, name=name: getattr(torch, name)(x[:0], 0)
+        for name in ("mean", "sum", "prod", "var", "std", "var_mean", "nanmean", "logsumexp")
+    },
+    "truths": lambda x: ((x[:0] > 0).all(0), x[:0].any(0), (x[:0] > 0).all(), x[:0].any()),
+    "all elements": lambda x: (
+        x[:, :0].mean(),
+        x[:, :0].sum() + x,
+        functional.mse_loss(x[:0], x[:0]),
+    ),
+    "products": lambda x: (x[:, :0] @ x[:0], torch.einsum("ij,jk->ik", x[:, :0], x[:0])),
+}
 _INF, _NAN = float("inf"), float("nan")
 _NUMBERS = torch.rand(3, 7, 4, generator=torch.Generator().manual_seed(0)) * 2 - 1
 _WHOLE = torch.arange(-4, 8).reshape(3, 4)
@@ -132,6 +146,7 @@ _AT_SPECIAL: Functions = {
         pytest.param(_WHOLE_DIRECT, _WHOLE, id="whole numbers"),
         pytest.param(_FORMULAS, _SIGNED, id="formulas that must not overflow"),
         pytest.param(_AT_SPECIAL, _SPECIAL, id="special numbers"),
+        pytest.param(_OF_NOTHING, _SPECIAL, id="no numbers"),
     ],
 )
 def test_programs_are_imported_without_onnx(

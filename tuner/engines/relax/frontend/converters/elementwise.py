@@ -20,6 +20,8 @@ _AXES_ARE_AN_INPUT = 18
 # Types whose numbers convert to whole numbers of these types, by bits, without wrapping around.
 _FLOATS = ("float32", "float64")
 _BITS = {"int32": 32, "int64": 64}
+_Converter = Callable[[Any, Any, dict[str, Any], int], Any]
+_Function = Callable[[relax.Expr], relax.Expr]
 # Axes of a tensor whose last axis are the channels: batch and channels.
 _N_AXES = 2
 
@@ -37,6 +39,27 @@ def fold_with(operator: Callable[[Any, Any], Any]) -> Callable[..., relax.Expr]:
     return convert
 
 
+def in_float64(convert: _Converter) -> _Converter:
+    """Return a converter that computes results of whole numbers in float64, as ONNX Runtime does.
+
+    Results are rounded towards zero. Those beyond the type become its limit, NaN the least number.
+    """
+
+    def convert_any(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> Any:
+        x, emit = inputs[0], builder.emit
+        dtype = str(x.ty.dtype)
+        if dtype not in _BITS:
+            return convert(builder, inputs, attrs, opset)
+        wide = [emit(relax.op.astype(x, "float64")), *inputs[1:]]
+        number = emit(convert(builder, wide, attrs, opset))
+        limit = 2 ** (_BITS[dtype] - 1)
+        is_above = emit(relax.op.greater_equal(number, relax.const(float(limit), "float64")))
+        whole = emit(_as_whole(emit, number, dtype))
+        return relax.op.where(is_above, relax.const(limit - 1, dtype), whole)
+
+    return convert_any
+
+
 def convert_log_sum_exp(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Convert ReduceLogSumExp; TVM subtracts infinite numbers from themselves, which gives NaN."""
     x, emit = inputs[0], builder.emit
@@ -52,19 +75,45 @@ def convert_log_sum_exp(builder: Any, inputs: Any, attrs: dict[str, Any], opset:
     return result if attrs.get("keepdims", 1) else relax.op.squeeze(emit(result), axes)
 
 
-def convert_reduction(element: Callable[[Any], Any]) -> Callable[..., relax.Expr | None]:
-    """Return the converter of a reduction that reduces no axis, as an attribute may ask.
+def convert_sum(
+    term: _Function, of_one: _Function, of_sum: _Function = lambda total: total
+) -> _Converter:
+    """Return the converter of a function of a sum.
 
     Args:
-        element: Returns what the operator is of one element.
+        term: Returns the term of an element.
+        of_one: Returns the result where an attribute asks to reduce no axis.
+        of_sum: Returns the result for a sum.
     """
 
-    def convert(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr | None:
-        del builder
-        is_noop = not _axes(inputs, attrs, opset) and attrs.get("noop_with_empty_axes", 0)
-        return element(inputs[0]) if is_noop else None
+    def convert(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+        x, axes = inputs[0], _axes(inputs, attrs, opset)
+        if axes is None and attrs.get("noop_with_empty_axes", 0):
+            return of_one(x)
+        terms = builder.emit(term(x))
+        return of_sum(builder.emit(relax.op.sum(terms, axes, bool(attrs.get("keepdims", 1)))))
 
     return convert
+
+
+def convert_extreme(reduction: Callable[..., relax.Expr]) -> _Converter:
+    """Return the converter of an extreme of truth values, which TVM has no limits for."""
+
+    def convert(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr | None:
+        x, axes = inputs[0], _axes(inputs, attrs, opset)
+        is_noop = axes is None and attrs.get("noop_with_empty_axes", 0)
+        if is_noop or str(x.ty.dtype) != "bool":
+            return None
+        codes = builder.emit(relax.op.astype(x, "uint8"))
+        extreme = builder.emit(reduction(codes, axes, bool(attrs.get("keepdims", 1))))
+        return relax.op.astype(extreme, "bool")
+
+    return convert
+
+
+def square(x: relax.Expr) -> relax.Expr:
+    """Return the product of a tensor with itself."""
+    return relax.op.multiply(x, x)
 
 
 def convert_reduce_mean(
@@ -91,11 +140,7 @@ def convert_cast(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -
     kind = str(getattr(getattr(x, "ty", None), "dtype", ""))
     if kind not in _FLOATS or dtype not in _BITS or isinstance(x, GenericConst):
         return None
-    limit = relax.const(2.0 ** (_BITS[dtype] - 1), kind)
-    fits = builder.emit(relax.op.less(builder.emit(relax.op.abs(x)), limit))
-    number = builder.emit(relax.op.where(fits, x, relax.const(0, kind)))
-    least = relax.const(-(2 ** (_BITS[dtype] - 1)), dtype)
-    return relax.op.where(fits, builder.emit(relax.op.astype(number, dtype)), least)
+    return _as_whole(builder.emit, x, dtype)
 
 
 def convert_thresholded(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
@@ -193,6 +238,14 @@ def _axes(inputs: Any, attrs: dict[str, Any], opset: int) -> list[int] | None:
     """Return the axes of a reduction; None for all, or none."""
     axes = attrs.get("axes") if opset < _AXES_ARE_AN_INPUT else constant_array([*inputs, None][1])
     return None if axes is None or len(axes) == 0 else [int(axis) for axis in axes]
+
+
+def _as_whole(emit: Callable[[relax.Expr], Any], x: relax.Expr, dtype: str) -> relax.Expr:
+    """Convert floating-point numbers; the others become the least whole number."""
+    kind, least = str(x.ty.dtype), -(2 ** (_BITS[dtype] - 1))
+    fits = emit(relax.op.less(emit(relax.op.abs(x)), relax.const(-float(least), kind)))
+    number = emit(relax.op.where(fits, x, relax.const(0, kind)))
+    return relax.op.where(fits, emit(relax.op.astype(number, dtype)), relax.const(least, dtype))
 
 
 def _cast(builder: Any, value: relax.Expr, dtype: str) -> relax.Expr:

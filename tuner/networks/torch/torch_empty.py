@@ -1,0 +1,70 @@
+"""Replacement of what programs of torch compute from no elements by its value."""
+
+from typing import Any
+
+
+def fold_empty(program: Any) -> None:
+    """Make operators constants whose operands all have no elements, in place.
+
+    Torch itself computes what a mean, a product or a truth of nothing is.
+
+    Args:
+        program: An exported program; operators with dynamic dimensions stay.
+    """
+    for module in program.graph_module.modules():
+        graph = getattr(module, "graph", None)
+        for node in list(graph.nodes if graph else ()):
+            if node.op == "call_function" and (value := _of_nothing(node)) is not None:
+                _make_full(node, value)
+
+
+def _of_nothing(node: Any) -> Any:
+    """Return the value of a node that depends on no element, or None.
+
+    All elements of a value are equal; an element of a tuple is a node of its own.
+    """
+    import torch
+
+    made = node.meta.get("val")
+    is_element = getattr(node.target, "__name__", "") == "getitem"
+    called = node.args[0] if is_element else node
+    operands = [each.meta.get("val") for each in called.all_input_nodes]
+    is_folded = (
+        isinstance(made, torch.Tensor)
+        and isinstance(called.target, torch._ops.OpOverload)
+        and not called.target._schema.is_mutable
+        and operands
+        and all(isinstance(each, torch.Tensor) and _is_empty(each) for each in operands)
+        and not _is_empty(made)
+        and all(isinstance(size, int) for size in made.shape)
+    )
+    if not is_folded:
+        return None
+    args, kwargs = torch.fx.node.map_arg((called.args, called.kwargs), _empty)
+    # Programs of another device name it.
+    value = called.target(*args, **{k: each for k, each in kwargs.items() if k != "device"})
+    value = value[node.args[1]] if is_element else value
+    first = value.reshape(-1)[0]
+    is_uniform = bool(((value == first) | (value.isnan() & first.isnan())).all())
+    return value if is_uniform else None
+
+
+def _is_empty(value: Any) -> bool:
+    """Return whether a tensor certainly has no elements."""
+    return any(isinstance(size, int) and size == 0 for size in value.shape)
+
+
+def _empty(node: Any) -> Any:
+    import torch
+
+    value = node.meta["val"]
+    return torch.empty([int(size) for size in value.shape], dtype=value.dtype)
+
+
+def _make_full(node: Any, value: Any) -> None:
+    """Make a node the constant ``value``, whose elements are equal."""
+    import torch
+
+    node.target = torch.ops.aten.full.default
+    node.args = ([*value.shape], value.reshape(-1)[0].item())
+    node.kwargs = {"dtype": value.dtype}
