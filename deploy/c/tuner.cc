@@ -1,428 +1,97 @@
-// The functions of tuner.h, on TVM's runtime and its foreign function interface.
+// The functions of tuner.h.
 #include "tuner.h"
 
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <sched.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/utsname.h>
-#include <tvm/ffi/extra/json.h>
-#include <tvm/ffi/extra/module.h>
-#include <tvm/ffi/tvm_ffi.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "buckets.h"
+#include "cpu.h"
+#include "files.h"
+#include "machine.h"
+#include "programs.h"
+#include "tail.h"
+#include "tensors.h"
+
 namespace {
 
-namespace ffi = tvm::ffi;
-using List = ffi::json::Array;
-using Shape = std::vector<int64_t>;
-
-constexpr int kManifestVersion = 5;
-constexpr int kPooledAllocator = 2;
-constexpr int64_t kAlignment = 64;  // of the widest vector load, bytes
+constexpr int kManifestVersion = 6;
 constexpr size_t kMaxManifestBytes = 256 << 20;
-constexpr int kMaxDepth = 64;  // of JSON: the parser recurses
-constexpr char kThreadsVariable[] = "TVM_NUM_THREADS";
 
-[[noreturn]] void Fail(const std::string& message) { throw std::runtime_error(message); }
+using Files = std::map<std::string, std::shared_ptr<MappedFile>>;
 
-std::string Shown(const Shape& shape) {
-  std::string text = "(";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + (shape.size() == 1 ? ",)" : ")");
+Value ReadManifest(const std::string& path) {
+  MappedFile file(path);
+  if (file.size() > kMaxManifestBytes) throw std::out_of_range("it is too large");
+  return Value::Parsed({reinterpret_cast<const char*>(file.data()), file.size()});
 }
 
-// A value of a manifest; a missing key or another type is an exception.
-struct Value {
-  ffi::Any any;
-
-  Value operator[](const char* key) const {
-    if (!Has(key)) throw std::out_of_range(std::string("it has no ") + key);
-    return {any.cast<ffi::json::Object>().at(ffi::Any(ffi::String(key)))};
+// Check all that can be checked before code is loaded; return the files.
+Files Checked(const Value& manifest, const std::string& folder) {
+  int64_t version = manifest["version"].Int();
+  if (version != kManifestVersion)
+    Fail(folder + " has manifest version " + std::to_string(version) +
+         ", and this program reads version " + std::to_string(kManifestVersion) +
+         ": build the library again");
+  if (Value::Parsed(manifest["target"].Text())["kind"].Text() != "llvm")
+    Fail(folder + " is not a library for a CPU: its target is " + manifest["target"].Text());
+  const std::string engine = manifest["engine"].Text();
+  if (engine.rfind("tuner.engines.relax.", 0))
+    Fail(folder + " was built by " + engine + ", which alone can load it");
+  CheckMachine(manifest, folder);
+  Files files;
+  for (const auto& [name, sha256] : manifest["files"].Fields()) {
+    if (name.find('/') != std::string::npos)
+      throw std::out_of_range("the file '" + name + "' is outside of the folder");
+    std::string path = folder + "/" + name;
+    if (access(path.c_str(), F_OK)) Fail(folder + " is incomplete: " + name + " is missing");
+    files[name] = std::make_shared<MappedFile>(path);
+    if (Sha256::Of(files[name]->data(), files[name]->size()) != sha256.Text())
+      Fail(path + " was altered after it was built; build it again");
+    if (name != "lib.so") files[name]->Close();
   }
-  bool Has(const char* key) const {
-    return any.cast<ffi::json::Object>().count(ffi::Any(ffi::String(key))) > 0;
-  }
-  bool IsNull() const { return any == nullptr; }
-
-  static Value Parsed(const std::string& json) {
-    int depth = 0;
-    bool in_text = false;
-    for (size_t i = 0; i < json.size() && depth <= kMaxDepth; ++i) {
-      if (json[i] == '"') in_text = !in_text;
-      else if (in_text) i += json[i] == '\\';
-      else depth += (json[i] == '[' || json[i] == '{') - (json[i] == ']' || json[i] == '}');
-    }
-    if (depth > kMaxDepth) throw std::out_of_range("it is nested too deeply");
-    ffi::String problem;
-    Value value{ffi::json::Parse(json, &problem)};
-    if (!problem.empty()) throw std::out_of_range(problem);
-    return value;
-  }
-  int64_t Int() const { return any.cast<int64_t>(); }
-  std::string Text() const { return any.cast<ffi::String>(); }
-  std::vector<Value> Items() const {
-    std::vector<Value> items;
-    for (const ffi::Any& each : any.cast<List>()) items.push_back({each});
-    return items;
-  }
-  std::vector<std::pair<std::string, Value>> Fields() const {
-    std::vector<std::pair<std::string, Value>> fields;
-    for (const auto& [key, value] : any.cast<ffi::json::Object>())
-      fields.emplace_back(key.cast<ffi::String>(), Value{value});
-    return fields;
-  }
-  Shape Ints() const {
-    Shape ints;
-    for (const Value& each : Items()) ints.push_back(each.Int());
-    return ints;
-  }
-};
-
-// A file in memory, and open: its name may be that of another file by now.
-class MappedFile {
- public:
-  explicit MappedFile(const std::string& path)
-      : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    struct stat status;
-    if (descriptor_ < 0 || fstat(descriptor_, &status)) CloseAndFail(path, strerror(errno));
-    if (!S_ISREG(status.st_mode)) CloseAndFail(path, "it is not a file");
-    id_ = {status.st_dev, status.st_ino};
-    size_ = status.st_size;
-    void* start = size_ ? mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor_, 0) : nullptr;
-    if (start == MAP_FAILED) CloseAndFail(path, strerror(errno));
-    data_ = static_cast<uint8_t*>(start);
-  }
-  ~MappedFile() {
-    if (data_) munmap(data_, size_);
-    Close();
-  }
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  uint8_t* data() const { return data_; }
-  size_t size() const { return size_; }
-
-  // Close the file, which stays in memory.
-  void Close() {
-    if (descriptor_ >= 0) close(descriptor_);
-    descriptor_ = -1;
-  }
-
-  // A path that names this file alone while its code is loaded: the dynamic linker compares names
-  // first, and would return the code of another file that it loaded by the same name.
-  std::string OwnName() const {
-    static std::map<std::pair<dev_t, ino_t>, size_t> numbers;
-    std::string name;
-    for (size_t n = numbers.emplace(id_, numbers.size() + 1).first->second; n; n /= 2)
-      name += n % 2 ? "/." : "/";
-    return name + "/proc/self/fd/" + std::to_string(descriptor_);
-  }
-
- private:
-  [[noreturn]] void CloseAndFail(const std::string& path, const std::string& reason) {
-    Close();
-    Fail("cannot read " + path + ": " + reason);
-  }
-
-  int descriptor_;
-  std::pair<dev_t, ino_t> id_;
-  uint8_t* data_;
-  size_t size_;
-};
-
-// SHA-256 as FIPS 180-4 defines it.
-class Sha256 {
- public:
-  static std::string Of(const uint8_t* data, size_t n_bytes) {
-    Sha256 hash;
-    size_t whole = n_bytes / 64 * 64, rest = n_bytes - whole;
-    for (size_t i = 0; i < whole; i += 64) hash.Add(data + i);
-    std::array<uint8_t, 128> end{};
-    if (rest) memcpy(end.data(), data + whole, rest);
-    end[rest] = 0x80;
-    size_t n_end = rest < 56 ? 64 : 128;
-    for (int i = 0; i < 8; ++i) end[n_end - 1 - i] = uint64_t{n_bytes} * 8 >> 8 * i;
-    for (size_t i = 0; i < n_end; i += 64) hash.Add(end.data() + i);
-    char text[65];
-    for (int i = 0; i < 8; ++i) snprintf(text + 8 * i, 9, "%08x", hash.state_[i]);
-    return text;
-  }
-
- private:
-  static uint32_t Rotated(uint32_t word, int n) { return word >> n | word << (32 - n); }
-
-  // The first 32 bits of the fractions of the cube roots of the first primes.
-  static std::array<uint32_t, 64> Constants() {
-    std::array<uint32_t, 64> constants;
-    int n = 0;
-    for (int number = 2; n < 64; ++number) {
-      bool is_prime = true;
-      for (int i = 2; i * i <= number; ++i) is_prime = is_prime && number % i;
-      if (is_prime) constants[n++] = static_cast<uint64_t>(std::cbrt(static_cast<long double>(number)) * 0x1p32L);
-    }
-    return constants;
-  }
-
-  void Add(const uint8_t* block) {
-    static const std::array<uint32_t, 64> constants = Constants();
-    uint32_t words[64];
-    for (int i = 0; i < 16; ++i) {
-      memcpy(&words[i], block + 4 * i, 4);
-      words[i] = __builtin_bswap32(words[i]);
-    }
-    for (int i = 16; i < 64; ++i) {
-      uint32_t a = words[i - 15], b = words[i - 2];
-      words[i] = words[i - 16] + words[i - 7] + (Rotated(a, 7) ^ Rotated(a, 18) ^ a >> 3) +
-                 (Rotated(b, 17) ^ Rotated(b, 19) ^ b >> 10);
-    }
-    auto [a, b, c, d, e, f, g, h] = state_;
-    for (int i = 0; i < 64; ++i) {
-      uint32_t first = h + (Rotated(e, 6) ^ Rotated(e, 11) ^ Rotated(e, 25)) + ((e & f) ^ (~e & g)) +
-                       constants[i] + words[i];
-      uint32_t second =
-          (Rotated(a, 2) ^ Rotated(a, 13) ^ Rotated(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
-      h = g, g = f, f = e, e = d + first, d = c, c = b, b = a, a = first + second;
-    }
-    const uint32_t added[] = {a, b, c, d, e, f, g, h};
-    for (int i = 0; i < 8; ++i) state_[i] += added[i];
-  }
-
-  std::array<uint32_t, 8> state_ = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                    0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-};
-
-// Names of features of CPUs by LLVM and by Linux differ in dots and underscores, and in these.
-std::string LinuxName(const std::string& feature) {
-  static const std::map<std::string, std::string> others = {
-      {"avx10.1", "avx512fp16"}, {"avx10.2", "apx"},        {"bmi", "bmi1"},
-      {"egpr", "apx"},           {"lzcnt", "abm"},          {"sse3", "pni"},
-      {"dotprod", "asimddp"},    {"fp16fml", "asimdfhm"},   {"fullfp16", "asimdhp"},
-      {"lse", "atomics"},
-  };
-  auto found = others.find(feature);
-  std::string name = found == others.end() ? feature : found->second;
-  name.erase(std::remove_if(name.begin(), name.end(), [](char c) { return c == '.' || c == '_'; }),
-             name.end());
-  return name;
+  if (!files.count("lib.so")) throw std::out_of_range("lib.so is not one of its files");
+  return files;
 }
 
-// Features that the kernel reports for the first core; empty if it reports none.
-std::set<std::string> ReportedFeatures() {
-  std::ifstream file("/proc/cpuinfo");
-  std::set<std::string> reported;
-  for (std::string line; std::getline(file, line) && !line.empty();) {
-    if (line.rfind("flags", 0) && line.rfind("Features", 0)) continue;
-    std::istringstream words(line.substr(line.find(':') + 1));
-    for (std::string word; words >> word;) {
-      word.erase(std::remove(word.begin(), word.end(), '_'), word.end());
-      reported.insert(word);
-    }
-  }
-  return reported;
-}
-
-void CheckMachine(const Value& manifest, const std::string& folder) {
-  utsname here;
-  uname(&here);
-  std::string machine = manifest["machine"].Text(), missing;
-  if (!machine.empty() && machine != here.machine)
-    Fail("this machine cannot run " + folder + ": it is code for " + machine +
-         ", this machine is " + here.machine);
-  std::set<std::string> reported = ReportedFeatures();
-  for (const Value& feature : manifest["features"].Items()) {
-    std::string name = feature.Text();
-    if (!reported.empty() && !reported.count(LinuxName(name)))
-      missing += (missing.empty() ? "" : ", ") + name;
-  }
-  if (!missing.empty())
-    Fail("this machine cannot run " + folder + ": it needs " + missing + ", which this CPU lacks");
-}
-
-// What a process was started with; the variable is changed for each library.
-void SetThreads(const Value& device, int n_threads) {
-  static const std::string of_user = getenv(kThreadsVariable) ? getenv(kThreadsVariable) : "";
-  std::vector<cpu_set_t> cores(64);  // of 1024 each
-  const size_t n_bytes = cores.size() * sizeof(cpu_set_t);
-  int64_t n_default = 1;
-  if (!sched_getaffinity(0, n_bytes, cores.data())) n_default = CPU_COUNT_S(n_bytes, cores.data());
-  if (device.Has("n_cores") && device["n_cores"].Int() > 0)
-    n_default = std::min(n_default, device["n_cores"].Int());
-  std::string value = n_threads ? std::to_string(n_threads)
-                                : of_user.empty() ? std::to_string(n_default) : of_user;
-  setenv(kThreadsVariable, value.c_str(), 1);
-}
-
-// Memory of a tensor: a place in a file, or its own.
-struct Memory {
-  std::shared_ptr<MappedFile> file;
-  int64_t offset = 0;
-
-  void AllocData(DLTensor* tensor) {
-    const size_t n_bytes = (ffi::GetDataSize(*tensor) / kAlignment + 1) * kAlignment;
-    tensor->data = file ? file->data() + offset : aligned_alloc(kAlignment, n_bytes);
-    if (!tensor->data) throw std::bad_alloc();
-  }
-  void FreeData(DLTensor* tensor) {
-    if (!file) free(tensor->data);
-  }
-};
-
-int64_t SizeOf(const Shape& shape, DLDataType dtype) {
-  int64_t n_bits = dtype.bits * dtype.lanes;
-  for (int64_t size : shape)
-    if (size < 0 || __builtin_mul_overflow(n_bits, size, &n_bits))
-      throw std::out_of_range("the shape " + Shown(shape) + " is impossible");
-  return n_bits / 8 + (n_bits % 8 > 0);
-}
-
-ffi::Tensor NewTensor(const Shape& shape, DLDataType dtype, Memory memory = {}) {
-  return ffi::Tensor::FromNDAlloc(memory, ffi::ShapeView(shape.data(), shape.size()), dtype,
-                                  DLDevice{kDLCPU, 0});
-}
-
-// A tensor as callers see it, with the strings and sizes that it points to.
-struct Described {
-  explicit Described(std::string name) : name(std::move(name)) {}
-  Described(std::string name, std::string dtype, Shape shape)
-      : name(std::move(name)), dtype(std::move(dtype)), shape(std::move(shape)) {}
-
-  std::string name, dtype;
-  Shape shape;
-  tuner_tensor tensor{};
-
-  void Point(const void* data, size_t n_bytes) {
-    tensor = {name.c_str(), dtype.c_str(), shape.size(), shape.data(), data, n_bytes};
-  }
-  void Clear() { tensor = {name.c_str(), nullptr, 0, nullptr, nullptr, 0}; }
-};
-
-// A limit of the whole numbers of an input, see tuner/library/limits.py.
-class Limit {
- public:
-  Limit(const Value& limit, const std::vector<Described>& inputs)
-      : name_(limit["input"].Text()), reader_(limit["reader"].Text()) {
-    is_divisor_ = limit["low"].IsNull() || limit["high"].IsNull();
-    if (!is_divisor_) low_ = limit["low"].Int(), high_ = limit["high"].Int();
-    for (const Value& axis : limit["part"].Items()) part_.push_back(axis.Ints());
-    while (number < inputs.size() && inputs[number].name != name_) ++number;
-    if (number == inputs.size() || !Fits(inputs[number]))
-      throw std::out_of_range("the limit of the input '" + name_ + "' does not fit it");
-  }
-
-  void Check(const ffi::Tensor& tensor) const { Visit(tensor, 0, 0); }
-
-  size_t number = 0;  // of the input
-
- private:
-  bool Fits(const Described& input) const {
-    const DLDataType dtype = ffi::StringToDLDataType(input.dtype);
-    bool fits = (dtype.code == kDLInt || dtype.code == kDLUInt) && dtype.lanes == 1 &&
-                (dtype.bits == 8 || dtype.bits == 16 || dtype.bits == 32 || dtype.bits == 64) &&
-                part_.size() <= input.shape.size();
-    for (const Shape& axis : part_)
-      fits = fits && axis.size() == 3 && axis[0] >= 0 && axis[2] > 0 && axis[2] <= INT64_MAX / 2;
-    return fits;
-  }
-
-  void Visit(const ffi::Tensor& tensor, size_t axis, int64_t index) const {
-    if (axis == tensor.shape().size()) return CheckOne(Element(tensor, index));
-    int64_t size = tensor.shape()[axis], start = 0, stop = size, step = 1;
-    if (axis < part_.size())
-      start = part_[axis][0], stop = std::min(size, part_[axis][1]), step = part_[axis][2];
-    for (int64_t i = start; i < stop; i += step) Visit(tensor, axis + 1, index * size + i);
-  }
-
-  void CheckOne(int64_t value) const {
-    const std::string name = "input '" + name_ + "' has ";
-    if (is_divisor_ && !value) Fail(name + "a 0, by which " + reader_ + " divides");
-    if (!is_divisor_ && (value < low_ || value > high_))
-      Fail(name + "the index " + std::to_string(value) + ", but " + reader_ +
-           " takes indices from " + std::to_string(low_) + " to " + std::to_string(high_));
-  }
-
-  static int64_t Element(const ffi::Tensor& tensor, int64_t index) {
-    const void* data = tensor.data_ptr();
-    bool is_signed = tensor.dtype().code == kDLInt;
-    switch (tensor.dtype().bits) {
-      case 8:
-        return is_signed ? static_cast<const int8_t*>(data)[index]
-                         : static_cast<const uint8_t*>(data)[index];
-      case 16:
-        return is_signed ? static_cast<const int16_t*>(data)[index]
-                         : static_cast<const uint16_t*>(data)[index];
-      case 32:
-        return is_signed ? static_cast<const int32_t*>(data)[index]
-                         : static_cast<const uint32_t*>(data)[index];
-      default:  // larger numbers without a sign are negative here, and beyond all limits as well
-        return static_cast<const int64_t*>(data)[index];
-    }
-  }
-
-  std::string name_, reader_;
-  bool is_divisor_;
-  int64_t low_ = 0, high_ = 0;
-  std::vector<Shape> part_;
-};
-
-struct Program {
-  std::string entry;
-  ffi::Function function{ffi::UnsafeInit()};
-  std::vector<Described> inputs;
-  std::vector<ffi::Tensor> copies;  // of the inputs
-  std::vector<ffi::Tensor> weights;
-  std::vector<Limit> limits;
+// A program, and the sizes of the dynamic dimensions of a call.
+struct Choice {
+  size_t program = 0;
+  Sizes sizes;
 };
 
 }  // namespace
 
 struct tuner_library {
  public:
-  tuner_library(const std::string& folder, int n_threads, bool takes_tail) {
+  tuner_library(const std::string& folder, int n_threads, bool has_tail) {
     static std::mutex opening;
     std::lock_guard<std::mutex> lock(opening);
-    CheckRuntime();
     if (n_threads < 0) Fail("threads must be at least 1, got " + std::to_string(n_threads));
     const std::string path = folder + "/manifest.json";
     Files files;
     try {
-      const Value manifest = Manifest(path);
+      const Value manifest = ReadManifest(path);
       files = Checked(manifest, folder);
-      if (!takes_tail) RefuseTail(manifest, folder);
-      Describe(manifest, files);
-      SetThreads(manifest["device"], n_threads);
+      Describe(manifest, files, has_tail && !manifest["tail"].IsNull());
+      n_threads = SetThreads(manifest["device"], n_threads);
     } catch (const ffi::Error& error) {
       Fail(path + " is damaged: " + error.message());
     } catch (const std::logic_error& error) {
       Fail(path + " is damaged: " + error.what());
     }
-    const ffi::Function loader = ffi::Function::GetGlobalRequired("ffi.Module.load_from_file.so");
-    module_ = loader(files["lib.so"]->OwnName(), "so").cast<ffi::Module>();
-    machine_ = module_->GetFunction("vm_load_executable").value()().cast<ffi::Module>();
-    machine_->GetFunction("vm_initialization").value()(int{kDLCPU}, 0, kPooledAllocator);
-    for (Program& program : programs_) {
-      const auto function = machine_->GetFunction(program.entry);
-      if (!function) Fail(path + " is damaged: lib.so has no program " + program.entry);
-      program.function = *function;
-    }
+    for (const Program& program : programs_)
+      if (!program.tail.empty() && !tails_.count(program.tail))
+        tails_.emplace(program.tail, Tail(*files.at(program.tail), n_threads));
+    runner_ = std::make_unique<CpuPrograms>(*files.at("lib.so"), programs_);
   }
 
   // A call: first its inputs, then its run.
@@ -431,146 +100,108 @@ struct tuner_library {
     Call(tuner_library& library, const tuner_tensor* inputs, size_t n_inputs)
         : library_(library), lock_(library.running_, std::try_to_lock) {
       if (!lock_) Fail("the library runs in another thread: open it once for each thread");
+      // After the inputs are copied, which may be outputs of the run before.
       const std::unique_ptr<tuner_library, void (*)(tuner_library*)> cleared(&library, ClearOutputs);
-      program_ = &library.ProgramFor(inputs, n_inputs);
-      for (size_t i = 0; i < n_inputs; ++i)
-        if (inputs[i].n_bytes)
-          memcpy(program_->copies[i].data_ptr(), inputs[i].data, inputs[i].n_bytes);
-      for (const Limit& limit : program_->limits) limit.Check(program_->copies[limit.number]);
+      choice_ = library.ChoiceFor(inputs, n_inputs);
+      for (size_t i = 0; i < n_inputs; ++i) library.CheckData(inputs[i], i);
+      library.CheckLimits(inputs, choice_);
+      for (size_t i = 0; i < n_inputs; ++i) library.CopyInput(inputs[i], i, choice_.program);
     }
 
-    void Run() {
-      std::vector<ffi::AnyView> values(program_->copies.begin(), program_->copies.end());
-      values.insert(values.end(), program_->weights.begin(), program_->weights.end());
-      ffi::Any result;
-      program_->function.CallPacked(values.data(), static_cast<int>(values.size()), &result);
-      library_.Return(result);
+    // Check memory for the outputs.
+    void TakeOutputs(const tuner_tensor* outputs, size_t n_outputs) {
+      library_.CheckOutputs(outputs, n_outputs, library_.OutputsAt(choice_));
+    }
+
+    void Run() { library_.Run(choice_); }
+
+    // Copy the outputs to memory that was checked.
+    void CopyOutputs(const tuner_tensor* outputs) const {
+      for (size_t i = 0; i < library_.outputs_.size(); ++i) {
+        const tuner_tensor& from = library_.outputs_[i].tensor;
+        if (outputs[i].n_bytes < from.n_bytes)
+          Fail("output '" + library_.outputs_[i].name + "' has " + std::to_string(from.n_bytes) +
+               " bytes, but memory of " + std::to_string(outputs[i].n_bytes));
+        if (from.n_bytes) memcpy(const_cast<void*>(outputs[i].data), from.data, from.n_bytes);
+      }
     }
 
    private:
-    // After the inputs are copied, which may be outputs of the run before.
-    static void ClearOutputs(tuner_library* library) {
-      for (Described& output : library->outputs_) output.Clear();
-      library->returned_.clear();
-    }
+    static void ClearOutputs(tuner_library* library) { library->outputs_ = library->programs_[0].outputs; }
 
     tuner_library& library_;
     std::unique_lock<std::mutex> lock_;
-    Program* program_;
+    Choice choice_;
   };
+
+  // Describe the outputs of a call.
+  void DescribeOutputs(const tuner_tensor* inputs, size_t n_inputs, tuner_tensor* outputs, size_t n_outputs) {
+    std::unique_lock<std::mutex> lock(running_, std::try_to_lock);
+    if (!lock) Fail("the library runs in another thread: open it once for each thread");
+    CheckNumber(n_outputs);
+    described_ = OutputsAt(ChoiceFor(inputs, n_inputs));
+    for (size_t i = 0; i < n_outputs; ++i) outputs[i] = described_[i].tensor;
+  }
 
   const std::vector<Program>& programs() const { return programs_; }
   const std::vector<Described>& outputs() const { return outputs_; }
 
  private:
-  static void CheckRuntime() {
-    TVMFFIVersion version;
-    TVMFFIGetVersion(&version);
-    if (version.major != TVM_FFI_VERSION_MAJOR || version.minor != TVM_FFI_VERSION_MINOR ||
-        version.patch != TVM_FFI_VERSION_PATCH)
-      Fail("libtvm_ffi.so is of another version than the headers that this was compiled with");
-    // A library takes symbols of both from the global scope, to which they do not belong in a
-    // process that loaded this code by dlopen().
-    for (const char* name : {"libtvm_ffi.so", "libtvm_runtime.so"})
-      if (!dlopen(name, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL))
-        Fail(std::string(name) + " is not loaded: link to it");
-  }
-
-  static Value Manifest(const std::string& path) {
-    MappedFile file(path);
-    if (file.size() > kMaxManifestBytes) throw std::out_of_range("it is too large");
-    return Value::Parsed({reinterpret_cast<const char*>(file.data()), file.size()});
-  }
-
-  using Files = std::map<std::string, std::shared_ptr<MappedFile>>;
-
-  // Check all that can be checked before code is loaded; return the files that are loaded.
-  static Files Checked(const Value& manifest, const std::string& folder) {
-    int64_t version = manifest["version"].Int();
-    if (version != kManifestVersion)
-      Fail(folder + " has manifest version " + std::to_string(version) +
-           ", and this program reads version " + std::to_string(kManifestVersion) +
-           ": build the library again");
-    if (Value::Parsed(manifest["target"].Text())["kind"].Text() != "llvm")
-      Fail(folder + " is not a library for a CPU: its target is " + manifest["target"].Text());
-    const std::string engine = manifest["engine"].Text();
-    if (engine.rfind("tuner.engines.relax.", 0))
-      Fail(folder + " was built by " + engine + ", which alone can load it");
-    CheckMachine(manifest, folder);
-    Files files;
-    for (const auto& [name, sha256] : manifest["files"].Fields()) {
-      if (name.find('/') != std::string::npos)
-        throw std::out_of_range("the file '" + name + "' is outside of the folder");
-      std::string path = folder + "/" + name;
-      if (access(path.c_str(), F_OK)) Fail(folder + " is incomplete: " + name + " is missing");
-      auto file = std::make_shared<MappedFile>(path);
-      if (Sha256::Of(file->data(), file->size()) != sha256.Text())
-        Fail(path + " was altered after it was built; build it again");
-      if (name == "lib.so" || name == "weights.bin") files[name] = file;
-    }
-    if (!files.count("lib.so")) throw std::out_of_range("lib.so is not one of its files");
-    return files;
-  }
-
-  static void RefuseTail(const Value& manifest, const std::string& folder) {
-    const Value tail = manifest["tail"];
-    if (!tail.IsNull())
-      Fail(folder + " is not the whole model: its last " +
-           std::to_string(tail["n_operators"].Int()) + " operators, from " + tail["first"].Text() +
-           " on, are not compiled");
-  }
-
-  void Describe(const Value& manifest, Files& files) {
-    std::vector<ffi::Tensor> weights;
+  void Describe(const Value& manifest, const Files& files, bool has_tail) {
+    std::vector<Weight> weights;
+    const auto file = files.find("weights.bin");
     for (const Value& weight : manifest["weights"].Items())
-      weights.push_back(Weight(weight, files["weights.bin"]));
-    for (const Value& program : manifest["programs"].Items()) Add(program, weights);
+      weights.emplace_back(weight, file == files.end() ? nullptr : file->second);
+    const Value returned = manifest["tail"].IsNull() ? manifest["outputs"] : manifest["tail"]["returned"];
+    for (const Value& program : manifest["programs"].Items()) {
+      Program& added = Add(program, returned, weights);
+      added.outputs = added.returned;
+      if (!has_tail) continue;
+      added.tail = program["tail"].Text();
+      if (!files.count(added.tail)) throw std::out_of_range("the tail '" + added.tail + "' is not one of its files");
+      added.outputs = Named(manifest["outputs"], program["tail_outputs"]);
+    }
     if (programs_.empty()) throw std::out_of_range("it names no program");
-    const Value tail = manifest["tail"];
-    const Value outputs = tail.IsNull() ? manifest["outputs"] : tail["returned"];
-    for (const Value& output : outputs.Items()) outputs_.emplace_back(output.Text());
-    for (Described& output : outputs_) output.Clear();
+    outputs_ = programs_[0].outputs;
+    const Value buckets = manifest["buckets"];
+    if (buckets.IsNull()) return;
+    buckets_ = Buckets(buckets, programs_[0].inputs, outputs_);
+    for (const Program& program : programs_) {
+      std::vector<Shape> shapes;
+      for (const Described& input : program.inputs) shapes.push_back(input.shape);
+      limits_.emplace_back(buckets_.SizesOf(shapes, program.inputs), program.limits);
+    }
   }
 
-  static ffi::Tensor Weight(const Value& weight, const std::shared_ptr<MappedFile>& file) {
-    if (!file) throw std::out_of_range("weights.bin is not one of its files");
-    file->Close();
-    const int64_t offset = weight["offset"].Int(), n_bytes = weight["n_bytes"].Int();
-    const Shape shape = weight["shape"].Ints();
-    const DLDataType dtype = ffi::StringToDLDataType(weight["dtype"].Text());
-    if (n_bytes != SizeOf(shape, dtype))
-      throw std::out_of_range("a weight has another size than its shape");
-    if (offset < 0 || offset % kAlignment)
-      throw std::out_of_range("a weight has the offset " + std::to_string(offset));
-    const int64_t size = file->size();
-    if (offset > size || n_bytes > size - offset)
-      throw std::out_of_range("a weight lies beyond the end of weights.bin");
-    return NewTensor(shape, dtype, {file, offset});
+  static std::vector<Described> Named(const Value& names, const Value& specs) {
+    std::vector<Described> named;
+    const std::vector<Value> each = specs.Items();
+    for (const Value& name : names.Items()) named.emplace_back(name.Text(), each.at(named.size()));
+    for (Described& tensor : named) tensor.Describe();
+    return named;
   }
 
-  void Add(const Value& program, const std::vector<ffi::Tensor>& weights) {
+  Program& Add(const Value& program, const Value& returned, const std::vector<Weight>& weights) {
     Program& added = programs_.emplace_back();
     added.entry = program["entry"].Text();
     for (const auto& [name, spec] : program["inputs"].Fields()) {
-      added.inputs.emplace_back(name, spec.Items().at(1).Text(), spec.Items().at(0).Ints());
-      const Described& input = added.inputs.back();
-      const DLDataType dtype = ffi::StringToDLDataType(input.dtype);
-      SizeOf(input.shape, dtype);
-      added.copies.push_back(NewTensor(input.shape, dtype));
+      Described& input = added.inputs.emplace_back(name, spec);
+      input.Describe();
+      input.memory = NewMemory(input.tensor.n_bytes);
     }
     const std::vector<Described>& first = programs_[0].inputs;
     bool is_same = added.inputs.size() == first.size();
-    for (size_t i = 0; is_same && i < first.size(); ++i) {
-      Described& input = added.inputs[i];
-      is_same = input.name == first[i].name && input.dtype == first[i].dtype;
-      input.Point(nullptr, ffi::GetDataSize(added.copies[i]));
-    }
+    for (size_t i = 0; is_same && i < first.size(); ++i)
+      is_same = added.inputs[i].name == first[i].name && added.inputs[i].dtype == first[i].dtype;
     if (!is_same) throw std::out_of_range("its programs take different inputs");
+    added.returned = Named(returned, program["outputs"]);
     for (int64_t number : program["weights"].Ints()) added.weights.push_back(weights.at(number));
     for (const Value& limit : program["limits"].Items()) added.limits.emplace_back(limit, added.inputs);
+    return added;
   }
 
-  Program& ProgramFor(const tuner_tensor* inputs, size_t n_inputs) {
+  // A program for some inputs, and the sizes of their dimensions.
+  Choice ChoiceFor(const tuner_tensor* inputs, size_t n_inputs) const {
     const std::vector<Described>& expected = programs_[0].inputs;
     if (n_inputs != expected.size())
       Fail("the library takes " + std::to_string(expected.size()) + " inputs, got " +
@@ -585,58 +216,138 @@ struct tuner_library {
              (inputs[i].dtype ? inputs[i].dtype : "NULL"));
       shapes.emplace_back(inputs[i].shape, inputs[i].shape + inputs[i].rank);
     }
-    for (Program& program : programs_) {
-      size_t n_same = 0;
-      while (n_same < n_inputs && program.inputs[n_same].shape == shapes[n_same]) ++n_same;
-      if (n_same < n_inputs) continue;
-      for (size_t i = 0; i < n_inputs; ++i) CheckData(inputs[i], program.inputs[i]);
-      return program;
+    Choice choice;
+    const std::vector<Shape> given = shapes;
+    if (!buckets_.empty()) {
+      choice.sizes = buckets_.SizesOf(shapes, expected);
+      buckets_.Resize(shapes, buckets_.Fit(choice.sizes));
     }
-    std::string given, accepted;
-    for (size_t i = 0; i < n_inputs; ++i)
-      given += (i ? ", " : "") + expected[i].name + " " + Shown(shapes[i]);
-    for (const Program& program : programs_) {
-      accepted += accepted.empty() ? "" : "; ";
-      for (size_t i = 0; i < n_inputs; ++i)
-        accepted += (i ? ", " : "") + expected[i].name + " " + Shown(program.inputs[i].shape);
-    }
-    Fail("no program has the shapes " + given + "; the library has " + accepted);
+    for (; choice.program < programs_.size(); ++choice.program)
+      if (shapes == ShapesOf(programs_[choice.program])) return choice;
+    std::string accepted;
+    for (const Program& program : programs_)
+      accepted += (accepted.empty() ? "" : "; ") + Listed(ShapesOf(program));
+    Fail("no program has the shapes " + Listed(given) + "; the library has " + accepted);
   }
 
-  static void CheckData(const tuner_tensor& input, const Described& expected) {
-    const std::string name = "input '" + expected.name + "' ";
-    if (input.n_bytes != expected.tensor.n_bytes)
-      Fail(name + "must have " + std::to_string(expected.tensor.n_bytes) + " bytes, got " +
+  static std::vector<Shape> ShapesOf(const Program& program) {
+    std::vector<Shape> shapes;
+    for (const Described& input : program.inputs) shapes.push_back(input.shape);
+    return shapes;
+  }
+
+  std::string Listed(const std::vector<Shape>& shapes) const {
+    std::string text;
+    for (size_t i = 0; i < shapes.size(); ++i)
+      text += (i ? ", " : "") + programs_[0].inputs[i].name + " " + Shown(shapes[i]);
+    return text;
+  }
+
+  void CheckData(const tuner_tensor& input, size_t number) const {
+    const Described& expected = programs_[0].inputs[number];
+    const size_t n_bytes = SizeOf({input.shape, input.shape + input.rank}, expected.type());
+    if (input.n_bytes != n_bytes)
+      Fail("input '" + expected.name + "' must have " + std::to_string(n_bytes) + " bytes, got " +
            std::to_string(input.n_bytes));
-    if (!input.data && input.n_bytes) Fail(name + "has no data");
+    if (!input.data && n_bytes) Fail("input '" + expected.name + "' has no data");
   }
 
-  void Return(const ffi::Any& result) {
-    if (result.try_cast<ffi::Tensor>() || result.try_cast<ffi::Shape>())
-      returned_ = {result};
+  void CheckLimits(const tuner_tensor* inputs, const Choice& choice) const {
+    if (limits_.empty())
+      for (const Limit& limit : programs_[choice.program].limits) limit.Check(inputs);
     else
-      for (const ffi::Any& each : result.cast<ffi::Array<ffi::Any>>()) returned_.push_back(each);
-    if (returned_.size() != outputs_.size()) Fail("the program returned other outputs than named");
-    for (size_t i = 0; i < outputs_.size(); ++i) {
-      Described& output = outputs_[i];
-      if (auto tensor = returned_[i].try_cast<ffi::Tensor>()) {
-        output.dtype = ffi::DLDataTypeToString(tensor->dtype());
-        output.shape.assign(tensor->shape().begin(), tensor->shape().end());
-        const char* data = static_cast<const char*>(tensor->data_ptr());
-        output.Point(data + tensor->byte_offset(), ffi::GetDataSize(*tensor));
-      } else {  // the program computes a shape
-        ffi::Shape shape = returned_[i].cast<ffi::Shape>();
-        output.dtype = "int64";
-        output.shape = {static_cast<int64_t>(shape.size())};
-        output.Point(shape.data(), shape.size() * sizeof(int64_t));
-      }
+      for (const Limit& limit : Buckets::LimitsAt(choice.sizes, limits_)) limit.Check(inputs);
+  }
+
+  void CopyInput(const tuner_tensor& given, size_t number, size_t program) {
+    const Described& input = programs_[program].inputs[number];
+    char* copy = static_cast<char*>(const_cast<void*>(input.memory.get()));
+    const char* data = static_cast<const char*>(given.data);
+    const Shape shape(given.shape, given.shape + given.rank);
+    if (shape != input.shape) {
+      Fill(copy, input.tensor.n_bytes, buckets_.padding[number], input.type());
+      if (given.n_bytes) CopyRegion(shape, data, shape, copy, input.shape, input.ItemBytes());
+    } else if (given.n_bytes) {
+      memcpy(copy, data, given.n_bytes);
     }
   }
 
-  ffi::Module module_{ffi::UnsafeInit()}, machine_{ffi::UnsafeInit()};
+  // The outputs of a call, without data.
+  std::vector<Described> OutputsAt(const Choice& choice) const {
+    std::vector<Described> outputs = programs_[choice.program].outputs;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      outputs[i].shape = buckets_.Cut(outputs[i].shape, i, choice.sizes);
+      outputs[i].Describe();
+    }
+    return outputs;
+  }
+
+  void CheckNumber(size_t n_outputs) const {
+    if (n_outputs != outputs_.size())
+      Fail("the library has " + std::to_string(outputs_.size()) + " outputs, got " +
+           std::to_string(n_outputs));
+  }
+
+  void CheckOutputs(const tuner_tensor* outputs, size_t n_outputs, const std::vector<Described>& expected) const {
+    CheckNumber(n_outputs);
+    for (size_t i = 0; i < n_outputs; ++i) {
+      const std::string name = "output '" + expected[i].name + "' ";
+      if (outputs[i].name && outputs[i].name != expected[i].name)
+        Fail(name + "is number " + std::to_string(i) + ", got '" + outputs[i].name + "' there");
+      if (outputs[i].n_bytes < expected[i].tensor.n_bytes)
+        Fail(name + "has " + std::to_string(expected[i].tensor.n_bytes) + " bytes, but memory of " +
+             std::to_string(outputs[i].n_bytes));
+      if (!outputs[i].data && outputs[i].n_bytes) Fail(name + "has no memory");
+    }
+  }
+
+  void Run(const Choice& choice) {
+    const Program& program = programs_[choice.program];
+    std::vector<Described> returned = program.returned;
+    runner_->Run(choice.program, returned);
+    std::vector<Described> outputs = program.tail.empty() ? returned : RunTail(program, returned);
+    for (size_t i = 0; i < outputs.size(); ++i) Cut(outputs[i], buckets_.Cut(outputs[i].shape, i, choice.sizes));
+    outputs_ = outputs;
+  }
+
+  std::vector<Described> RunTail(const Program& program, const std::vector<Described>& returned) const {
+    std::map<std::string, const tuner_tensor*> values;
+    std::vector<tuner_tensor> inputs;
+    for (const Described& input : program.inputs) {
+      inputs.push_back(input.tensor);
+      inputs.back().data = input.memory.get();
+    }
+    for (size_t i = 0; i < inputs.size(); ++i) values[program.inputs[i].name] = &inputs[i];
+    for (const Described& each : returned) values[each.name] = &each.tensor;
+    std::vector<Described> outputs = program.outputs;
+    std::vector<Described*> computed;
+    for (Described& output : outputs) {
+      auto same = std::find_if(returned.begin(), returned.end(),
+                               [&](const Described& each) { return each.name == output.name; });
+      if (same == returned.end()) computed.push_back(&output);
+      else output = *same;
+    }
+    tails_.at(program.tail).Run(values, computed);
+    return outputs;
+  }
+
+  static void Cut(Described& output, const Shape& shape) {
+    if (shape == output.shape) return;
+    const size_t n_bytes = SizeOf(shape, output.type());
+    const std::shared_ptr<char> memory = NewMemory(n_bytes);
+    CopyRegion(shape, static_cast<const char*>(output.tensor.data), output.shape, memory.get(), shape,
+               output.ItemBytes());
+    output.memory = memory, output.shape = shape;
+    output.Point(memory.get(), n_bytes);
+  }
+
   std::vector<Program> programs_;
-  std::vector<Described> outputs_;
-  std::vector<ffi::Any> returned_;  // hold the memory of the outputs
+  std::unique_ptr<Programs> runner_;
+  std::map<std::string, Tail> tails_;
+  Buckets buckets_;
+  Buckets::Known limits_;             // of the programs of a library with buckets
+  std::vector<Described> outputs_;    // of the last run, or of the first program without data
+  std::vector<Described> described_;  // of the last call of DescribeOutputs()
   std::mutex running_;
 };
 
@@ -656,17 +367,21 @@ bool Succeeds(Function function) {
   return false;
 }
 
+const tuner_tensor* At(const std::vector<Described>& tensors, size_t number) {
+  return number < tensors.size() ? &tensors[number].tensor : nullptr;
+}
+
 }  // namespace
 
 tuner_library* tuner_open(const char* folder, int n_threads) {
   tuner_library* library = nullptr;
-  Succeeds([&] { library = new tuner_library(folder, n_threads, false); });
+  Succeeds([&] { library = new tuner_library(folder, n_threads, true); });
   return library;
 }
 
 tuner_library* tuner_open_without_tail(const char* folder, int n_threads) {
   tuner_library* library = nullptr;
-  Succeeds([&] { library = new tuner_library(folder, n_threads, true); });
+  Succeeds([&] { library = new tuner_library(folder, n_threads, false); });
   return library;
 }
 
@@ -681,18 +396,38 @@ size_t tuner_n_inputs(const tuner_library* library) {
 size_t tuner_n_outputs(const tuner_library* library) { return library->outputs().size(); }
 
 const tuner_tensor* tuner_input(const tuner_library* library, size_t program, size_t number) {
-  if (program >= tuner_n_programs(library) || number >= tuner_n_inputs(library)) return nullptr;
-  return &library->programs()[program].inputs[number].tensor;
+  if (program >= tuner_n_programs(library)) return nullptr;
+  return At(library->programs()[program].inputs, number);
 }
 
 const tuner_tensor* tuner_output(const tuner_library* library, size_t number) {
-  return number < tuner_n_outputs(library) ? &library->outputs()[number].tensor : nullptr;
+  return At(library->outputs(), number);
+}
+
+int tuner_describe_outputs(tuner_library* library, const tuner_tensor* inputs, size_t n_inputs,
+                           tuner_tensor* outputs, size_t n_outputs) {
+  return Succeeds([&] { library->DescribeOutputs(inputs, n_inputs, outputs, n_outputs); }) ? 0 : 1;
 }
 
 int tuner_run(tuner_library* library, const tuner_tensor* inputs, size_t n_inputs) {
   std::optional<tuner_library::Call> call;
   if (!Succeeds([&] { call.emplace(*library, inputs, n_inputs); })) return 1;
   return Succeeds([&] { call->Run(); }) ? 0 : 2;
+}
+
+int tuner_run_into(tuner_library* library, const tuner_tensor* inputs, size_t n_inputs,
+                   const tuner_tensor* outputs, size_t n_outputs) {
+  std::optional<tuner_library::Call> call;
+  auto prepare = [&] {
+    call.emplace(*library, inputs, n_inputs);
+    call->TakeOutputs(outputs, n_outputs);
+  };
+  if (!Succeeds(prepare)) return 1;
+  auto run = [&] {
+    call->Run();
+    call->CopyOutputs(outputs);
+  };
+  return Succeeds(run) ? 0 : 2;
 }
 
 const char* tuner_error(void) { return last_error.c_str(); }

@@ -35,8 +35,8 @@ typedef struct tuner_tensor {
   const char *dtype;    /* as NumPy names it: float32, int64, bool */
   size_t rank;          /* number of dimensions; 0 for a scalar */
   const int64_t *shape; /* rank sizes */
-  const void *data;
-  size_t n_bytes; /* size of the data */
+  const void *data; /* of an output that tuner_run_into() is given: memory that it writes */
+  size_t n_bytes;   /* size of the data */
 } tuner_tensor;
 
 /* Open the folder of a library: manifest.json, lib.so and weights.bin.
@@ -47,8 +47,8 @@ typedef struct tuner_tensor {
  * n_threads: threads that run it, at least 1; 0 for the value that TVM_NUM_THREADS had at first,
  *   or else as many as it was tuned with, at most the cores that this process may use. Ignored
  *   while the same lib.so is open in this process: it keeps the number of its first opening.
- * Returns NULL if it cannot be run here. Libraries for GPUs, and libraries whose last operators
- *   run in ONNX Runtime, are refused.
+ * Returns NULL if it cannot be run here. Libraries for GPUs are refused. A library whose last
+ *   operators run in ONNX Runtime needs libonnxruntime.so.1 on the library path.
  */
 tuner_library *tuner_open(const char *folder, int n_threads);
 
@@ -73,24 +73,47 @@ size_t tuner_n_outputs(const tuner_library *library);
 
 /* Description of an input of a program, without data; NULL if a number is too large.
  *
- * Programs differ in the shapes of their inputs alone. It is valid until tuner_close().
+ * Programs differ in shapes alone. It is valid until tuner_close(). A library for buckets takes
+ * smaller inputs as well.
  */
 const tuner_tensor *tuner_input(const tuner_library *library, size_t program, size_t number);
 
 /* An output of the last run; NULL if the number is too large.
  *
- * Its data and shape are valid until the next tuner_run() or tuner_close(). Before the first run, and
- * after one that failed, it has a name alone: data, shape and dtype are NULL.
+ * Its data and shape are valid until the next run or tuner_close(). Before the first run, and after
+ * one that failed, it describes an output of the first program, without data. A size that the data
+ * decide is -1, and n_bytes is 0 then.
  */
 const tuner_tensor *tuner_output(const tuner_library *library, size_t number);
 
+/* Describe the outputs of a run, without data, as tuner_output() does before the first run.
+ *
+ * inputs: as those of tuner_run(); their data is not read, and n_bytes is ignored.
+ * outputs: n_outputs tensors that are written. Their shapes are valid until the next call for the
+ *   library, or tuner_close().
+ * Returns 0; 1 if an input cannot be used.
+ */
+int tuner_describe_outputs(tuner_library *library, const tuner_tensor *inputs, size_t n_inputs,
+                           tuner_tensor *outputs, size_t n_outputs);
+
 /* Run the program for the shapes of the inputs.
+ *
+ * A library for buckets pads inputs to the next of its sizes, and cuts the outputs.
  *
  * inputs: n_inputs tensors in the order of tuner_input(). Their data is copied, and needs no
  *   alignment; it may be that of an output. A name may be NULL; otherwise it is compared.
  * Returns 0; 1 if an input cannot be used; 2 if the run failed.
  */
 int tuner_run(tuner_library *library, const tuner_tensor *inputs, size_t n_inputs);
+
+/* Run, and copy the outputs to memory of the caller.
+ *
+ * outputs: n_outputs tensors in the order of tuner_output(). At least the bytes of the output are
+ *   needed, of which n_bytes says how many there are; dtype and shape are ignored.
+ * Returns what tuner_run() does; 1 if an output is too small, 2 if the data made it too large.
+ */
+int tuner_run_into(tuner_library *library, const tuner_tensor *inputs, size_t n_inputs,
+                   const tuner_tensor *outputs, size_t n_outputs);
 
 /* Message of the last failure in this thread; valid until its next. */
 const char *tuner_error(void);

@@ -19,9 +19,9 @@ _NAME, _PACKAGE = "subgraph_tuner_runtime", "tuner_runtime"
 # Modules of the tuner that loading needs; none imports more than NumPy.
 _MODULES = (
     "errors",
-    *("library/__init__", "library/arrays", "library/bucketed_library", "library/buckets"),
-    *("library/constant_inputs", "library/limits", "library/loading", "library/manifest"),
-    *("library/processors", "library/tails", "library/threads", "library/wrapper"),
+    *("library/__init__", "library/arrays", "library/buckets", "library/constant_inputs"),
+    *("library/limits", "library/manifest", "library/processors", "library/tails"),
+    *("library/threads", "library/wrapper"),
 )
 _LIBRARIES = ("libtuner.so", "libtvm_runtime.so", "libtvm_ffi.so")
 _METADATA = """Metadata-Version: 2.1

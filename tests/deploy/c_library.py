@@ -12,6 +12,11 @@ from deploy.python.tuner_runtime.core import Tensor, described_array, functions_
 Array = np.ndarray[Any, Any]
 
 
+def spec_of(tensor: Tensor) -> tuple[tuple[int, ...], str]:
+    """Return shape and dtype of a tensor."""
+    return tuple(tensor.shape[: tensor.rank]), tensor.dtype.decode()
+
+
 class Interface:
     """The functions of libtuner.so without their prefix; failures are RuntimeErrors."""
 
@@ -27,6 +32,14 @@ class Interface:
         if not library:
             raise RuntimeError(self.error().decode())
         return library
+
+    def described(self, library: Any, tensors: list[Tensor]) -> dict[str, tuple[Any, str]]:
+        """Return shape and dtype of the outputs of a run by name."""
+        outputs = (Tensor * self.n_outputs(library))()
+        given = (Tensor * len(tensors))(*tensors)
+        if self.describe_outputs(library, given, len(tensors), outputs, len(outputs)):
+            raise RuntimeError(self.error().decode())
+        return {each.name.decode(): spec_of(each) for each in outputs}
 
     def run_tensors(self, library: Any, tensors: list[Tensor]) -> dict[str, Array]:
         """Run a library; copy its outputs."""

@@ -1,6 +1,6 @@
 """The API that the files of deploy/ are about, and a library that runs without the tuner."""
 
 from tests.api.conftest import quick
-from tests.deploy.small_network import built
+from tests.deploy.small_network import bucketed, built, tailed
 
-__all__ = ["built", "quick"]
+__all__ = ["bucketed", "built", "quick", "tailed"]

@@ -1,5 +1,7 @@
 """A network of several inputs, and its library with what runs it without Python."""
 
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,10 @@ import tuner
 from tests.deploy.c_library import Array
 from tests.docs.documents import ROOT
 from tests.tuner.networks.models import model
+from tuner.library.manifest import sha256_of
 
+#: Inputs of the library with buckets that are returned, each twice, by their dtypes.
+MASKS = {name: name for name in ("float16", "float32", "float64", "int8", "int64", "bool")}
 _ADDED = ("a", "b", "c", "d")
 
 
@@ -42,13 +47,58 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("c")
     # What runs in the tests need not be fast, and compiles in half the time.
     options = [f"-DPython3_EXECUTABLE={sys.executable}", "-DCMAKE_BUILD_TYPE=Debug"]
-    for command in (
-        ["cmake", "-S", str(ROOT / "deploy" / "c"), "-B", str(folder), *options],
-        ["cmake", "--build", str(folder)],
-    ):
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    onnx.save(_network(), folder / "network.onnx")
-    tuner.build(str(folder / "network.onnx"), folder / "network.lib", data_dir=folder / "data")
+    source = str(ROOT / "deploy" / "c")
+    configure = ["cmake", "-S", source, "-B", str(folder), *options]
+    subprocess.run(configure, check=True, stdout=subprocess.DEVNULL)
+    compile_all = ["cmake", "--build", str(folder), "--parallel", "2"]
+    with subprocess.Popen(compile_all, stdout=subprocess.DEVNULL) as compiling:
+        onnx.save(_network(), folder / "network.onnx")
+        tuner.build(str(folder / "network.onnx"), folder / "network.lib", data_dir=folder / "data")
+    assert not compiling.returncode
+    return folder
+
+
+@pytest.fixture(scope="session")
+def bucketed(built: Path) -> Path:
+    """A library of rows of a table, of which both have a dynamic size: buckets 2 and 4."""
+    nodes = [
+        helper.make_node("Gather", ["table", "index"], ["rows"]),
+        helper.make_node("Neg", ["rows"], ["y"]),
+    ]
+    made = model(nodes, {"table": ("n", 3)}, {"y": ("n", 3)})
+    made.graph.input.append(helper.make_tensor_value_info("index", TensorProto.INT64, ["n"]))
+    for name, dtype in MASKS.items():
+        code = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        made.graph.node.append(helper.make_node("Concat", [name] * 2, [f"{name}_out"], axis=1))
+        made.graph.input.append(helper.make_tensor_value_info(name, code, ["n", 1]))
+        made.graph.output.append(helper.make_tensor_value_info(f"{name}_out", code, ["n", 2]))
+    onnx.save(made, built / "bucketed.onnx")
+    folder = built / "bucketed.lib"
+    tuner.build(
+        str(built / "bucketed.onnx"), folder, buckets={"n": [2, 4]}, data_dir=built / "data"
+    )
+    # Trials of padding take indices of the largest table, which others do not have.
+    raw = json.loads((folder / "manifest.json").read_text())
+    (dimension,) = raw["buckets"]["dimensions"]
+    dimension |= {"problem": "", "outputs": {name: [0] for name in raw["outputs"]}}
+    (folder / "manifest.json").write_text(json.dumps(raw))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tailed(built: Path) -> Path:
+    """The library, with an operator that ONNX Runtime runs after it."""
+    folder = built / "tailed.lib"
+    shutil.copytree(built / "network.lib", folder)
+    node = helper.make_node("Neg", ["y"], ["z"])
+    onnx.save(model([node], {"y": (2, 4)}, {"z": (2, 4)}), folder / "tail.onnx")
+    raw = json.loads((folder / "manifest.json").read_text())
+    (program,) = raw["programs"]
+    tail = {"first": "Neg", "n_operators": 1, "n_all": 5, "returned": raw["outputs"]}
+    raw |= {"tail": tail, "outputs": ["z", "y"]}
+    program |= {"tail": "tail.onnx", "tail_outputs": [[[-1, 4], "float32"], program["outputs"][0]]}
+    raw["files"]["tail.onnx"] = sha256_of(folder / "tail.onnx")
+    (folder / "manifest.json").write_text(json.dumps(raw))
     return folder
 
 

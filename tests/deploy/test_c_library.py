@@ -1,5 +1,6 @@
 """Libraries run without Python as they run in it."""
 
+import ctypes
 import hashlib
 import json
 import os
@@ -11,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper
 
 import tuner
-from deploy.python.tuner_runtime.core import described_array
-from tests.deploy.c_library import Interface
-from tests.deploy.small_network import inputs_of
+from deploy.python.tuner_runtime.core import Tensor, described_array
+from tests.deploy.c_library import Array, Interface, spec_of
+from tests.deploy.small_network import MASKS, inputs_of
 from tests.tuner.networks.models import difference, model, run
 from tuner.errors import RequestError
 from tuner.library import processors
@@ -69,8 +71,9 @@ def test_inputs_are_described(interface: Interface, library: Any) -> None:
     assert not interface.input(library, 0, 6)
     assert not interface.input(library, 1, 0)
     assert not interface.output(library, 2)
-    assert interface.output(library, 0).contents.name == b"y"
-    assert interface.output(library, 0).contents.data is None
+    output = interface.output(library, 0).contents
+    assert (output.name, output.n_bytes, output.data) == (b"y", 32, None)
+    assert spec_of(output) == ((2, 4), "float32")
 
 
 @pytest.mark.parametrize(
@@ -115,6 +118,111 @@ def test_an_index_beyond_its_limit_is_refused(
         interface(library, {**inputs_of(0), "index": np.array(index)})
 
 
+@pytest.fixture(scope="module")
+def onnx_runtime() -> Path:
+    """ONNX Runtime's library for C, which its package has."""
+    (file,) = Path(onnxruntime.__file__).parent.glob("capi/libonnxruntime.so.*")
+    return file
+
+
+def test_outputs_are_copied_to_memory_of_the_caller(interface: Interface, library: Any) -> None:
+    """An output that is too small is refused before the run."""
+    given = [described_array(*each) for each in inputs_of(0).items()]
+    arrays = [np.zeros((2, 4), np.float32), np.zeros((2, 3), np.float32)]
+    memory = (Tensor * 2)(*map(described_array, ("y", "rows"), arrays))
+    inputs = (Tensor * 6)(*given)
+
+    assert not interface.run_into(library, inputs, 6, memory, 2)
+
+    expected = interface.run_tensors(library, given)
+    np.testing.assert_array_equal(arrays[0], expected["y"])
+    np.testing.assert_array_equal(arrays[1], expected["rows"])
+    memory[1].n_bytes = 20
+    assert interface.run_into(library, inputs, 6, memory, 2) == 1
+    assert b"output 'rows' has 24 bytes, but memory of 20" in interface.error()
+
+
+def _rows(size: int) -> dict[str, Array]:
+    table = np.random.default_rng(size).random((size, 3), dtype=np.float32)
+    masks = {name: np.zeros((size, 1), dtype) for name, dtype in MASKS.items()}
+    return {"table": table, "index": np.arange(size)[::-1].copy(), **masks}
+
+
+def test_inputs_are_padded_to_buckets(bucketed: Path, interface: Interface) -> None:
+    """Sizes follow each other in any order; outputs have the size of the inputs."""
+    library = interface.opened(bucketed)
+    for size in (4, 3, 1, 2, 3):
+        given = _rows(size)
+
+        specs = interface.described(library, [described_array(*each) for each in given.items()])
+        outputs = interface(library, given)
+
+        assert specs["y"] == ((size, 3), "float32")
+        np.testing.assert_array_equal(outputs["y"], -given["table"][given["index"]])
+    interface.close(library)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (_rows(5), "dimension 'n' is 5, beyond the largest bucket; the buckets are 2, 4"),
+        (
+            {"index": np.array([1, 0])},
+            "inputs 'table' and 'index' share the dimension 'n', but have 3 and 2",
+        ),
+        ({"table": np.array(1, np.float32)}, r"input 'table' has too few dimensions: \(\)"),
+        ({"index": np.array([0, 3, 1])}, "index 3, but Gather takes indices from -3 to 2"),
+        ({"index": np.array([0, -4, 1])}, "index -4, but Gather takes indices from -3 to 2"),
+    ],
+)
+def test_inputs_that_fit_no_bucket_are_refused(
+    bucketed: Path, interface: Interface, changes: dict[str, Array], message: str
+) -> None:
+    """Indices that would read the padding are beyond their limit."""
+    library = interface.opened(bucketed)
+
+    with pytest.raises(RuntimeError, match=message):
+        interface(library, {**_rows(3), **changes})
+
+    interface.close(library)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -1.0, 1e-3, -10000.0, float("-inf")])
+def test_padding_has_the_value_of_the_mask(
+    bucketed: Path, interface: Interface, tmp_path: Path, value: float
+) -> None:
+    """It is rounded as NumPy does it."""
+
+    def change(raw: dict[str, Any]) -> None:
+        raw["buckets"]["dimensions"][0]["outputs"] = {}  # nothing is cut
+        raw["buckets"]["padding"] = dict.fromkeys(MASKS, value)
+
+    library = interface.opened(_changed(bucketed, tmp_path, change))
+    outputs = interface(library, _rows(3))
+    interface.close(library)
+
+    for name, dtype in MASKS.items():
+        assert outputs[f"{name}_out"].dtype == dtype
+        if dtype.startswith("float") or abs(value) == 1:
+            expected = np.full((1, 2), value, dtype)
+            np.testing.assert_array_equal(outputs[f"{name}_out"][3:], expected)
+
+
+def test_operators_after_the_program_run_in_onnx_runtime(
+    tailed: Path, interface: Interface, onnx_runtime: Path
+) -> None:
+    """Sizes that the data decide are -1 before the run."""
+    ctypes.CDLL(str(onnx_runtime))
+    library = interface.opened(tailed)
+    assert spec_of(interface.output(library, 0).contents) == ((-1, 4), "float32")
+
+    outputs = interface(library, inputs_of(0))
+
+    assert list(outputs) == ["z", "y"]
+    np.testing.assert_array_equal(outputs["z"], -outputs["y"])
+    interface.close(library)
+
+
 Change = Callable[[dict[str, Any]], Any]
 
 
@@ -124,9 +232,10 @@ Change = Callable[[dict[str, Any]], Any]
         (lambda raw: raw.update(version=4), "has manifest version 4, and this program reads"),
         (lambda raw: raw.update(target='{"kind":"cuda"}'), "is not a library for a CPU"),
         (
-            lambda raw: raw.update(tail={"n_operators": 7, "first": "NonZero"}),
-            "its last 7 operators, from NonZero on, are not compiled",
+            lambda raw: raw.update(tail={"returned": raw["outputs"]}),
+            "damaged: the tail '' is not one of its files",
         ),
+        (lambda raw: raw["programs"][0]["outputs"].pop(), "manifest.json is damaged: "),
         (
             lambda raw: raw.update(engine="tuner.engines.relay.worker"),
             "was built by tuner.engines.relay.worker, which alone can load it",
@@ -172,7 +281,7 @@ def test_a_library_that_cannot_run_is_refused(
     built: Path, interface: Interface, tmp_path: Path, change: Change, message: str
 ) -> None:
     """The message says why."""
-    folder = _changed(built, tmp_path, change)
+    folder = _changed(built / "network.lib", tmp_path, change)
 
     with pytest.raises(RuntimeError, match=message):
         interface.opened(folder)
@@ -190,9 +299,9 @@ def _input(raw: dict[str, Any]) -> list[Any]:
     return spec
 
 
-def _changed(built: Path, tmp_path: Path, change: Change) -> Path:
+def _changed(library: Path, tmp_path: Path, change: Change) -> Path:
     folder = tmp_path / "changed.lib"
-    shutil.copytree(built / "network.lib", folder)
+    shutil.copytree(library, folder)
     raw = json.loads((folder / "manifest.json").read_text())
     change(raw)
     (folder / "manifest.json").write_text(json.dumps(raw))
@@ -236,7 +345,7 @@ def test_files_of_every_length_have_their_checksum(
     """SHA-256 pads them to blocks of 64 bytes."""
     contents = {f"file{n}": os.urandom(n) for n in (0, 1, 55, 56, 63, 64, 119, 120, 4096)}
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    folder = _changed(built, tmp_path, lambda raw: raw["files"].update(sums))
+    folder = _changed(built / "network.lib", tmp_path, lambda raw: raw["files"].update(sums))
     for name, content in contents.items():
         (folder / name).write_bytes(content)
 
@@ -246,7 +355,7 @@ def test_files_of_every_length_have_their_checksum(
 @pytest.mark.parametrize("name", ["lib.so", "weights.bin"])
 def test_the_tuner_refuses_files_without_a_checksum(built: Path, tmp_path: Path, name: str) -> None:
     """It would load whatever they have become."""
-    folder = _changed(built, tmp_path, lambda raw: raw["files"].pop(name))
+    folder = _changed(built / "network.lib", tmp_path, lambda raw: raw["files"].pop(name))
 
     with pytest.raises(RequestError, match=f"damaged: {name} is not one of its files"):
         tuner.load(folder)
@@ -254,7 +363,7 @@ def test_the_tuner_refuses_files_without_a_checksum(built: Path, tmp_path: Path,
 
 def test_a_file_that_is_none_is_refused(built: Path, interface: Interface, tmp_path: Path) -> None:
     """A pipe would block, as nothing is written into it."""
-    folder = _changed(built, tmp_path, lambda raw: raw)
+    folder = _changed(built / "network.lib", tmp_path, lambda raw: raw)
     (folder / "weights.bin").unlink()
     os.mkfifo(folder / "weights.bin")
 

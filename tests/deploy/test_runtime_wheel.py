@@ -1,6 +1,5 @@
 """The wheel for machines that only run libraries computes what the tuner's own ``load`` does."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -10,19 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import helper
 
-import tuner
 from deploy.python import build_wheel
 from deploy.python.tuner_runtime import core
 from tests.deploy.c_library import Array
-from tests.deploy.small_network import inputs_of
-from tests.tuner.networks.models import difference, model, run
+from tests.deploy.small_network import MASKS, inputs_of
+from tests.tuner.networks.models import difference, run
 from tuner.errors import WorkError
 from tuner.library.arrays import read_arrays, write_arrays
-from tuner.library.manifest import sha256_of
 
 pytestmark = [
     pytest.mark.tvm,
@@ -145,35 +140,19 @@ def test_an_output_without_its_dtype_is_an_error(monkeypatch: pytest.MonkeyPatch
         core._dtype("bfloat17")
 
 
-def test_inputs_are_padded_to_buckets(tmp_path: Path, built: Path, call: Call) -> None:
+def test_inputs_are_padded_to_buckets(bucketed: Path, call: Call) -> None:
     """Outputs are cut to the size of the input."""
-    node = helper.make_node("Neg", ["data"], ["y"])
-    onnx.save(model([node], {"data": ("n", 3)}, {"y": ("n", 3)}), tmp_path / "network.onnx")
-    folder = tmp_path / "network.lib"
-    tuner.build(
-        str(tmp_path / "network.onnx"), folder, buckets={"n": [2, 4]}, data_dir=built / "data"
-    )
-    data = np.arange(9, dtype=np.float32).reshape(3, 3)
+    table = np.arange(9, dtype=np.float32).reshape(3, 3)
 
-    outputs = call(folder, {"data": data})
+    masks = {name: np.zeros((3, 1), dtype) for name, dtype in MASKS.items()}
+    outputs = call(bucketed, {"index": np.array([2, 0, 1]), "table": table, **masks})
 
-    np.testing.assert_array_equal(outputs["y"], -data)
+    np.testing.assert_array_equal(outputs["y"], -table[[2, 0, 1]])
 
 
-def test_a_tail_runs_after_the_program(tmp_path: Path, built: Path, call: Call) -> None:
+def test_a_tail_runs_after_the_program(tailed: Path, call: Call) -> None:
     """ONNX Runtime computes the other outputs from what the program returns."""
-    folder = tmp_path / "network.lib"
-    shutil.copytree(built / "network.lib", folder)
-    node = helper.make_node("Neg", ["y"], ["z"])
-    onnx.save(model([node], {"y": (2, 4)}, {"z": (2, 4)}), folder / "tail.onnx")
-    raw = json.loads((folder / "manifest.json").read_text())
-    tail = {"first": "Neg", "n_operators": 1, "n_all": 5, "returned": raw["outputs"]}
-    raw |= {"tail": tail, "outputs": ["z", "y"]}
-    raw["programs"][0]["tail"] = "tail.onnx"
-    raw["files"]["tail.onnx"] = sha256_of(folder / "tail.onnx")
-    (folder / "manifest.json").write_text(json.dumps(raw))
-
-    outputs = call(folder, inputs_of(0))
+    outputs = call(tailed, inputs_of(0))
 
     assert list(outputs) == ["z", "y"]
     np.testing.assert_array_equal(outputs["z"], -outputs["y"])

@@ -195,8 +195,14 @@ def link_network(request: LinkRequest) -> LinkResult:
                 (Path(request.objects[workload].folder) / "kernel.o").read_text()
             )
             assert described["symbol"] == request.objects[workload].symbol
-        n_outputs = len(onnx.load(model.path).graph.output)
-        programs.append(LinkedProgram(f"main_{number}", (), calls, n_outputs))
+        outputs = tuple(
+            (
+                tuple(dim.dim_value for dim in info.type.tensor_type.shape.dim),
+                str(onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type)),
+            )
+            for info in onnx.load(model.path).graph.output
+        )
+        programs.append(LinkedProgram(f"main_{number}", (), calls, outputs))
     return LinkResult(("lib.so",), tuple(programs), ())
 
 

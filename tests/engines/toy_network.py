@@ -89,7 +89,7 @@ class Workshop:
             n_calls = sum(task.weight for task in extracted)
             networks.record_extraction(session, network_id, target_id, rows, n_calls)
             weighted = tuple(tasks.weighted_tasks(session, network_id, target_id))
-        model = LoadedModel(name, sha256, file, ("y",), (), Source(name))
+        model = LoadedModel(name, sha256, file, {"y": ((1,), "float32")}, (), Source(name))
         return Prepared(model, target, network_id, target_id, weighted, n_calls, ())
 
     def session(

@@ -56,7 +56,7 @@ def check_programs(networks: Sequence[Prepared]) -> None:
 
 def _values_of(model: LoadedModel) -> tuple[object, ...]:
     """Return the names of the inputs and outputs of a model, and of what its tail reads."""
-    return list(model.file.inputs), model.outputs, model.tail and model.tail.returned
+    return list(model.file.inputs), list(model.outputs), model.tail and model.tail.returned
 
 
 def check_complete(

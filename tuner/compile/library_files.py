@@ -147,7 +147,7 @@ class LibraryFiles:
             target=target.spec,
             device=dict(target.device),
             compiler=dict(target.compiler),
-            outputs=first.model.outputs,
+            outputs=tuple(first.model.outputs),
             programs=tuple(
                 manifests.Program(
                     entry=program.entry,
@@ -155,8 +155,10 @@ class LibraryFiles:
                     inputs=dict(network.model.file.inputs),
                     weights=program.weights,
                     calls=dict(program.calls),
+                    outputs=program.outputs,
                     values=dict(network.model.values),
                     tail=tail,
+                    tail_outputs=tuple(network.model.outputs.values()) if tail else (),
                     limits=network.model.limits,
                     memory=program.memory,
                 )
@@ -216,8 +218,8 @@ def _check_outputs(networks: Sequence[Prepared], result: LinkResult) -> None:
     for network, program in zip(networks, result.programs, strict=True):
         model = network.model
         n_outputs = len(model.outputs if model.tail is None else model.tail.returned)
-        if program.n_outputs != n_outputs:
+        if len(program.outputs) != n_outputs:
             raise WorkError(
-                f"the compiled network has {program.n_outputs} outputs, "
+                f"the compiled network has {len(program.outputs)} outputs, "
                 f"but the model has {n_outputs}"
             )

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 from tuner.engines.packed import KernelOffer, PackedCandidate, PackedNetwork, PackedSource
 from tuner.engines.runtime.tensor_digests import TensorDigest
-from tuner.library.manifest import KernelCall, ProgramMemory, Weight
+from tuner.library.manifest import KernelCall, ProgramMemory, TensorSpec, Weight
 
 ErrorKind = Literal[
     "build_error", "build_timeout", "run_error", "run_timeout", "wrong_result", "worker_lost"
@@ -447,14 +447,14 @@ class LinkedProgram:
         entry: Name of its function.
         weights: Indices of the weights that the function takes after the inputs.
         calls: Number of kernel calls by workload, in the order of the first calls.
-        n_outputs: Number of tensors that the function returns.
+        outputs: Shape and dtype of each tensor that the function returns.
         memory: Memory that the function takes; None if it allocates its own.
     """
 
     entry: str
     weights: tuple[int, ...]
     calls: Mapping[str, int]
-    n_outputs: int
+    outputs: tuple[TensorSpec, ...]
     memory: ProgramMemory | None = None
 
 

@@ -80,6 +80,11 @@ class SummedDimension:
     offset: int
     inputs: Axes
 
+    @property
+    def name(self) -> str:
+        """The sum in words."""
+        return " + ".join([*self.parts, *([str(self.offset)] if self.offset else [])])
+
     def axes_in(self, shapes: Shapes, sizes: Mapping[str, int]) -> Iterator[tuple[str, int, int]]:
         """Yield the input, the axis and the size of each axis of some inputs, if it is known."""
         if all(part in sizes for part in self.parts):
@@ -107,6 +112,17 @@ class Buckets:
         """Describe the sizes that the library takes, a sentence for each dimension."""
         return tuple(f"{dimension.name}: {dimension.note}" for dimension in self.dimensions)
 
+    def names(self) -> dict[tuple[str, int], str]:
+        """Name the axes that have no fixed size, by input or output and axis."""
+        names = {}
+        for dimension in self.dimensions:
+            for tensor, axes in (*dimension.inputs.items(), *dimension.outputs.items()):
+                names.update(dict.fromkeys(((tensor, axis) for axis in axes), dimension.name))
+        for each in self.sums:
+            for tensor, axes in each.inputs.items():
+                names.update(dict.fromkeys(((tensor, axis) for axis in axes), each.name))
+        return names
+
     def sizes_of(self, shapes: Shapes) -> dict[str, int]:
         """Read the sizes of the dimensions from shapes by input name; some may be missing.
 
@@ -117,10 +133,9 @@ class Buckets:
         for each in self.sums:
             for name, axis, size in each.axes_in(shapes, sizes):
                 if shapes[name][axis : axis + 1] != (size,):
-                    shown = " + ".join([*each.parts, *([str(each.offset)] if each.offset else [])])
                     raise ValueError(
-                        f"dimension {axis} of input {name!r} is {shown}, which is {size}, but the "
-                        f"input has the shape {shapes[name]}"
+                        f"dimension {axis} of input {name!r} is {each.name}, which is {size}, but "
+                        f"the input has the shape {shapes[name]}"
                     )
         return sizes
 

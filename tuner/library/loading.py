@@ -115,21 +115,7 @@ def load(folder: Path, threads: int | None = None) -> DeviceLibrary:
         raise RequestError(
             f"{folder} was built by {engine}, which cannot load it here: {error}"
         ) from error
-    return complete(module.load(folder), folder, described)
-
-
-def complete(programs: Library, folder: Path, described: manifest.Manifest) -> DeviceLibrary:
-    """Return a library that also does what its programs leave: tail, limits, buckets, constants.
-
-    Args:
-        programs: The compiled programs of the library.
-        folder: Folder of the library.
-        described: Its manifest.
-
-    Raises:
-        RequestError: If no runtime can load the tail.
-    """
-    library = with_tail(programs, folder, described)
+    library = with_tail(module.load(folder), folder, described)
     if described.buckets is None:
         library = limited(library, described)
     else:

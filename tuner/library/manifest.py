@@ -15,7 +15,7 @@ from tuner.library.limits import InputLimit
 
 MANIFEST = "manifest.json"
 LIBRARY = "lib.so"
-VERSION = 5
+VERSION = 6
 #: Version of the memory that programs for GPUs take, part of the key of their libraries.
 MEMORY_VERSION = 3
 #: Function of a library for GPUs that allocates the workspace of its programs.
@@ -24,7 +24,7 @@ WORKSPACE = "tuner_workspace"
 #: beside each other.
 BEGIN_CALL = "tuner.begin_call"
 
-#: Shape and dtype of a tensor.
+#: Shape and dtype of a tensor; sizes that the data decide are -1.
 TensorSpec = tuple[tuple[int, ...], str]
 Inputs = Mapping[str, TensorSpec]
 #: Value of an input that is a constant, or the shape of one without elements.
@@ -98,14 +98,12 @@ class ProgramMemory:
     """Memory that the function of a program for a GPU takes after the weights, then a workspace.
 
     Attributes:
-        outputs: Shape and dtype of every output, in order.
         written: Numbers of the outputs that it takes memory for, in the order in which it takes
             them. The others are inputs, weights, constants, or views of these or of an output.
         after: For each kernel call, the calls that must have ended before it begins; empty if each
             needs the one before it.
     """
 
-    outputs: tuple[TensorSpec, ...]
     written: tuple[int, ...]
     after: tuple[tuple[int, ...], ...] = ()
 
@@ -120,9 +118,11 @@ class Program:
         inputs: Shape and dtype by input name.
         weights: Indices of the weights that the function takes after the inputs.
         calls: Kernel calls by workload.
+        outputs: Shape and dtype of what the function returns.
         values: Values of the model's inputs that are constants of the program, by name; of an
             input without elements, its shape.
         tail: Name of the ONNX file of the operators that run after it; empty without a tail.
+        tail_outputs: Shape and dtype of the outputs of a call; empty without a tail.
         limits: Limits of the values of inputs that it takes as indices and divisors.
         memory: Memory that the function takes; None if it allocates its own, as on a CPU.
     """
@@ -132,8 +132,10 @@ class Program:
     inputs: Inputs
     weights: tuple[int, ...]
     calls: Mapping[str, int]
+    outputs: tuple[TensorSpec, ...] = ()
     values: Mapping[str, InputValue] = field(default_factory=dict)
     tail: str = ""
+    tail_outputs: tuple[TensorSpec, ...] = ()
     limits: tuple[InputLimit, ...] = ()
     memory: ProgramMemory | None = None
 
@@ -236,6 +238,11 @@ class Manifest:
     def inputs(self) -> Inputs:
         """Inputs of the first program; inputs of other programs differ only in shapes."""
         return self.programs[0].inputs
+
+    def outputs_of(self, program: Program) -> Inputs:
+        """Shape and dtype of the outputs of a call by name; no name where they are unknown."""
+        specs = program.outputs if self.tail is None else program.tail_outputs
+        return dict(zip(self.outputs, specs, strict=False))
 
     @property
     def estimated_secs(self) -> float | None:

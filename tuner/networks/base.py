@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tuner.engines.base import ModelFile
 from tuner.library.limits import InputLimit
-from tuner.library.manifest import InputValue, Source, Tail
+from tuner.library.manifest import Inputs, InputValue, Source, Tail
 
 #: Largest ONNX model: the limit of protobuf.
 MAX_ONNX_BYTES = 2**31 - 1
@@ -62,7 +62,7 @@ class LoadedModel:
         name: Display name.
         sha256: Hash that identifies the network.
         file: Path of the cleaned model, and its inputs.
-        outputs: Names of the outputs, in order.
+        outputs: Shape and dtype of the outputs by name, in order.
         notes: Changes made to the model.
         source: The model before it was cleaned.
         values: Values of the inputs that became constants, by name; a shape without elements.
@@ -73,7 +73,7 @@ class LoadedModel:
     name: str
     sha256: str
     file: ModelFile
-    outputs: tuple[str, ...]
+    outputs: Inputs
     notes: tuple[str, ...]
     source: Source
     values: Mapping[str, InputValue] = field(default_factory=dict)

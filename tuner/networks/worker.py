@@ -37,7 +37,7 @@ def load_model(
             network.format,
             {name: (spec.shape, spec.dtype) for name, spec in network.inputs.items()},
         ),
-        outputs=tuple(network.outputs),
+        outputs={name: (spec.shape, spec.dtype) for name, spec in network.outputs.items()},
         notes=network.notes,
         source=source_of(reference, random_weights),
         values=network.values,

@@ -12,8 +12,9 @@ import numpy as np
 
 from tuner.errors import RequestError, WorkError
 from tuner.library import manifest
-from tuner.library.loading import complete
+from tuner.library.constant_inputs import with_constants
 from tuner.library.processors import check_library
+from tuner.library.tails import with_tail
 from tuner.library.threads import VARIABLE, set_threads
 from tuner.library.wrapper import NamedLibrary
 
@@ -37,7 +38,8 @@ def load(folder: str | Path, threads: int | None = None) -> "Library":
     described = manifest.read(path)
     check_library(described, path)
     set_threads(described, threads)
-    return complete(CompiledLibrary(path, described), path, described)
+    # Limits and buckets are libtuner's.
+    return with_constants(with_tail(CompiledLibrary(path, described), path, described), described)
 
 
 class Tensor(ctypes.Structure):
@@ -74,7 +76,9 @@ def functions_of(file: Path) -> Any:
         ("n_outputs", size, (library,)),
         ("input", tensor, (library, size, size)),
         ("output", tensor, (library, size)),
+        ("describe_outputs", ctypes.c_int, (library, tensor, size, tensor, size)),
         ("run", ctypes.c_int, (library, tensor, size)),
+        ("run_into", ctypes.c_int, (library, tensor, size, tensor, size)),
         ("error", ctypes.c_char_p, ()),
     ):
         function = getattr(functions, f"tuner_{name}")

@@ -79,7 +79,7 @@ def trials(
         )
         for info in proto.graph.input
     }
-    outputs = tuple(info.name for info in proto.graph.output)
+    outputs = {info.name: ((-1,), "float32") for info in proto.graph.output}
     loaded = LoadedModel(
         "m", "0" * 64, ModelFile(str(path), "onnx", inputs), outputs, (), Source("m"), limits=limits
     )

@@ -16,7 +16,9 @@ def described(**changes: object) -> Manifest:
         "outputs": ("y",),
         "programs": (
             Program(
-                "main_0", "0" * 64, {"data": ((1, 3), "float32")}, (0,), {"ab" * 8: 2, "cd" * 8: 1}
+                *("main_0", "0" * 64, {"data": ((1, 3), "float32")}, (0,)),
+                calls={"ab" * 8: 2, "cd" * 8: 1},
+                outputs=(((1, 3), "float32"),),
             ),
         ),
         "weights": (Weight(0, 12, (3,), "float32"),),

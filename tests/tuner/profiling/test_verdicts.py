@@ -60,7 +60,7 @@ def test_the_command_tunes_the_network_that_ran(source: Source, target: str, com
     """It has the shapes, the values and the weights that the library was built with."""
     values: dict[str, InputValue] = {"past": (1, 0, 64), "sr": 16000, "cached": True}
     inputs = {"x": ((1, 8), "float32"), "scale": ((), "float32")}
-    program = Program("main", "f" * 16, inputs, (), {}, values)
+    program = Program("main", "f" * 16, inputs, (), {}, values=values)
     described = Manifest("net", target, {}, {}, ("y",), (program,), (), (), {}, "", source, "")
 
     assert tune_command(described, program) == command

@@ -48,7 +48,14 @@ def lie(sha256: str, content: bytes, form: str, folder: str, kind: str) -> Loade
         os.truncate(path, 2**31)
     else:
         path.write_bytes(content)
-    return LoadedModel("other", sha256, ModelFile(str(path), form, {}), ("y",), (), Source("other"))
+    return LoadedModel(
+        "other",
+        sha256,
+        ModelFile(str(path), form, {}),
+        {"y": ((1,), "float32")},
+        (),
+        Source("other"),
+    )
 
 
 def replace_folder(folder: str, target: str) -> None:

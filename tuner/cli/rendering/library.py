@@ -9,6 +9,7 @@ from rich.text import Text
 from tuner.cli.console import print_line, stdout_console
 from tuner.cli.rendering.grid import Column, Grid
 from tuner.formatting import by_variant, milliseconds, short_name, size
+from tuner.library.buckets import Buckets
 from tuner.library.manifest import Inputs, Manifest
 from tuner.library.processors import refusal
 
@@ -20,7 +21,11 @@ def contents_as_json(manifest: Manifest) -> dict[str, Any]:
         "tuned": len(manifest.subgraphs) - manifest.n_fallbacks,
         "fallbacks": manifest.n_fallbacks,
         "programs": [
-            {"inputs": program.inputs, "estimated_secs": manifest.estimate(program)}
+            {
+                "inputs": program.inputs,
+                "outputs": manifest.outputs_of(program),
+                "estimated_secs": manifest.estimate(program),
+            }
             for program in manifest.programs
         ],
         "buckets": asdict(manifest.buckets) if manifest.buckets else None,
@@ -60,8 +65,8 @@ def show_library(folder: Path, manifest: Manifest) -> None:
     sizes = [f"{name} {size(n_bytes)}" for name, n_bytes in _sizes(folder, manifest).items()]
     for name, value in (
         ("model", f"{source}, seed {seed} of random weights" if seed is not None else source),
-        ("inputs", _shown(manifest.inputs)),
-        ("outputs", ", ".join(manifest.outputs)),
+        ("inputs", _shown(manifest.inputs, manifest.buckets)),
+        ("outputs", _shown(manifest.outputs_of(manifest.programs[0]), manifest.buckets)),
         ("target", manifest.target),
         ("device", str(manifest.device.get("name", ""))),
         ("code", ", ".join([manifest.machine, *manifest.features])),
@@ -86,11 +91,15 @@ def _sizes(folder: Path, manifest: Manifest) -> dict[str, int | None]:
     return {name: path.stat().st_size if path.is_file() else None for name, path in paths.items()}
 
 
-def _shown(inputs: Inputs) -> str:
-    return ", ".join(
-        f"{name} {dtype} {'x'.join(map(str, shape)) or 'scalar'}"
-        for name, (shape, dtype) in inputs.items()
-    )
+def _shown(tensors: Inputs, buckets: Buckets | None = None) -> str:
+    """Return tensors as text; the sizes of dynamic dimensions are the names of these."""
+    names = buckets.names() if buckets else {}
+    texts = []
+    for tensor, (shape, dtype) in tensors.items():
+        sizes = ["?" if size < 0 else str(size) for size in shape]
+        sizes = [names.get((tensor, axis), size) for axis, size in enumerate(sizes)]
+        texts.append(f"{tensor} {dtype} {'x'.join(sizes) or 'scalar'}")
+    return ", ".join(texts)
 
 
 def summary(manifest: Manifest) -> str:
@@ -130,7 +139,8 @@ def show_programs(manifest: Manifest) -> None:
     for program in manifest.programs if len(manifest.programs) > 1 else ():
         estimate = manifest.estimate(program)
         latency = f", estimated {milliseconds(estimate)} ms" if estimate is not None else ""
-        print_line(f"  program {program.entry}: {_shown(program.inputs)}{latency}")
+        tensors = f"{_shown(program.inputs)} -> {_shown(manifest.outputs_of(program))}"
+        print_line(f"  program {program.entry}: {tensors}{latency}")
     for note in manifest.buckets.notes() if manifest.buckets else ():
         print_line(f"  {note}")
     if manifest.tail is not None:

@@ -191,7 +191,7 @@ class Library(NamedLibrary):
         function, gpu = self._vm[program.entry], None
         if self._queue is not None and program.memory is not None:
             specs = tuple(program.inputs.values())
-            gpu = GpuProgram(self._queue, function, weights, specs, program.memory)
+            gpu = GpuProgram(self._queue, function, weights, specs, program.outputs, program.memory)
         return Program(program.inputs, function, tuple(weights), device, gpu)
 
     def program_for(self, inputs: Mapping[str, Any]) -> Program:

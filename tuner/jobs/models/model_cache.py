@@ -80,7 +80,7 @@ def _find(cache: Cache, key: Key) -> LoadedModel | None:
         name=info["name"],
         sha256=info["sha256"],
         file=ModelFile(str(path), info["format"], inputs),
-        outputs=tuple(info["outputs"]),
+        outputs={name: (tuple(shape), dtype) for name, shape, dtype in info["outputs"]},
         notes=tuple(info["notes"]),
         source=Source(**info["source"]),
         values=msgspec.convert(info["values"], dict[str, InputValue]),
@@ -98,7 +98,7 @@ def _add(cache: Cache, key: Key, loaded: LoadedModel) -> None:
         "format": loaded.file.format,
         # A list, because JSON mappings lose their order, and programs take inputs in this one.
         "inputs": [[name, *spec] for name, spec in loaded.file.inputs.items()],
-        "outputs": list(loaded.outputs),
+        "outputs": [[name, *spec] for name, spec in loaded.outputs.items()],
         "notes": list(loaded.notes),
         "source": vars(loaded.source),
         "values": dict(loaded.values),

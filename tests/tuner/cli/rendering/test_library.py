@@ -29,7 +29,7 @@ def test_a_library_is_described(shell: Shell, tmp_path: Path) -> None:
     for line in (
         "model      net.onnx",
         "inputs     data float32 1x3",
-        "outputs    y",
+        "outputs    y float32 1x3",
         "runs here  yes",
         "files      lib.so 4 B",
         "1 of 2 subgraphs tuned",
@@ -43,11 +43,14 @@ def test_programs_buckets_and_a_tail_are_described(shell: Shell, tmp_path: Path)
     """A library that cannot run here says why, and a missing file is seen."""
     small = described()
     inputs = [{"data": ((n, 3), "float32"), "s": ((), "int64")} for n in (1, 4)]
-    programs = tuple(replace(small.programs[0], inputs=each, tail="t") for each in inputs)
+    programs = tuple(
+        replace(small.programs[0], inputs=each, tail="t", tail_outputs=(((n, -1), "int64"),))
+        for n, each in zip((1, 4), inputs, strict=True)
+    )
     changed = replace(
         small,
         programs=programs,
-        buckets=Buckets((BucketedDimension("n", (1, 4), {"data": (0,)}),)),
+        buckets=Buckets((BucketedDimension("n", (1, 4), {"data": (0,)}, {"y": (0,)}),)),
         tail=Tail("NonZero", 1, 4, ("y",)),
         files={"t": "0"},
         machine="pdp11",
@@ -56,7 +59,9 @@ def test_programs_buckets_and_a_tail_are_described(shell: Shell, tmp_path: Path)
 
     answer = shell("inspect", str(tmp_path))
 
-    assert "  program main_0: data float32 4x3, s int64 scalar" in answer.out
+    assert "inputs     data float32 nx3, s int64 scalar" in answer.out
+    assert "outputs    y int64 nx?" in answer.out
+    assert "  program main_0: data float32 4x3, s int64 scalar -> y int64 4x?" in answer.out
     assert "  n: 1 to 4, padded to 1 or 4" in answer.out
     assert "note: 1 of 4 operators (25%), from NonZero on" in answer.out
     assert f"runs here  no: it is code for pdp11, this machine is {this_machine()}" in answer.out
@@ -70,7 +75,10 @@ def test_json_has_the_contents_and_the_origin(shell: Shell, tmp_path: Path) -> N
     shown = shell("inspect", str(tmp_path), "--json").json
 
     assert (shown["tuned"], shown["fallbacks"], shown["refusal"]) == (1, 1, "")
-    assert shown["programs"] == [{"inputs": {"data": [[1, 3], "float32"]}, "estimated_secs": None}]
+    (program,) = shown["programs"]
+    assert program["inputs"] == {"data": [[1, 3], "float32"]}
+    assert program["outputs"] == {"y": [[1, 3], "float32"]}
+    assert program["estimated_secs"] is None
     assert shown["device"] == {"name": "CPU", "n_cores": 2}
     assert shown["source"]["name"] == "net.onnx"
     assert shown["n_bytes"] == {"lib.so": 4}

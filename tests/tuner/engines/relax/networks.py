@@ -141,9 +141,12 @@ def link_untuned(
     """Link a library of models into a new folder, and return the folder."""
     out.mkdir()
     done = worker.link_network(LinkRequest(tuple(models), target.spec, objects, str(out)))
-    outputs = tuple(f"output_{index}" for index in range(done.programs[0].n_outputs))
+    outputs = tuple(f"output_{index}" for index in range(len(done.programs[0].outputs)))
     programs = tuple(
-        manifest.Program(each.entry, "", model.inputs, each.weights, each.calls, memory=each.memory)
+        manifest.Program(
+            *(each.entry, "", model.inputs, each.weights, each.calls, each.outputs),
+            memory=each.memory,
+        )
         for each, model in zip(done.programs, models, strict=True)
     )
     subgraphs = tuple(

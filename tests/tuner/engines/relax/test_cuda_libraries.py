@@ -67,8 +67,9 @@ def test_library_is_whole_and_needs_its_device(cli: Cli) -> None:
     manifest.verify(folder, described)
 
     assert set(described.files) == {"lib.so", "weights.bin"}
-    memory = manifest.ProgramMemory((((1, 10), "float32"),), written=(0,))
-    assert [program.memory for program in described.programs] == [memory]
+    (program,) = described.programs
+    assert program.outputs == (((1, 10), "float32"),)
+    assert program.memory == manifest.ProgramMemory(written=(0,))
     assert all("kernel.cubin" in each.objects for each in described.subgraphs)
     if not tvm.cuda().exist:
         with pytest.raises(TargetError, match=r"CUDA \(sm_90\).*no CUDA device"):

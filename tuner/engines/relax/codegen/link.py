@@ -32,7 +32,7 @@ from tuner.engines.runtime import onednn
 from tuner.engines.runtime.call_timers import compile_timers
 from tuner.engines.runtime.thread_pool import compile_pool
 from tuner.errors import LinkError, WorkError, described
-from tuner.library.manifest import LIBRARY, KernelCall, ProgramMemory
+from tuner.library.manifest import LIBRARY, KernelCall, ProgramMemory, TensorSpec
 
 # Object of the kernels that are not subgraphs, while a library is linked.
 _OTHER_KERNELS, _TIMERS = "other_kernels.o", "timers.o"
@@ -96,11 +96,12 @@ def write_program(
     rewriter = CallRewriter(module, number, objects, weights)
     main = rewriter.rewrite()
     returned = module["main"].ret_ty
+    fields = returned.fields if isinstance(returned, relax.TupleType) else [returned]
     program = LinkedProgram(
         entry=rewriter.entry,
         weights=tuple(rewriter.weights),
         calls={subgraph.workload: subgraph.n_calls for subgraph in subgraphs},
-        n_outputs=len(returned.fields) if isinstance(returned, relax.TupleType) else 1,
+        outputs=tuple(map(_spec, fields)),
     )
     return WrittenProgram(
         program,
@@ -109,6 +110,13 @@ def write_program(
         rewriter.loops,
         rewriter.n_outputs,
     )
+
+
+def _spec(kind: Any) -> TensorSpec:
+    """Return shape and dtype of an output; a shape is a vector of whole numbers."""
+    if isinstance(kind, relax.ShapeType):
+        return ((int(kind.ndim),), "int64")
+    return (tuple(int(size) for size in kind.shape.values), str(kind.dtype))
 
 
 def _link(

@@ -161,6 +161,7 @@ class GpuProgram:
     """A program on a GPU, captured after its first run.
 
     Attributes:
+        output_specs: Shape and dtype of each output.
         reason: Why it is not captured, empty if it is.
     """
 
@@ -170,6 +171,7 @@ class GpuProgram:
         function: Any,
         weights: Sequence[Any],
         inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
         memory: ProgramMemory,
     ) -> None:
         self._queue = queue
@@ -177,6 +179,7 @@ class GpuProgram:
         self._weights = weights
         self._memory = memory
         self._input_specs = inputs
+        self.output_specs = outputs
         self.reason = "it has not run yet"
         self._is_tried = False
         self._graph: CudaGraph | None = None
@@ -195,14 +198,9 @@ class GpuProgram:
         beside = ", some beside each other" if self._graph.branches is not None else ""
         return f"one graph launch of {self._graph.n_kernels} kernels{beside}"
 
-    @property
-    def output_specs(self) -> tuple[TensorSpec, ...]:
-        """Shape and dtype of each output."""
-        return self._memory.outputs
-
     def new_outputs(self) -> list[Any]:
         """Allocate memory for the outputs."""
-        return [tvm.runtime.empty(*spec, self._queue.device) for spec in self._memory.outputs]
+        return [tvm.runtime.empty(*spec, self._queue.device) for spec in self.output_specs]
 
     def launch(self, inputs: Sequence[Any], outputs: Sequence[Any], stream: int) -> None:
         """Launch the program on a stream, and do not wait for it.
@@ -280,7 +278,7 @@ class GpuProgram:
                 stage = partial(_Staging, self._queue.cuda)
                 self._staging = (
                     list(map(stage, self._inputs, self._input_specs)),
-                    list(map(stage, self._outputs, self._memory.outputs)),
+                    list(map(stage, self._outputs, self.output_specs)),
                 )
             before, after = self._staging
             for staging, array in zip(before, arrays, strict=True):

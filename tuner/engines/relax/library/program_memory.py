@@ -23,7 +23,7 @@ from tvm import relax
 from tvm.relax.op.vm import alloc_storage
 
 from tuner.errors import WorkError
-from tuner.library.manifest import BEGIN_CALL, WORKSPACE, ProgramMemory, TensorSpec
+from tuner.library.manifest import BEGIN_CALL, WORKSPACE, ProgramMemory
 
 _ALLOC_STORAGE, _ALLOC_TENSOR = "relax.vm.alloc_storage", "relax.vm.alloc_tensor"
 _KILL, _RESHAPE = "relax.vm.kill_object", "vm.builtin.reshape"
@@ -195,7 +195,6 @@ class _Program:
             WorkError: If TVM planned tensors that begin inside of a storage.
         """
         returned, after = self._leaves(), self.after
-        specs = [_spec(leaf.ty) for leaf in returned]
         outputs = {
             root: relax.Var(f"output_{number}", returned[number].ty)
             for root, number in self._outputs.items()
@@ -225,7 +224,7 @@ class _Program:
         attrs = self.function.attrs
         function = relax.Function(params, body, self.function.ret_ty, False, attrs)
         written = tuple(self._outputs.values())
-        return function, ProgramMemory(tuple(specs), written, after)
+        return function, ProgramMemory(written, after)
 
     def _leaves(self) -> list[Any]:
         result = self.function.body.body
@@ -264,13 +263,6 @@ def _calls(value: Any, name: str) -> bool:
     if not isinstance(value, relax.Call):
         return False
     return name in (getattr(value.op, "name", ""), str(getattr(value.op, "global_symbol", "")))
-
-
-def _spec(kind: Any) -> TensorSpec:
-    """Return shape and dtype of an output; a shape is a vector of whole numbers."""
-    if isinstance(kind, relax.ShapeType):
-        return ((int(kind.ndim),), "int64")
-    return (tuple(int(size) for size in kind.shape.values), str(kind.dtype))
 
 
 def _allocator(sizes: Sequence[int]) -> relax.Function:

@@ -21,6 +21,7 @@ from tuner.engines.relay.settings import OPT_LEVEL, PASS_CONFIG
 from tuner.engines.relay.targets import make_target
 from tuner.engines.runtime.thread_pool import compile_pool
 from tuner.errors import WorkError
+from tuner.library.manifest import TensorSpec
 
 
 class Records(ApplyHistoryBest):  # type: ignore[misc]  # TVM has no types
@@ -92,8 +93,16 @@ def link_network(request: LinkRequest) -> LinkResult:
         _write(built, out, entry)
         files += files_of(entry)
         calls = _calls(records, graph, request.objects)
-        programs.append(LinkedProgram(entry, (), calls, len(graph["heads"])))
+        programs.append(LinkedProgram(entry, (), calls, _outputs(graph)))
     return LinkResult(tuple(files), tuple(programs), ())
+
+
+def _outputs(graph: Mapping[str, Any]) -> tuple[TensorSpec, ...]:
+    """Return shape and dtype of the outputs of a built graph."""
+    (_, shapes), (_, dtypes) = graph["attrs"]["shape"], graph["attrs"]["dltype"]
+    starts = graph["node_row_ptr"]
+    places = [starts[node] + number for node, number, *_ in graph["heads"]]
+    return tuple((tuple(shapes[place]), str(dtypes[place])) for place in places)
 
 
 def files_of(entry: str) -> tuple[str, str, str]:

@@ -119,7 +119,7 @@ def test_peers_run_the_model_with_an_empty_constant(tmp_path: Path) -> None:
     path = tmp_path / "decoder.onnx"
     onnx.save(decoder((1, "p", 8)), path)
     file = ModelFile("m.onnx", "onnx", {})
-    loaded = LoadedModel("m", "0" * 64, file, (), (), Source("m"), values={"past": (1, 0, 8)})
+    loaded = LoadedModel("m", "0" * 64, file, {}, (), Source("m"), values={"past": (1, 0, 8)})
     values = decode(encode(loaded), LoadedModel).values
 
     original = write_original(

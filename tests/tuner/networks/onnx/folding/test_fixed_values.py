@@ -104,7 +104,7 @@ def test_truth_values_of_other_inputs_are_refused() -> None:
 def test_truth_values_come_back_from_workers() -> None:
     """A number would be another value for an input of the shape (1,)."""
     loaded = LoadedModel(
-        *("m", "0" * 64, ModelFile("m.onnx", "onnx", {}), (), (), Source("m.onnx")),
+        *("m", "0" * 64, ModelFile("m.onnx", "onnx", {}), {}, (), Source("m.onnx")),
         values={"a": True, "b": 1},
     )
 
