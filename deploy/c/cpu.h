@@ -43,7 +43,7 @@ class CpuPrograms : public Programs {
     machine_->GetFunction("vm_initialization").value()(int{kDLCPU}, 0, kPooledAllocator);
     for (const Program& program : programs) {
       const auto function = machine_->GetFunction(program.entry);
-      if (!function) Fail("lib.so has no program " + program.entry);
+      if (!function) throw std::out_of_range("lib.so has no program " + program.entry);
       functions_.push_back(*function);
       auto& arguments = arguments_.emplace_back();
       for (const Described& each : program.inputs) arguments.push_back(TensorOn(each, each.memory, each.memory.get()));

@@ -91,7 +91,11 @@ struct tuner_library {
     for (const Program& program : programs_)
       if (!program.tail.empty() && !tails_.count(program.tail))
         tails_.emplace(program.tail, Tail(*files.at(program.tail), n_threads));
-    runner_ = std::make_unique<CpuPrograms>(*files.at("lib.so"), programs_);
+    try {
+      runner_ = std::make_unique<CpuPrograms>(*files.at("lib.so"), programs_);
+    } catch (const std::out_of_range& error) {
+      Fail(path + " is damaged: " + error.what());
+    }
   }
 
   // A call: first its inputs, then its run.
@@ -186,6 +190,8 @@ struct tuner_library {
     added.entry = program["entry"].Text();
     for (const auto& [name, spec] : program["inputs"].Fields()) {
       Described& input = added.inputs.emplace_back(name, spec);
+      if (std::count(input.shape.begin(), input.shape.end(), -1))
+        throw std::out_of_range("the shape " + Shown(input.shape) + " is impossible");
       input.Describe();
       input.memory = NewMemory(input.tensor.n_bytes);
     }

@@ -17,6 +17,7 @@ from tests.docs.documents import ROOT
 from tests.tuner.networks.models import model
 from tuner.library.manifest import sha256_of
 
+EXAMPLES = ROOT / "deploy" / "c" / "examples"
 #: Inputs of the library with buckets that are returned, each twice, by their dtypes.
 MASKS = {name: name for name in ("float16", "float32", "float64", "int8", "int64", "bool")}
 _ADDED = ("a", "b", "c", "d")

@@ -19,17 +19,23 @@ from onnx import helper
 import tuner
 from deploy.python.tuner_runtime.core import Tensor, described_array
 from tests.deploy.c_library import Array, Interface, spec_of
-from tests.deploy.small_network import MASKS, inputs_of
+from tests.deploy.small_network import EXAMPLES, MASKS, inputs_of
 from tests.tuner.networks.models import difference, model, run
 from tuner.errors import RequestError
 from tuner.library import processors
 
 _FEATURES = processors._FLAGS.get(processors.this_machine(), {})
+# Where the package of Node.js has them on Debian, or beside the program.
+_NODE_HEADERS = Path(shutil.which("node") or "/usr/bin/node").resolve().parents[1] / "include/node"
 pytestmark = [
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore:::tvm"),
     pytest.mark.skipif(not shutil.which("cmake") or not shutil.which("c++"), reason="needs cmake"),
 ]
+
+
+def _needs(name: str, is_there: bool) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(not is_there, reason=f"needs {name}")
 
 
 @pytest.fixture(scope="module")
@@ -402,21 +408,56 @@ def test_a_library_that_was_built_again_is_the_new_one(
         interface.close(library)
 
 
-def test_the_example_in_c(built: Path, tmp_path: Path) -> None:
-    """It reads inputs from files and prints the outputs."""
-    files = []
+def _in_c(built: Path) -> list[str]:
+    return [str(built / "run_library")]
+
+
+def _in_rust(built: Path) -> list[str]:
+    program = built / "run_library_in_rust"
+    link = ["-L", str(built), "-l", "tuner", "-C", f"link-arg=-Wl,-rpath,{built}"]
+    source = str(EXAMPLES / "run_library.rs")
+    subprocess.run(["rustc", source, *link, "-o", str(program)], check=True)
+    return [str(program)]
+
+
+def _in_javascript(built: Path) -> list[str]:
+    addon = built / "tuner.node"
+    options = ["-I", str(EXAMPLES.parent), "-I", str(_NODE_HEADERS), "-L", str(built)]
+    command = ["cc", "-Wall", "-Werror", "-shared", "-fPIC", *options, str(EXAMPLES / "addon.c")]
+    library = ["-o", str(addon), "-ltuner", f"-Wl,-rpath,{built}"]
+    subprocess.run([*command, *library], check=True)
+    return ["node", str(EXAMPLES / "run_library.js"), str(addon)]
+
+
+@pytest.mark.parametrize(
+    "compiled",
+    [
+        _in_c,
+        pytest.param(_in_rust, marks=_needs("rustc", bool(shutil.which("rustc")))),
+        pytest.param(_in_javascript, marks=_needs("Node.js", _NODE_HEADERS.exists())),
+    ],
+)
+def test_the_examples_agree_with_onnx_runtime(
+    built: Path, tmp_path: Path, compiled: Callable[[Path], list[str]]
+) -> None:
+    """They read inputs from files and print the outputs, and end with the message of a failure."""
+    command, files = compiled(built), []
     for name, array in inputs_of(1).items():
         array.tofile(tmp_path / name)
         files.append(str(tmp_path / name))
-    command = [str(built / "run_library"), str(built / "network.lib"), *files]
 
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done, failed = (
+        subprocess.run([*command, *rest], check=False, capture_output=True, text=True)
+        for rest in ((str(built / "network.lib"), *files), (str(built / "nothing.lib"),))
+    )
 
     expected = run((built / "network.onnx").read_bytes(), inputs_of(1))
     heads, numbers = zip(*(line.split(": ") for line in done.stdout.splitlines()), strict=True)
     assert heads == ("y float32 2x4", "rows float32 2x3")
     for line, reference in zip(numbers, expected, strict=True):
         assert difference(np.array(line.split(), np.float32), reference.ravel()) < 1e-6
+    assert (done.returncode, failed.returncode) == (0, 1)
+    assert "nothing.lib/manifest.json: No such file" in failed.stderr
 
 
 def test_the_example_in_cpp(built: Path) -> None:
@@ -428,13 +469,3 @@ def test_the_example_in_cpp(built: Path) -> None:
     *sums, rate = done.stdout.splitlines()
     assert sums == ["sum 0"] * 3
     assert rate.endswith(" runs a second")
-
-
-def test_an_example_says_what_is_wrong(built: Path) -> None:
-    """It ends with the message of the library."""
-    command = [str(built / "run_library"), str(built / "nothing.lib")]
-
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-
-    assert done.returncode == 1
-    assert "nothing.lib/manifest.json: No such file" in done.stderr
