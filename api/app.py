@@ -21,6 +21,7 @@ from api.routes import (
     jobs,
     libraries,
     records,
+    remote,
     tasks,
     tune,
     usage,
@@ -29,7 +30,7 @@ from api.settings import ApiSettings
 from api.web import errors, pages
 from api.web.rendering import environment
 
-_ROUTES = (tune, jobs, tasks, events, libraries, records, catalogue, usage)
+_ROUTES = (tune, jobs, tasks, events, libraries, records, catalogue, usage, remote)
 _NOWHERE = "/api/v1/nowhere"
 
 

@@ -32,6 +32,7 @@ from api.metrics import Metrics
 from api.settings import ApiSettings
 from api.uploads.incoming import Incoming
 from api.uploads.uploads import prepare_folders
+from api.waiting_calls import WaitingCalls
 from records import database
 from records.storage.connections import Limits
 from tuner.context import open_context
@@ -85,6 +86,7 @@ class State:
     ownerships: Ownerships
     buckets: Buckets
     tables: TableCache
+    waiting_calls: WaitingCalls
     hub: Hub
     metrics: Metrics
 
@@ -130,6 +132,7 @@ async def open_state(app: FastAPI, settings: ApiSettings) -> AsyncIterator[State
             ownerships=Ownerships(reads),
             buckets=Buckets(settings.rate),
             tables=TableCache(reads),
+            waiting_calls=WaitingCalls(reads),
             hub=Hub(context.readers),
             metrics=Metrics(context.readers, folders_of(settings.tuner)),
         )

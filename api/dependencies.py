@@ -13,7 +13,7 @@ from api.errors import Problem
 from api.load.fair_semaphore import SENDER
 from api.settings import ApiSettings
 from records.errors import NoSuchRow
-from records.service.tokens import SCOPES
+from records.service.tokens import MEASURE, SCOPES
 
 _CHALLENGE = {"www-authenticate": 'Bearer realm="subgraph-tuner"'}
 
@@ -118,4 +118,5 @@ Submitting = Annotated[Subject, Depends(require("submit"))]
 ReadingJob = Annotated[Subject, Depends(reader_of_job)]
 ChangingJob = Annotated[Subject, Depends(owner_of_job)]
 Administering = Annotated[Subject, Depends(require("admin"))]
+Measuring = Annotated[Subject, Depends(require(MEASURE))]
 StateDep = Annotated[State, Depends(_state)]

@@ -17,6 +17,7 @@ from records.errors import (
     BadLog,
     DatabaseUnusable,
     KeyReused,
+    NameInUse,
     NoSuchRow,
     QuotaExceeded,
     SchemaTooNew,
@@ -74,6 +75,7 @@ KINDS = {
     "wrong-state": Kind(
         409, "Wrong job state", "GET /api/v1/jobs/{id} returns the state of the job."
     ),
+    "name-in-use": Kind(409, "Name in use", "Give the device another name."),
     "not-built": Kind(409, "No library built", "POST /api/v1/jobs/{id}/build, then try again."),
     "too-large": Kind(413, "Request too large", "Send less, or raise the limit of the service."),
     "unsupported-model": Kind(
@@ -122,6 +124,7 @@ _OF_EXCEPTION: tuple[tuple[type[Exception], str], ...] = (
     (TargetError, "bad-target"),
     (RequestError, "invalid"),
     (NoSuchRow, "not-found"),
+    (NameInUse, "name-in-use"),
     (QuotaExceeded, "quota"),
     (KeyReused, "key-reused"),
     (BadLog, "bad-log"),

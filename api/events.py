@@ -101,6 +101,11 @@ class Hub:
         self._poller: asyncio.Task[None] | None = None
         self._closing = False
 
+    @property
+    def is_closing(self) -> bool:
+        """True once this process is about to end."""
+        return self._closing
+
     async def open(self, job_id: int) -> Channel:
         """Start to watch a job; the caller must call :meth:`leave`.
 

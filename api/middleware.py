@@ -16,6 +16,7 @@ from api.clients.limits import body_limit, check_rate, limited
 from api.errors import KINDS, PROBLEM, Problem, as_problem
 from api.load.fair_semaphore import PEER, SENDER, Peer, Sender
 from api.load.protocol import PROBES
+from api.routes import PREFIX
 from api.web.errors import answer
 
 _LOG = logging.getLogger("api.access")
@@ -29,7 +30,10 @@ _HEADERS = {
 }
 _HSTS = "max-age=31536000"
 # Requests of programs and of open pages, which would hide people's requests.
-_FREQUENT = (*PROBES, "/metrics", "/favicon.ico", "/static/{digest}/{name}")
+_FREQUENT = (
+    *(*PROBES, "/metrics", "/favicon.ico", "/static/{digest}/{name}"),
+    *(f"{PREFIX}/remote/{name}" for name in ("lease", "answers", "files/{digest}")),
+)
 _REFUSALS = (401, 403, 421, 429)
 _CLIENT_CLOSED_REQUEST = 499
 _MAX_PATH_CHARS = 300

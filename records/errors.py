@@ -6,6 +6,7 @@ RecordsError
 ├── SchemaTooOld       written by an older one, and not upgraded yet
 ├── BadLog             an exported log has an unreadable line
 ├── NoSuchRow          an id does not exist
+├── NameInUse          a device has the name of another one
 ├── KeyReused          an idempotency key belongs to another request
 ├── QuotaExceeded      an owner asked for more than its quota
 ├── LeaseLost          another process has acquired the role
@@ -42,6 +43,10 @@ class BadLog(RecordsError):
 
 class NoSuchRow(RecordsError):
     """The database has no row with the requested id."""
+
+
+class NameInUse(RecordsError):
+    """A device has the name of another one."""
 
 
 class NoValidRecord(RecordsError):

@@ -44,6 +44,7 @@ _TAGS = {
     "libraries": "Compiled networks.",
     "records": "Measurements.",
     "catalogue": "Networks, targets and workers.",
+    "remote devices": "Calls for the processes that measure over HTTPS.",
     "health": "For probes and Prometheus.",
 }
 

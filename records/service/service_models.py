@@ -128,6 +128,36 @@ class DeviceStatus(Base):
     heartbeat: Mapped[datetime] = mapped_column(default=now)
 
 
+class RemoteDevice(Base):
+    """A process that measures over HTTPS; see :mod:`records.service.remote_devices`."""
+
+    __tablename__ = "remote_device"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    owner: Mapped[str]
+    key: Mapped[str]
+    heartbeat: Mapped[datetime]
+
+
+class RemoteCall(Base):
+    """A call of a function of the engine on a remote device.
+
+    ``files`` are the digests of the files that it needs, ``key`` is that of the process that leased
+    it; arguments and answer are MessagePack.
+    """
+
+    __tablename__ = "remote_call"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    device: Mapped[str] = mapped_column(index=True)
+    function: Mapped[str]
+    arguments: Mapped[bytes]
+    files: Mapped[list[str]]
+    timeout_secs: Mapped[float]
+    key: Mapped[str | None]
+    answer: Mapped[bytes | None]
+
+
 class Calibration(Base):
     """Shortest sample of a kernel, identified by its hash, on a device, seconds."""
 

@@ -16,6 +16,8 @@ from records.service.service_models import ApiToken
 
 #: Scopes of a token, in ascending order; each includes the ones before it.
 SCOPES = ("read", "submit", "admin")
+#: Scope of devices that measure over HTTPS, which only admin includes.
+MEASURE = "measure"
 #: Name of a client that sent no token; no token has it.
 ANONYMOUS = "anonymous"
 _PREFIX = "tuner_"
@@ -37,7 +39,7 @@ def create_token(
     Args:
         session: The transaction.
         name: Unique name of the holder, who owns the jobs that it submits.
-        scopes: At least one of ``SCOPES``.
+        scopes: At least one of ``SCOPES`` and ``MEASURE``.
         lifetime: Time until the token expires; None for never.
         project: Group whose jobs the token may read; None for none.
         quotas: Quotas that replace those of the service, see :mod:`records.service.quotas`.
@@ -45,9 +47,9 @@ def create_token(
     Raises:
         ValueError: If a scope is unknown, none is given, or the name is empty, reserved or in use.
     """
-    unknown = [scope for scope in scopes if scope not in SCOPES]
-    if unknown or not scopes:
-        raise ValueError(f"scopes must be among {', '.join(SCOPES)}, got {list(scopes)}")
+    known = (*SCOPES, MEASURE)
+    if not scopes or not set(scopes) <= set(known):
+        raise ValueError(f"scopes must be among {', '.join(known)}, got {list(scopes)}")
     if not name.strip() or not name.isprintable() or name == ANONYMOUS:
         raise ValueError(f"a token needs a printable name other than {ANONYMOUS}, got {name!r}")
     if project is not None and (not project.strip() or not project.isprintable()):
@@ -138,6 +140,8 @@ def described(token: ApiToken) -> dict[str, Any]:
 
 def allows(scopes: Sequence[str], required: str) -> bool:
     """Return whether scopes include a required one: admin includes submit, submit includes read."""
+    if required == MEASURE:
+        return MEASURE in scopes or "admin" in scopes
     return any(SCOPES.index(scope) >= SCOPES.index(required) for scope in scopes if scope in SCOPES)
 
 

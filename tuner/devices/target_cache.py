@@ -10,8 +10,9 @@ from tuner.engines.base import TargetInfo
 from tuner.engines.environments import Interpreter, contents_of
 from tuner.engines.runtime import onednn
 
-# Resolves a target specification on the devices that will measure for it.
-DescribeTarget = Callable[[str], TargetInfo]
+# Resolves a target specification on the devices that will measure for it; None for a target of this
+# machine.
+DescribeTarget = Callable[[str], TargetInfo | None]
 
 KIND = "target"
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi")

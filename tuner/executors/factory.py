@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from sqlalchemy.orm import Session, sessionmaker
+
 from tuner.devices.inventory import CPU, usable_devices
 from tuner.devices.runners.local import LocalRunner
 from tuner.devices.target_cache import DescribeTarget
@@ -10,16 +12,22 @@ from tuner.engines.base import TargetInfo
 from tuner.errors import RequestError, TargetError
 from tuner.executors.base import Executor
 from tuner.executors.local import LocalExecutor
+from tuner.executors.remote.fleet import RemoteFleet
 from tuner.settings import Settings
 from tuner.workers.utilisation import UtilisationMeter
 
 
-def open_executor(settings: Settings, meter: UtilisationMeter | None = None) -> Executor:
+def open_executor(
+    settings: Settings,
+    meter: UtilisationMeter | None = None,
+    sessions: sessionmaker[Session] | None = None,
+) -> Executor:
     """Start the workers of a Ray cluster, of devices behind RPC, or of this machine.
 
     Args:
         settings: Engine, builders, and the cluster or tracker if there is one.
         meter: Meter of the builders' work.
+        sessions: Database of a service, whose remote devices measure beside those of this machine.
 
     Raises:
         RequestError: If the cluster does not exist, or a package that it needs is missing.
@@ -48,6 +56,7 @@ def open_executor(settings: Settings, meter: UtilisationMeter | None = None) -> 
             )
             for device in usable_devices()
         ],
+        None if sessions is None else RemoteFleet(settings, sessions),
     )
 
 
@@ -70,21 +79,33 @@ def open_describer(settings: Settings) -> Iterator[DescribeTarget | None]:
         yield describer_of(executor)
 
 
-def describer_of(executor: Executor) -> DescribeTarget:
-    """Return a function that asks the devices of an executor to describe a target."""
+def describer_of(executor: Executor, *, only_named: bool = False) -> DescribeTarget:
+    """Return a function that asks the devices of an executor to describe a target.
 
-    def describe(spec: str) -> TargetInfo:
+    ``TARGET@DEVICE`` asks that device alone, and ``TARGET@HOST`` those of a host.
+
+    Args:
+        executor: Executor with the devices.
+        only_named: True to leave targets without a device to this machine.
+    """
+
+    def describe(spec: str) -> TargetInfo | None:
+        target, named, device = spec.partition("@")
+        if only_named and not named:
+            return None
         problems = []
         for runner in executor.runners:
+            if named and device not in (runner.name, runner.name.partition("/")[0]):
+                continue
             try:
-                info: TargetInfo = runner.describe(spec).result()
+                info: TargetInfo = runner.describe(target).result()
             except RequestError as error:
                 problems.append(f"{runner.name}: {error}")
                 continue
             if not info.problem:
                 return info
             problems.append(f"{runner.name}: {info.problem}")
-        reasons = "; ".join(problems) or "the executor has no device"
-        raise TargetError(f"no device runs target {spec}: {reasons}")
+        none = f"no device {device!r} is online" if named else "the executor has no device"
+        raise TargetError(f"no device runs target {spec}: {'; '.join(problems) or none}")
 
     return describe

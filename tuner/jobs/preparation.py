@@ -99,7 +99,8 @@ def prepare(
         worker: Process with memory for a whole network.
         must_run: True to refuse a target that this machine cannot run.
         limits: Limits of loading the model.
-        describe: Describes the target where it runs; None to ask ``worker`` about this machine.
+        describe: Describes the target where it runs. Without it, or where it returns None,
+            ``worker`` is asked about this machine.
 
     Raises:
         RequestError: If the model or the target cannot be used.
@@ -112,9 +113,8 @@ def prepare(
         target = _call(limits, worker, settings.engine, "describe_target", request.target)
         return cast("TargetInfo", target)
 
-    if describe is not None:
-        target = describe(request.target)
-    else:
+    target = None if describe is None else describe(request.target)
+    if target is None:
         target = target_cache.describe(
             cache, settings.engine, request.target, describe_in_worker, settings.interpreter
         )

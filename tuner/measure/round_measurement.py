@@ -15,8 +15,6 @@ from tuner.measure.round_builds import RoundBuilds
 from tuner.measure.worker_calls import RUNNING, result_of
 from tuner.workers import result_validation
 
-# Runs requested of a device while it works, so that it continues at once.
-_N_RUNS_AHEAD = 1
 # Blame for a lost device of a candidate that only waited for its turn. Without any, a device
 # that is lost as soon as a second run is requested would be lost forever.
 _BYSTANDER_SHARE = 0.5
@@ -178,10 +176,8 @@ class RoundMeasurement:
                 return
             async with self._device.exclusive(self._setup.context.cpu_gate, self._setup.target):
                 self._callbacks.on_device_acquired()
-                # Request a run while the one before goes on, so that the device never waits.
-                lanes = [
-                    asyncio.ensure_future(self._time_next(builds)) for _ in range(1 + _N_RUNS_AHEAD)
-                ]
+                n_lanes = 1 + self._device.runner.n_ahead
+                lanes = [asyncio.ensure_future(self._time_next(builds)) for _ in range(n_lanes)]
                 try:
                     await asyncio.gather(*lanes)
                     if self._is_stopped:

@@ -40,6 +40,7 @@ from tuner.schemas.records import (
     RecordDetails,
     RecordView,
 )
+from tuner.schemas.remote import LeasedCall, LeasedCalls
 
 __all__ = [
     "AuditEntry",
@@ -55,6 +56,8 @@ __all__ = [
     "JobDetails",
     "JobSummary",
     "JobView",
+    "LeasedCall",
+    "LeasedCalls",
     "LibraryInfo",
     "Links",
     "NetworkInfo",

@@ -64,7 +64,7 @@ class ActiveWorker:
         settings = context.settings
         lease, held, self._cpu = holds
         fenced = replace(context, sessions=leases.fenced(context.engine, held, self._wait_for_lock))
-        describe = describer_of(executor) if has_remote_devices(settings) else None
+        describe = describer_of(executor, only_named=not has_remote_devices(settings))
         tuning_context = TuningContext(
             fenced.sessions,
             executor,

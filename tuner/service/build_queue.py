@@ -4,12 +4,13 @@ import asyncio
 import logging
 import tempfile
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from records import jobs
 from records.errors import NoSuchRow
-from records.models import Job
+from records.models import Job, Target
 from records.service import builds
 from records.service.service_models import Build
 from records.tuning import attempts
@@ -17,6 +18,7 @@ from scheduler.fairness import Turns
 from tuner.compile.build_library import BuildOptions, CachedLibrary, build_into_cache
 from tuner.compile.padding import BucketedModel, check_padding
 from tuner.context import Context
+from tuner.engines.base import TargetInfo
 from tuner.errors import RequestError, TunerError, WorkError
 from tuner.jobs.models.model_loading import LoadLimits
 from tuner.jobs.submission import request_of
@@ -37,6 +39,7 @@ from tuner.tuning.context import TuningContext
 from tuner.tuning.writing.storage_retry import FATAL_DB_ERRORS
 
 _POLL_INTERVAL_SECS = 0.5
+_DESCRIBE_TIMEOUT_SECS = 300.0
 
 _LOG = logging.getLogger(__name__)
 
@@ -206,7 +209,13 @@ class BuildQueue:
         members = []
         with ExitStack() as stack:
             for number, each in enumerate(requests, start=1):
-                loaded = loaded_model(self._context, each, self._limits, must_run=False)
+                loaded = loaded_model(
+                    self._context,
+                    each,
+                    self._limits,
+                    must_run=False,
+                    describe=lambda spec: self._describe(job, spec),
+                )
                 if number < len(requests):
                     with loaded as (_, prepared):
                         members.append(prepared)
@@ -226,6 +235,17 @@ class BuildQueue:
                 )
             options = BuildOptions(build.strict, buckets=buckets)
             return build_into_cache(self._context, members, worker, options)
+
+    def _describe(self, job: Job, spec: str) -> TargetInfo | None:
+        """Describe the target of a job on a named device, which may be offline; None for others."""
+        if "@" not in spec or job.target_id is None:
+            return None
+        with self._context.readers() as session:
+            target = session.get_one(Target, job.target_id)
+        info: TargetInfo = self._tuning_context.executor.submit(
+            "describe_target", target.spec, timeout_secs=_DESCRIBE_TIMEOUT_SECS
+        ).result()
+        return replace(info, device=target.device)
 
     def _pack(self, library: CachedLibrary) -> Archive:
         """Pack a compiled library into an archive, and release it in the build cache."""

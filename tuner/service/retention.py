@@ -15,7 +15,7 @@ from typing import TypeVar
 from sqlalchemy.orm import Session
 
 from records.models import now
-from records.service import devices, holdings, workers
+from records.service import devices, holdings, remote_devices, workers
 from records.storage import purge
 from records.tuning import calibrations
 from tuner.build_cache import gc, index
@@ -127,7 +127,7 @@ def _remove_unnamed(folder: Path, pattern: str, named: Container[str], limit: fl
         else:
             _unlink(path)
     for path in folder.glob(pattern):
-        if path.name in named:
+        if path.name in named or path.is_dir():
             continue
         with suppress(FileNotFoundError):
             if path.stat().st_mtime >= limit:
@@ -287,6 +287,7 @@ def forget_silent(context: Context) -> None:
     with context.sessions.begin() as session:
         workers.forget(session, _MAX_SILENCE)
         devices.forget(session, _MAX_SILENCE)
+        remote_devices.forget(session, _MAX_SILENCE)
         calibrations.forget(session, _MAX_CALIBRATION_AGE)
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from records import database
 from records.errors import RecordsError, SchemaTooNew, SchemaTooOld
+from records.service import leases
 from records.service.leases import HeldLease
 from tuner import interrupts
 from tuner.context import Context
@@ -104,7 +105,8 @@ def run_worker(context: Context, limits: ProcessLimits) -> None:
                     _LOG.info("coordinating", extra={"epoch": held.epoch})
                     lease.set_role("active", "starting workers")
                     lease.report_progress(_MAX_START_SECS)
-                    with open_executor(context.settings, lease.meter) as executor:
+                    sessions = leases.fenced(context.engine, held)
+                    with open_executor(context.settings, lease.meter, sessions) as executor:
                         executor.warm_up()
                         confinement = {"sandbox": sandbox.state(context.settings.worker_sandbox)}
                         lease.set_role(

@@ -38,13 +38,15 @@ def test_tokens_end(session: Session) -> None:
         ([], []),
         (["read"], ["read"]),
         (["submit"], ["read", "submit"]),
-        (["admin"], ["read", "submit", "admin"]),
+        (["admin"], ["read", "submit", "admin", "measure"]),
+        (["measure"], ["measure"]),
         (["read", "unheard of"], ["read"]),
     ],
 )
 def test_scopes_include_the_lesser_ones(scopes: list[str], allowed: list[str]) -> None:
-    """Submit includes read, and admin includes both."""
-    assert [scope for scope in tokens.SCOPES if tokens.allows(scopes, scope)] == allowed
+    """Submit includes read, admin includes all."""
+    scopes_of_routes = (*tokens.SCOPES, tokens.MEASURE)
+    assert [scope for scope in scopes_of_routes if tokens.allows(scopes, scope)] == allowed
 
 
 @pytest.mark.parametrize(

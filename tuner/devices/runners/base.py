@@ -28,6 +28,10 @@ class Runner(Protocol):
         """
 
     @property
+    def n_ahead(self) -> int:
+        """Number of calls to request while one goes on, so that the device never waits."""
+
+    @property
     def meter(self) -> UtilisationMeter:
         """Meter of the time that the device works."""
 

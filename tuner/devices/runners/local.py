@@ -35,6 +35,8 @@ class LocalRunner:
         meter: Meter of the time that it works; a new one by default.
     """
 
+    n_ahead = 1
+
     def __init__(
         self,
         settings: Settings,

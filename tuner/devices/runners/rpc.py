@@ -52,6 +52,7 @@ class RpcRunner:
     """
 
     shares_cores = False
+    n_ahead = 1
 
     def __init__(
         self, settings: Settings, leases: RpcLeases, address: RpcAddress, server: Server

@@ -20,7 +20,7 @@ from tuner.devices.inventory import kind_of, local_devices, resource_of
 from tuner.devices.target_matching import only_of
 from tuner.engines.base import BuildRequest, BuildResult, TargetInfo
 from tuner.errors import DeviceBusy, TargetError, TunerError
-from tuner.executors.ray.file_transfer import FolderContent, pack, rename, unpack
+from tuner.executors.file_transfer import FolderContent, pack, rename, unpack
 from tuner.process_folder import shared_folder
 from tuner.settings import read_settings
 from tuner.workers.base import CallTimeout
@@ -34,7 +34,7 @@ _CONTRACT = (
     "errors.py",
     "engines/base.py",
     "executors/ray/agent.py",
-    "executors/ray/file_transfer.py",
+    "executors/file_transfer.py",
 )
 # Packages whose versions must be equal on both, since the results of builders depend on them.
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "xgboost-cpu")

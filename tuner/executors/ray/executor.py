@@ -65,6 +65,7 @@ class RayRunner:
     """A :class:`tuner.devices.runners.base.Runner` of one device of the cluster."""
 
     shares_cores = False  # no builder runs on a node whose CPU is a device
+    n_ahead = 1
 
     def __init__(self, executor: "RayExecutor", agent: "AgentSupervisor", name: str) -> None:
         self.name = name

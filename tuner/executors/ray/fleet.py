@@ -13,9 +13,9 @@ import ray
 
 from tuner.engines.base import BuildRequest
 from tuner.errors import RequestError, WorkerLost, WorkError, summary
+from tuner.executors.file_transfer import requests_in, texts_in
 from tuner.executors.ray.agent import AttachmentLost, Attachments
 from tuner.executors.ray.cluster import AgentSlot, Node, builder_slots, device_slots, live_nodes
-from tuner.executors.ray.file_transfer import requests_in, texts_in
 from tuner.executors.ray.supervisor import AgentSupervisor, AgentTimeouts
 from tuner.settings import Settings
 from tuner.workers.utilisation import UtilisationMeter

@@ -113,9 +113,8 @@ def _locate(context: Context, request: VerifyRequest) -> tuple[EngineTarget, dic
             )
             return cast("TargetInfo", info)
 
-        if describe is not None:
-            target = describe(request.target)
-        else:
+        target = None if describe is None else describe(request.target)
+        if target is None:
             cache = open_local(context.settings)
             target = target_cache.describe(
                 cache, engine, request.target, describe_in_worker, context.settings.interpreter

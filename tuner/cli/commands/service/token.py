@@ -36,7 +36,8 @@ def create(
         typer.Option(
             "--scope",
             metavar="SCOPE",
-            help="Scope of the token: read, submit or admin; each includes the earlier ones.",
+            help="Scope of the token: read, submit or admin, of which each includes the earlier "
+            "ones; or measure, for devices.",
         ),
     ] = ["read"],  # noqa: B006  typer reads it, nothing writes it
     days: DaysOption = None,

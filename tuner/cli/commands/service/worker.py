@@ -1,12 +1,21 @@
 """``tuner worker``: tune and build for the service on this machine."""
 
-from typing import Annotated
+import logging
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tuner.cli import options
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tuner.settings import SettingOverrides
+
 WORKER_PANEL = "Worker"
+REMOTE_PANEL = "Devices of a service elsewhere"
 LOG_PANEL = "Logs"
 
 LoadMemoryOption = Annotated[
@@ -62,6 +71,44 @@ def worker(
     engine: options.EngineOption = None,
     rpc: options.RpcOption = None,
     ray_address: options.RayAddressOption = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Measure for the service at this URL, which tunes and builds elsewhere.",
+            show_default=False,
+            rich_help_panel=REMOTE_PANEL,
+        ),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN",
+            help="API token with the scope measure. Prefer the variable TUNER_TOKEN: other users "
+            "of this machine can see command lines.",
+            show_default=False,
+            rich_help_panel=REMOTE_PANEL,
+        ),
+    ] = None,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DEVICE",
+            help="Measure on this device only, cpu or gpu0 for example; repeat for several "
+            "[default: all GPUs, or the CPU without any].",
+            show_default=False,
+            rich_help_panel=REMOTE_PANEL,
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name of this machine at the service [default: its host name].",
+            show_default=False,
+            rich_help_panel=REMOTE_PANEL,
+        ),
+    ] = None,
 ) -> None:
     """Tune and build the jobs of the service on this machine.
 
@@ -69,16 +116,16 @@ def worker(
     the active one dies. Ctrl-C or SIGTERM returns the jobs to the queue. Logs go to stderr.
 
     Measures on the CPU and GPUs of this machine, on a Ray cluster, or on the devices of a TVM RPC
-    tracker; see docs/fleet.md.
+    tracker; see docs/fleet.md. With --server, it only measures, for a service elsewhere.
 
     Examples:
         tuner worker --database postgresql://localhost/tuner
         tuner worker --ray-address 10.0.0.5:6379
         tuner worker --rpc tracker.local:9190/rasp4b
+        tuner worker --server https://tuner.example.com --device gpu0
     """
-    from dataclasses import replace
-
     from tuner.context import open_context
+    from tuner.errors import RequestError
     from tuner.interrupts import interruptible
     from tuner.service import logs
     from tuner.service.loading.limited_loading import ProcessLimits
@@ -88,6 +135,13 @@ def worker(
 
     settings = read_settings({"log_level": log_level, "log_format": log_format})
     logs.set_up(settings.log_level, settings.log_format)
+    if server is not None:
+        given = {"--database": database, "--rpc": rpc, "--ray-address": ray_address}
+        overrides: SettingOverrides = {"data_dir": data_dir, "engine": engine}
+        _measure_for(server, token, device, name, given, overrides)
+        return
+    if token or device or name:
+        raise RequestError("--token, --device and --name belong to --server")
     with (
         interruptible(only_waiting=True),
         open_context(database, data_dir, rpc=rpc, ray_address=ray_address, engine=engine) as opened,
@@ -96,3 +150,43 @@ def worker(
         default = memory_limits(context.settings).load
         max_bytes = default if load_memory_mb is None else load_memory_mb << 20
         run_worker(context, ProcessLimits(max_bytes, load_timeout))
+
+
+def _measure_for(
+    server: str,
+    token: str | None,
+    names: list[str] | None,
+    host: str | None,
+    given: "Mapping[str, object]",
+    overrides: "SettingOverrides",
+) -> None:
+    """Measure on devices of this machine for a service elsewhere."""
+    import socket
+    from functools import partial
+
+    from tuner.client.transport import Transport
+    from tuner.devices.inventory import CPU, usable_devices
+    from tuner.errors import RequestError
+    from tuner.interrupts import interruptible
+    from tuner.service.remote_worker import REQUEST_TIMEOUT_SECS, run_remote_workers
+    from tuner.settings import read_settings
+
+    for option, value in given.items():
+        if value is not None:
+            raise RequestError(f"{option} is a setting of the service at {server}; leave it out")
+    settings = read_settings(overrides)
+    if settings.worker_sandbox == "auto":
+        settings = replace(settings, worker_sandbox="required")
+    # It has a line for every request.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    present = {device.name: device for device in usable_devices()}
+    for missing in [each for each in names or () if each not in present]:
+        raise RequestError(f"no device {missing}; this machine has {', '.join(present)}")
+    chosen = names or [each for each in present if each != CPU] or [CPU]
+    connect = partial(
+        Transport, server, token or os.environ.get("TUNER_TOKEN"), REQUEST_TIMEOUT_SECS
+    )
+    with interruptible(only_waiting=True):
+        run_remote_workers(
+            connect, settings, [present[each] for each in chosen], host or socket.gethostname()
+        )

@@ -41,7 +41,7 @@ def test_a_complete_machine_passes(tuned: Shell) -> None:
     assert '"kind":"llvm"' in str(target["details"])
     assert check_of(answer, "database")["details"] == {
         "url": tuned.url,
-        "schema": "first_release",
+        "schema": "remote_devices",
         "records": 4,
         "tasks": 4,
         "jobs": 2,

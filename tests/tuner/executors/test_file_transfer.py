@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tuner.engines.base import EvaluatorSettings, RunRequest
-from tuner.executors.ray.file_transfer import pack, rename, requests_in, texts_in, unpack
+from tuner.executors.file_transfer import pack, rename, requests_in, texts_in, unpack
 
 
 def request(artifact: str, *references: str) -> RunRequest:

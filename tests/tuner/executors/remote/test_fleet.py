@@ -1,0 +1,291 @@
+"""A job measures on remote devices through the API of its service, whatever happens to them."""
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from api.settings import ApiSettings
+from records import database
+from records.models import MeasureRecord
+from records.service import remote_devices
+from records.service.service_models import RemoteCall
+from tests.api.conftest import Served, serving
+from tests.cli import ROOT, environ_of
+from tests.engines import toy
+from tests.engines.toy_network import Workshop
+from tests.faults.conftest import check_bests, check_counts
+from tuner.client.errors import RequestRejected
+from tuner.client.transport import Transport
+from tuner.devices.inventory import CPU, LocalDevice
+from tuner.errors import DeviceLost, TargetError, WorkerLost, WorkError
+from tuner.executors.factory import describer_of
+from tuner.executors.local import LocalExecutor
+from tuner.executors.remote.fleet import RemoteFleet
+from tuner.service import remote_worker
+from tuner.service.remote_worker import RemoteWorker
+from tuner.settings import Settings
+from tuner.workers import messages
+
+DEVICE = LocalDevice(CPU, "llvm", "llvm")
+
+
+@dataclass
+class Site:
+    """A service without a coordinator's process: an API, a fleet and builders."""
+
+    served: Served
+    executor: LocalExecutor
+    folder: Path
+
+    @property
+    def url(self) -> str:
+        """URL of the API."""
+        return str(self.served.client.base_url)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the devices that are online."""
+        return [runner.name for runner in self.executor.runners]
+
+    def settings(self, host: str) -> Settings:
+        """Return the settings of a device."""
+        return Settings("", self.folder / host, toy.NAME, 1, worker_sandbox="off")
+
+    @contextmanager
+    def worker(self, host: str, url: str = "") -> Iterator[Future[None]]:
+        """Measure in threads during the block."""
+        connect = partial(Transport, url or self.url, None, 10.0)
+        worker = RemoteWorker(connect, self.settings(host), DEVICE, f"{host}/cpu")
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(worker.run)
+            try:
+                wait_until(lambda: f"{host}/cpu" in self.names or run.done())
+                yield run
+            finally:
+                worker.stop()
+        run.result()
+
+    @contextmanager
+    def process(self, host: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Run the command ``tuner worker --server`` during the block."""
+        program = "from tuner.cli.main import main; main()"
+        arguments = ["worker", "--server", self.url, "--name", host, "--device", CPU]
+        (self.folder / host).mkdir()
+        toys = {"TUNER_ENGINE": toy.NAME, "TUNER_WORKER_SANDBOX": "off", "TOY_RUN_SECS": "0.05"}
+        environ = {**environ_of(self.folder / host), **toys}
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *arguments], env=environ, cwd=ROOT
+        )
+        try:
+            wait_until(lambda: f"{host}/cpu" in self.names or process.poll() is not None)
+            yield process
+        finally:
+            process.terminate()
+            process.wait(20)
+
+    def shop(self) -> Workshop:
+        """Return a workshop whose only devices are remote."""
+        return Workshop(self.served.sessions, self.folder, self.executor)
+
+
+def wait_until(is_so: Callable[[], bool], secs: float = 60.0) -> None:
+    """Poll until a condition holds."""
+    deadline = time.monotonic() + secs
+    while not is_so():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """A service on SQLite whose devices count as lost after two seconds."""
+    data_dir, url = tmp_path / "data", f"sqlite:///{tmp_path}/tuner.db"
+    settings = Settings(url, data_dir, toy.NAME, 2, worker_sandbox="off")
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setattr(remote_devices, "OFFLINE_AFTER", timedelta(seconds=2))
+        patch.setattr(remote_worker, "_SIGN_INTERVAL_SECS", 0.5)
+        patch.setattr(remote_worker, "_WAIT_SECS", 0.5)
+        served = stack.enter_context(serving(ApiSettings(settings)))
+        engine = database.open_database(url)
+        stack.callback(engine.dispose)
+        fleet = RemoteFleet(settings, database.sessions(engine))
+        executor = stack.enter_context(LocalExecutor(settings, fleet=fleet))
+        yield Site(served, executor, tmp_path)
+
+
+@contextmanager
+def slow_link(port: int, *, break_every: int) -> Iterator[str]:
+    """Relay connections to a port with a delay, and break one of several after some bytes."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    opened: list[socket.socket] = []
+
+    def relay(source: socket.socket, sink: socket.socket, limit: int | None) -> None:
+        n_bytes = 0
+        with suppress(OSError):
+            while content := source.recv(4096):
+                time.sleep(0.02)
+                n_bytes += len(content)
+                if limit is not None and n_bytes > limit:
+                    break
+                sink.sendall(content)
+        for end in (source, sink):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                far = socket.create_connection(("127.0.0.1", port))
+                opened.extend((near, far))
+                limit = 3000 if len(opened) // 2 % break_every == 0 else None
+                threading.Thread(target=relay, args=(near, far, None), daemon=True).start()
+                threading.Thread(target=relay, args=(far, near, limit), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.close()
+        for each in opened:
+            each.close()
+
+
+def test_a_job_measures_on_two_devices_over_a_slow_link(site: Site) -> None:
+    """Connections that break lose nothing, and each trial counts once."""
+    port = site.served.client.base_url.port
+    assert port is not None
+    with slow_link(port, break_every=2) as url, site.worker("near"), site.worker("far", url):
+        shop = site.shop()
+        job = shop.session(shop.prepare(), 24, trials_per_round=4)
+        shop.run(job)
+        with site.served.sessions() as session:
+            workers = set(session.scalars(select(MeasureRecord.worker)))
+
+    check_counts(site.served.sessions, {job.job_id: 24})
+    check_bests(site.served.sessions)
+    assert workers == {"near/cpu", "far/cpu"}
+    with site.served.sessions() as session:
+        assert remote_devices.devices(session) == []
+
+
+def test_a_device_that_is_killed_loses_nothing(site: Site) -> None:
+    """The round of a process that was killed goes to the other device, and counts once."""
+    shop = site.shop()
+    with site.process("left") as left, site.worker("right"):
+        job = shop.session(shop.prepare(), 40, trials_per_round=8)
+
+        def kill() -> None:
+            def has_leased() -> bool:
+                with site.served.sessions() as session:
+                    calls = remote_devices.leased(session)
+                    return any(call.device == "left/cpu" for call in calls)
+
+            wait_until(has_leased)
+            left.send_signal(signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        shop.run(job)
+        killer.join()
+
+    check_counts(site.served.sessions, {job.job_id: 40})
+    check_bests(site.served.sessions)
+
+
+def test_calls_end_whatever_becomes_of_their_device(site: Site) -> None:
+    """A device gone silent is lost, its successor makes the call retried, garbage is an error."""
+
+    def register(key: str) -> None:
+        with site.served.sessions.begin() as session:
+            remote_devices.register(session, "lab/cpu", "ci", key)
+
+    def lease(key: str) -> str:
+        leased: list[str] = []
+
+        def try_lease() -> bool:
+            with site.served.sessions.begin() as session:
+                leased.extend(c.id for c in remote_devices.lease(session, "lab/cpu", key, 1))
+            return bool(leased)
+
+        wait_until(try_lease)
+        return leased[0]
+
+    def ask() -> Any:
+        wait_until(lambda: site.names == ["lab/cpu"])
+        return site.executor.runners[0].describe("llvm")
+
+    register("first")
+    call = ask()
+    lease("first")
+    register("second")
+    with pytest.raises(WorkerLost, match="started again") as lost:
+        call.result()
+    assert not isinstance(lost.value, DeviceLost)
+    for answer, error in ((b"?", "garbage"), (messages.encode([1]), "did not return TargetInfo")):
+        call = ask()
+        answers = {lease("second"): answer}
+        with site.served.sessions.begin() as session:
+            remote_devices.store_answers(session, "lab/cpu", "second", answers)
+        with pytest.raises(WorkError, match=error):
+            call.result()
+    call = ask()
+    lease("second")
+    with pytest.raises(DeviceLost, match="offline"):
+        call.result()
+    assert site.names == []
+
+
+def test_targets_name_a_device_or_its_host(site: Site) -> None:
+    """Targets without a device are those of the machine of the service."""
+    with site.worker("lab"):
+        describe = describer_of(site.executor, only_named=True)
+        named = [describe("llvm@lab"), describe("llvm@lab/cpu")]
+        with pytest.raises(TargetError, match="no device 'shed' is online"):
+            describe("llvm@shed")
+        with pytest.raises(TargetError, match="lab/cpu: unknown target"):
+            describe("shader@lab")
+
+    assert {info.spec for info in named if info is not None} == {toy.SPEC}
+    assert describe("llvm") is None
+
+
+def test_a_replaced_process_ends_with_an_error(site: Site) -> None:
+    """Two machines of one name do not take turns."""
+
+    def replace_process() -> None:
+        with site.worker("lab") as run:
+            with site.served.sessions.begin() as session:
+                remote_devices.register(session, "lab/cpu", "anonymous", "another")
+            wait_until(run.done)
+
+    with pytest.raises(RequestRejected, match="another process measures as lab/cpu"):
+        replace_process()
+
+
+def test_calls_of_an_earlier_coordinator_are_removed(site: Site) -> None:
+    """A coordinator that starts again makes its own."""
+    call = RemoteCall(
+        id="old", device="lab/cpu", function="run", arguments=b"", files=[], timeout_secs=1.0
+    )
+    with site.served.sessions.begin() as session:
+        session.add(call)
+    settings = replace(site.settings("again"), data_dir=site.folder / "data")
+    RemoteFleet(settings, site.served.sessions).close()
+
+    with site.served.sessions() as session:
+        assert remote_devices.waiting(session) == set()

@@ -1,0 +1,1 @@
+"""Devices that measure over HTTPS, for a service."""

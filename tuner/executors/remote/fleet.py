@@ -1,0 +1,310 @@
+"""Runners of the devices that measure over HTTPS: calls wait in the database for their processes.
+
+The API hands calls to the processes of devices and stores what they answer. A thread of the
+coordinator stores new calls, reads answers, and loses the calls of devices that are offline.
+"""
+
+import hashlib
+import logging
+import threading
+import time
+import uuid
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session, sessionmaker
+
+from records.errors import RecordsError
+from records.service import remote_devices
+from records.service.service_models import RemoteCall, RemoteDevice
+from tuner.devices.runners.base import Runner
+from tuner.engines.result_types import result_type
+from tuner.errors import DeviceLost, TunerError, WorkerLost, WorkError
+from tuner.executors import file_transfer
+from tuner.executors.remote import wire
+from tuner.settings import Settings
+from tuner.workers import messages
+from tuner.workers.base import FutureCall
+from tuner.workers.confinement.sandbox_paths import scratch_folder
+from tuner.workers.utilisation import UtilisationMeter
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+_DESCRIBE_TIMEOUT_SECS = 300.0
+# Calls that one device may have at a time, so that a slow network does not keep it waiting.
+_N_AHEAD = 15
+# Interval between looks at the database, with and without open calls.
+_POLL_INTERVAL_SECS, _IDLE_INTERVAL_SECS = 0.05, 1.0
+# Files that are kept for further calls.
+_MAX_FILES = 64
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class _OpenCall:
+    """A call whose future waits for its answer."""
+
+    runner: "RemoteRunner"
+    function: str
+    args: tuple[Any, ...]
+    timeout_secs: float
+    future: Future[Any]
+    files: tuple[str, ...] = ()
+
+
+class RemoteRunner:
+    """A :class:`tuner.devices.runners.base.Runner` of one remote device."""
+
+    shares_cores = False
+    n_ahead = _N_AHEAD
+
+    def __init__(self, fleet: "RemoteFleet", name: str) -> None:
+        self.name = name
+        self.meter = UtilisationMeter()
+        self._fleet = fleet
+
+    def describe(self, spec: str) -> FutureCall:
+        """Resolve a target on the device."""
+        return self._fleet.submit(self, "describe_target", (spec,), _DESCRIBE_TIMEOUT_SECS)
+
+    def measure(self, function: str, *args: Any, timeout_secs: float) -> FutureCall:
+        """Call a function of the engine on the device."""
+        return self.meter.watch(self._fleet.submit(self, function, args, timeout_secs))
+
+    def close(self) -> None:
+        """Do nothing: the process of the device serves the next coordinator."""
+
+
+class RemoteFleet:
+    """A :class:`tuner.devices.runners.base.Fleet` of all devices that are registered.
+
+    Args:
+        settings: Data directory, which the API reads, too.
+        sessions: Sessions of this coordinator.
+
+    Raises:
+        OSError: If the folder of files cannot be made.
+        LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
+    """
+
+    def __init__(self, settings: Settings, sessions: sessionmaker[Session]) -> None:
+        self._sessions = sessions
+        self._files = _Files(settings.data_dir)
+        self._runners: dict[str, RemoteRunner] = {}
+        self._new: deque[tuple[str, _OpenCall]] = deque()
+        self._open: dict[str, _OpenCall] = {}
+        self._ended: set[str] = set()
+        # Ids order calls, and are of this coordinator alone.
+        run = uuid.uuid4().hex
+        self._ids = (f"{run}-{number:012}" for number in count())
+        self._seen: dict[str, tuple[datetime, float]] = {}
+        self._is_closed = False
+        self._wake = threading.Event()
+        with sessions.begin() as session:
+            remote_devices.remove_all_calls(session)
+        self._exchange()
+        self._thread = threading.Thread(target=self._run, name="remote-devices", daemon=True)
+        self._thread.start()
+
+    @property
+    def runners(self) -> Sequence[Runner]:
+        """Runners of the devices that are online."""
+        return list(self._runners.values())
+
+    def submit(
+        self, runner: RemoteRunner, function: str, args: tuple[Any, ...], timeout_secs: float
+    ) -> FutureCall:
+        """Have a device call a function of the engine."""
+        call = _OpenCall(runner, function, args, timeout_secs, Future())
+        self._new.append((next(self._ids), call))
+        self._wake.set()
+        return FutureCall(call.future)
+
+    def close(self) -> None:
+        """Forget all calls; their futures are lost."""
+        self._is_closed = True
+        self._wake.set()
+        self._thread.join()
+        for _, call in self._new:
+            call.future.set_exception(WorkerLost("its executor was closed"))
+        for call in self._open.values():
+            call.future.set_exception(WorkerLost("its executor was closed"))
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            self._wake.wait(_POLL_INTERVAL_SECS if self._open else _IDLE_INTERVAL_SECS)
+            self._wake.clear()
+            try:
+                self._exchange()
+            except (SQLAlchemyError, RecordsError) as error:
+                # The coordinator meets it, too, and ends if it lasts.
+                _LOG.warning("remote devices wait: %s", error)
+                time.sleep(_IDLE_INTERVAL_SECS)
+
+    def _exchange(self) -> None:
+        """Store new calls, and read what has become of the others."""
+        rows = []
+        for _ in range(len(self._new)):
+            call_id, call = self._new.popleft()
+            try:
+                rows.append(self._row(call_id, call))
+            except OSError as error:
+                call.future.set_exception(error)
+            else:
+                self._open[call_id] = call
+        ended, self._ended = self._ended, set()
+        try:
+            with self._sessions.begin() as session:
+                session.add_all(rows)
+                if ended:
+                    remote_devices.remove_calls(session, ended)
+        except BaseException:
+            self._ended |= ended
+            for row in reversed(rows):
+                call = self._open.pop(row.id)
+                self._files.release(call.files)
+                self._new.appendleft((row.id, call))
+            raise
+        with self._sessions() as session:
+            devices = remote_devices.devices(session)
+            calls = remote_devices.leased(session) if self._open else ()
+        keys = {device.name: device.key for device in devices}
+        for row in calls:
+            self._settle(row, keys.get(row.device))
+        self._update(devices)
+
+    def _row(self, call_id: str, call: _OpenCall) -> RemoteCall:
+        """Return the row of a call whose files are ready.
+
+        Raises:
+            OSError: If a file cannot be read or written.
+        """
+        paths = self._files.add(call.args)
+        call.files = tuple(paths.values())
+        return RemoteCall(
+            id=call_id,
+            device=call.runner.name,
+            function=call.function,
+            arguments=wire.encode_arguments(file_transfer.rename(call.args, paths)),
+            files=list(call.files),
+            timeout_secs=call.timeout_secs,
+        )
+
+    def _settle(self, row: RemoteCall, key: str | None) -> None:
+        """End a call that was answered, or whose process was replaced by another one."""
+        call = self._open.get(row.id)
+        if call is None:
+            return
+        if row.answer is not None:
+            try:
+                value = messages.decode(row.answer, result_type(call.function))
+            except (TunerError, OSError) as error:
+                self._end(row.id, error)
+            except messages.GarbageError as error:
+                self._end(row.id, WorkError(f"{row.device} sent garbage: {error}"))
+            else:
+                self._end(row.id, None, value)
+        elif row.key != key and key is not None:
+            self._end(row.id, WorkerLost(f"the process of {row.device} was started again"))
+
+    def _end(self, call_id: str, error: Exception | None, value: Any = None) -> None:
+        call = self._open.pop(call_id)
+        self._ended.add(call_id)
+        self._files.release(call.files)
+        if error is None:
+            call.future.set_result(value)
+        else:
+            call.future.set_exception(error)
+
+    def _update(self, devices: Sequence[RemoteDevice]) -> None:
+        """Have a runner for each device that is alive; the calls of the others are lost."""
+        alive = {device.name for device in devices if self._is_alive(device)}
+        for name in self._runners.keys() - alive:
+            _LOG.warning("device %s is offline", name)
+        for call_id, call in list(self._open.items()):
+            if call.runner.name not in alive:
+                self._end(call_id, DeviceLost(f"device {call.runner.name} is offline"))
+        for name in alive - self._runners.keys():
+            _LOG.info("device %s is online", name)
+        self._runners = {
+            name: self._runners.get(name) or RemoteRunner(self, name) for name in sorted(alive)
+        }
+
+    def _is_alive(self, device: RemoteDevice) -> bool:
+        """Return whether a device is alive by the clock of this process: hosts' clocks differ."""
+        now = time.monotonic()
+        heartbeat, since = self._seen.get(device.name, (None, 0.0))
+        if heartbeat != device.heartbeat:
+            if heartbeat is None and not remote_devices.is_alive(device):
+                since = now - remote_devices.OFFLINE_AFTER.total_seconds()
+            else:
+                since = now
+            self._seen[device.name] = (device.heartbeat, since)
+        return now - since < remote_devices.OFFLINE_AFTER.total_seconds()
+
+
+class _Files:
+    """Files of open calls in the data directory, under the digests of their contents."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._artifacts = f"{scratch_folder(data_dir)}/"
+        self._folder = data_dir / wire.FOLDER
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for left in self._folder.iterdir():
+            left.unlink(missing_ok=True)
+        # Users of each file; the one that was used last is the last.
+        self._n_users: OrderedDict[str, int] = OrderedDict()
+        self._digests: dict[tuple[str, int, int], str] = {}
+
+    def add(self, args: tuple[Any, ...]) -> dict[str, str]:
+        """Write the files that the arguments of a call name; return the digest of each path.
+
+        Raises:
+            OSError: If one cannot be read or written.
+        """
+        texts = {text for text in file_transfer.texts_in(args) if text.startswith(self._artifacts)}
+        requests = file_transfer.requests_in(args)
+        texts |= {path for request in requests for path in request.references}
+        digests = {text: self._digest(Path(text)) for text in sorted(texts)}
+        for digest in digests.values():
+            self._n_users[digest] = self._n_users.get(digest, 0) + 1
+        return digests
+
+    def release(self, digests: Sequence[str]) -> None:
+        """Count the end of a call; remove the files that were not used for the longest time."""
+        for digest in digests:
+            self._n_users[digest] -= 1
+            self._n_users.move_to_end(digest)
+        for digest in list(self._n_users):
+            if len(self._n_users) <= _MAX_FILES:
+                break
+            if not self._n_users[digest]:
+                del self._n_users[digest]
+                (self._folder / digest).unlink(missing_ok=True)
+
+    def _digest(self, path: Path) -> str:
+        """Return the digest of a file, which is written unless it is there."""
+        stat = path.stat()
+        known = (str(path), stat.st_size, stat.st_mtime_ns)
+        digest = self._digests.get(known)
+        if digest is None or digest not in self._n_users:
+            content = wire.pack(path)
+            digest = hashlib.sha256(content).hexdigest()
+            partial = self._folder / f"{digest}.partial"
+            partial.write_bytes(content)
+            partial.chmod(0o644)  # the API may be another user
+            partial.replace(self._folder / digest)
+            if path.is_file():
+                self._digests = {
+                    key: it for key, it in self._digests.items() if it in self._n_users
+                }
+                self._digests[known] = digest
+        return digest

@@ -1,0 +1,96 @@
+"""Form in which a service and the processes of remote devices exchange calls, files and answers."""
+
+import base64
+import hashlib
+import importlib.metadata
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+
+from tuner.engines.base import Engine
+from tuner.errors import RequestError, WorkError
+from tuner.executors import file_transfer
+from tuner.workers import messages
+
+#: Functions of an engine that remote devices call.
+FUNCTIONS = ("describe_target", "run", "run_interleaved", "sanitize", "measure_peaks")
+#: Folder in the data directory with the files of calls, by their digests: containers share
+#: archives.
+FOLDER = "archives/remote"
+#: Size of the largest answer; all answers of a request are part of one small body.
+MAX_ANSWER_BYTES = 256 << 10
+# Files of tuner/ that define what is exchanged; they must be equal on both sides.
+_CONTRACT = ("errors.py", "engines/base.py", "executors/file_transfer.py", "workers/messages.py")
+
+
+@lru_cache
+def release() -> str:
+    """Describe the release of the tuner, by what it exchanges."""
+    root = Path(__file__).parents[2]
+    digest = hashlib.sha256(b"".join((root / path).read_bytes() for path in _CONTRACT))
+    return f"{importlib.metadata.version('subgraph-tuner')} ({digest.hexdigest()[:12]})"
+
+
+def encode_arguments(args: tuple[Any, ...]) -> bytes:
+    """Return the arguments of a call."""
+    return msgspec.msgpack.encode(args)
+
+
+def decode_arguments(function: str, content: bytes) -> tuple[Any, ...]:
+    """Return the arguments of a function.
+
+    Raises:
+        RequestError: If no such function may be called, or its arguments have other types.
+    """
+    if function not in FUNCTIONS:
+        raise RequestError(f"the service asked for {function!r}, which no device does")
+    hints = get_type_hints(Engine.__dict__[function])
+    kinds = tuple(kind for name, kind in hints.items() if name != "return")
+    try:
+        arguments: tuple[Any, ...] = msgspec.msgpack.decode(content, type=tuple[kinds])  # type: ignore[valid-type]
+    except msgspec.MsgspecError as error:
+        raise RequestError(f"the service sent other arguments of {function}: {error}") from error
+    return arguments
+
+
+def encode_answer(value: Any) -> bytes:
+    """Return an answer; one that is too large becomes an error."""
+    answer = messages.encode(value)
+    if len(answer) <= MAX_ANSWER_BYTES:
+        return answer
+    return messages.encode_error(WorkError(f"the answer has {len(answer)} bytes"))
+
+
+def pack(path: Path) -> bytes:
+    """Return a file, or the files of a folder, as one file.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    content = file_transfer.pack(path) if path.is_dir() else path.read_bytes()
+    return msgspec.msgpack.encode(content)
+
+
+def unpack(content: bytes, path: Path) -> None:
+    """Write what :func:`pack` packed.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    file_transfer.unpack(msgspec.msgpack.decode(content, type=dict[str, bytes] | bytes), path)
+
+
+def text_of(content: bytes) -> str:
+    """Return bytes as JSON has them."""
+    return base64.b64encode(content).decode()
+
+
+def bytes_of(text: str) -> bytes:
+    """Return the bytes of a text in JSON.
+
+    Raises:
+        ValueError: If it is malformed.
+    """
+    return base64.b64decode(text, validate=True)

@@ -1,0 +1,304 @@
+"""``tuner worker --server URL``: measure on devices of this machine for a service elsewhere.
+
+Each device has a thread that leases calls, fetches the files that they need, and runs them in a
+process of its own, as any device of this machine; another thread sends the answers. They need the
+URL and a token alone.
+"""
+
+import hashlib
+import logging
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+
+from tuner import interrupts
+from tuner.client.errors import NotFoundError, ServiceError
+from tuner.client.transport import Transport, delay_secs, is_transient
+from tuner.devices.inventory import CPU, LocalDevice
+from tuner.devices.runners.local import LocalRunner
+from tuner.errors import TunerError, WorkerLost, WorkError, summary
+from tuner.executors.file_transfer import rename
+from tuner.executors.remote import wire
+from tuner.process_folder import shared_folder
+from tuner.schemas import LeasedCall, LeasedCalls
+from tuner.settings import Settings
+from tuner.workers import messages
+
+# Calls of a lease: a slow network costs two round trips for as many.
+_N_CALLS = 16
+_WAIT_SECS = 5.0
+#: Time-out of a request.
+REQUEST_TIMEOUT_SECS = 25.0
+# Interval between signs of life, and between two requests with answers.
+_SIGN_INTERVAL_SECS, _SEND_INTERVAL_SECS = 5.0, 0.2
+# Bytes of answers in one request, of at most 1 MiB in Base64.
+_MAX_SENT_BYTES = 500_000
+_N_DOWNLOADS = 4
+# Files that are kept for further calls.
+_MAX_FILES = 64
+# Time without progress, beyond the time-out of a call, after which a device gives no sign of life.
+_MAX_STALL_SECS = 120.0
+_POLL_INTERVAL_SECS = 0.5
+
+_LOG = logging.getLogger(__name__)
+
+
+def run_remote_workers(
+    connect: Callable[[], Transport],
+    settings: Settings,
+    devices: Sequence[LocalDevice],
+    host: str,
+) -> None:
+    """Measure on devices until interrupted, or until one of them cannot go on.
+
+    Args:
+        connect: Opens a connection to the service.
+        settings: Engine and data directory.
+        devices: Devices of this machine.
+        host: Name of this machine at the service.
+
+    Raises:
+        Interrupted: On Ctrl-C or SIGTERM.
+        ServiceError: If the service rejects a device.
+        DeviceBusy: If another process measures on the CPU.
+    """
+    workers = [
+        RemoteWorker(connect, settings, device, f"{host}/{device.name}") for device in devices
+    ]
+    with ThreadPoolExecutor(len(workers), "device") as pool:
+        runs = [pool.submit(worker.run) for worker in workers]
+        try:
+            while not any(run.done() for run in runs):
+                with interrupts.waiting():
+                    time.sleep(_POLL_INTERVAL_SECS)
+        finally:
+            for worker in workers:
+                worker.stop()
+    for run in runs:
+        run.result()
+
+
+class RemoteWorker:
+    """Measures on one device until it is stopped; see :func:`run_remote_workers`."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Transport],
+        settings: Settings,
+        device: LocalDevice,
+        name: str,
+    ) -> None:
+        self._connect = connect
+        self._settings = settings
+        self._device = device
+        self._identity = {"name": name, "key": secrets.token_hex(16)}
+        self._unsent: dict[str, bytes] = {}
+        # Calls that were answered; a lease may name them before the answer has arrived.
+        self._answered: deque[str] = deque(maxlen=16 * _N_CALLS)
+        self._deadline = time.monotonic() + _MAX_STALL_SECS
+        self._has_answers = threading.Event()
+        self._stopping = threading.Event()
+        self._error: ServiceError | None = None
+
+    def stop(self) -> None:
+        """Have :meth:`run` return before its next call."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Register, and run calls until stopped.
+
+        Raises:
+            ServiceError: If the service rejects this device.
+            DeviceBusy: If another process measures on the CPU.
+        """
+        with ExitStack() as stack:
+            if self._device.name == CPU:
+                stack.enter_context(self._device.hold(self._settings.data_dir))
+            runner = LocalRunner(
+                self._settings, self._device.name, shares_cores=False, device=self._device
+            )
+            stack.callback(runner.close)
+            transport = stack.enter_context(closing(self._connect()))
+            folder = stack.enter_context(tempfile.TemporaryDirectory(dir=shared_folder()))
+            files = _Files(transport, Path(folder))
+            sender = threading.Thread(target=self._send, name="answers")
+            try:
+                self._register(transport)
+                sender.start()
+                self._serve(transport, files, runner)
+            finally:
+                self._stopping.set()
+                self._has_answers.set()
+                if sender.ident is not None:
+                    sender.join()
+        if self._error is not None:
+            raise self._error
+
+    def _register(self, transport: Transport) -> None:
+        """Register, as soon as there is a service.
+
+        Raises:
+            ServiceError: If the service rejects this device.
+        """
+        n_failures = 0
+        while not self._stopping.is_set():
+            try:
+                body = {**self._identity, "release": wire.release()}
+                transport.request("POST", "/remote/register", json=body)
+                _LOG.info("%s measures for %s", self._identity["name"], transport.url)
+                return
+            except ServiceError as error:
+                self._pause_after(error, n_failures)
+                n_failures += 1
+
+    def _serve(self, transport: Transport, files: "_Files", runner: LocalRunner) -> None:
+        n_failures = 0
+        while not self._stopping.is_set():
+            self._deadline = time.monotonic() + _MAX_STALL_SECS
+            # Calls whose lease did not arrive come again at once.
+            wait = 0.0 if n_failures else _WAIT_SECS
+            body = {**self._identity, "limit": _N_CALLS, "wait": wait}
+            try:
+                leased = transport.read(LeasedCalls, "POST", "/remote/lease", json=body).items
+                calls = [call for call in leased if call.id not in self._answered]
+                files.fetch({digest for call in calls for digest in call.files})
+            except NotFoundError:
+                self._register(transport)
+                continue
+            except ServiceError as error:
+                self._pause_after(error, n_failures)
+                n_failures += 1
+                continue
+            n_failures = 0
+            for call in calls:
+                if self._stopping.is_set():
+                    return
+                self._deadline = time.monotonic() + call.timeout_secs + _MAX_STALL_SECS
+                self._unsent[call.id] = _answer(call, files, runner)
+                self._answered.append(call.id)
+                self._has_answers.set()
+
+    def _send(self) -> None:
+        """Send answers and signs of life, until stopped and all are sent."""
+        with closing(self._connect()) as transport:
+            n_failures = 0
+            while not self._stopping.is_set():
+                self._has_answers.wait(_SIGN_INTERVAL_SECS)
+                self._has_answers.clear()
+                if time.monotonic() > self._deadline:
+                    _LOG.error("%s makes no progress", self._identity["name"])
+                    return
+                try:
+                    while self._send_some(transport):
+                        pass
+                    n_failures = 0
+                except NotFoundError:
+                    self._has_answers.set()  # it registers again
+                except ServiceError as error:
+                    try:
+                        self._pause_after(error, n_failures)
+                    except ServiceError as fatal:
+                        self._error = fatal
+                        self._stopping.set()
+                        return
+                    n_failures += 1
+                    self._has_answers.set()
+                self._stopping.wait(_SEND_INTERVAL_SECS)
+            with suppress(ServiceError):
+                self._send_some(transport, leaves=True)
+
+    def _send_some(self, transport: Transport, *, leaves: bool = False) -> bool:
+        """Send answers, as many as fit into a request; return whether there are more."""
+        sent: dict[str, str] = {}
+        n_bytes = 0
+        for call_id, answer in list(self._unsent.items()):
+            n_bytes += len(answer)
+            if sent and (n_bytes > _MAX_SENT_BYTES or len(sent) == _N_CALLS):
+                break
+            sent[call_id] = wire.text_of(answer)
+        body = {**self._identity, "answers": sent, "leaves": leaves}
+        transport.request("POST", "/remote/answers", json=body)
+        for call_id in sent:
+            del self._unsent[call_id]
+        return bool(self._unsent)
+
+    def _pause_after(self, error: ServiceError, n_failures: int) -> None:
+        """Wait after an error that may pass; raise any other."""
+        if not is_transient(error):
+            raise error
+        if not n_failures:
+            _LOG.warning("waiting for the service: %s", error)
+        self._stopping.wait(delay_secs(n_failures, error.retry_secs))
+
+
+class _Files:
+    """Files of calls, by digest, in a folder that the process of a device reads."""
+
+    def __init__(self, transport: Transport, folder: Path) -> None:
+        self._transport = transport
+        self._folder = folder
+        # The file that was used last is the last.
+        self.paths: dict[str, str] = {}
+
+    def fetch(self, digests: Iterable[str]) -> None:
+        """Fetch the files that are not here; those that the service does not have are left out.
+
+        Raises:
+            ServiceError: If the service cannot be reached.
+            OSError: If one cannot be written.
+        """
+        digests = set(digests)
+        for digest in digests & self.paths.keys():
+            self.paths[digest] = self.paths.pop(digest)
+        while len(self.paths) > max(_MAX_FILES - len(digests), 0):
+            oldest = next(iter(self.paths))
+            if oldest in digests:
+                break
+            _remove(Path(self.paths.pop(oldest)))
+        missing = sorted(digests - self.paths.keys())
+        with ThreadPoolExecutor(_N_DOWNLOADS) as pool:
+            for digest, is_here in zip(missing, pool.map(self._download, missing), strict=True):
+                if is_here:
+                    self.paths[digest] = str(self._folder / digest)
+
+    def _download(self, digest: str) -> bool:
+        try:
+            content = self._transport.request("GET", f"/remote/files/{digest}").content
+        except NotFoundError:
+            return False
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise ServiceError(f"file {digest} is damaged", kind="broken")
+        wire.unpack(content, self._folder / digest)
+        return True
+
+
+def _answer(call: LeasedCall, files: _Files, runner: LocalRunner) -> bytes:
+    """Run a call; an error is an answer, too."""
+    try:
+        if not files.paths.keys() >= set(call.files):
+            raise WorkerLost("the files of the call are gone")
+        args = wire.decode_arguments(call.function, wire.bytes_of(call.arguments))
+        args = rename(args, files.paths)
+        if call.function == "describe_target":
+            return wire.encode_answer(runner.describe(*args).result())
+        measured = runner.measure(call.function, *args, timeout_secs=call.timeout_secs)
+        return wire.encode_answer(measured.result())
+    except (TunerError, OSError) as error:
+        return messages.encode_error(error)
+    except Exception as error:
+        _LOG.exception("a call failed")
+        return messages.encode_error(WorkError(f"{type(error).__name__}: {summary(error)}"))
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
