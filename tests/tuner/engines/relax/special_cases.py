@@ -109,6 +109,23 @@ def _transposed() -> list[Case]:
     return cases
 
 
+def _sequences() -> Case:
+    """Return changes of a sequence of three at positions from both ends, and its lengths."""
+    nodes = [
+        helper.make_node("SplitToSequence", ["x"], ["three"], axis=0),
+        helper.make_node("SequenceInsert", ["three", "new", "last"], ["four"]),
+        helper.make_node("SequenceErase", ["four", "first"], ["others"]),
+        helper.make_node("SequenceErase", ["others"], ["two"]),
+        helper.make_node("SequenceInsert", ["two", "new"], ["ends"]),
+        helper.make_node("SequenceAt", ["three", "last"], ["end"]),
+        helper.make_node("SequenceLength", ["three"], ["length"]),
+        helper.make_node("ConcatFromSequence", ["four"], ["rows"], axis=0),
+        helper.make_node("ConcatFromSequence", ["ends"], ["rest"], axis=1),
+    ]
+    positions = {"first": np.array(0), "last": np.array(-1)}
+    return Case("Sequences", nodes, {"x": ROWS[6:9], "new": ROWS[:1]}, positions)
+
+
 def _others() -> list[Case]:
     sizes: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
     types = {name: helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in _INTEGERS}
@@ -122,7 +139,12 @@ def _others() -> list[Case]:
         case("Clip_at_zero", "Clip", NUMBERS, weights=[_constant(0), _constant(6)]),
         case("Clip_crossed", "Clip", NUMBERS, weights=[_constant(2), _constant(-2)]),
         case("Clip_computed", "Clip", NUMBERS, _constant(-2), _constant(2)),
+        *(
+            case(f"{name}_below", name, _floats(-5, -12.3, -16, -40))
+            for name in ("Softplus", "Mish")
+        ),
         case("LpPool", "LpPool", _IMAGE, **sizes),
+        _sequences(),
         case("CumSum", "CumSum", ROWS, weights=[np.array(1)]),
         case("TopK", "TopK", _SURE, weights=[np.array([3])], n_outputs=2),
         case("Divided_by_0", "Div", NUMBERS, weights=[_constant(0)]),

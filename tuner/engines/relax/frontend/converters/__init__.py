@@ -12,11 +12,13 @@ from tuner.engines.relax.frontend.converters.elementwise import (
     convert_extreme,
     convert_log_sum_exp,
     convert_mean,
+    convert_mish,
     convert_one_hot,
     convert_pow,
     convert_prelu,
     convert_reduce_mean,
     convert_scatter,
+    convert_softplus,
     convert_sum,
     convert_thresholded,
     convert_topk,
@@ -27,6 +29,12 @@ from tuner.engines.relax.frontend.converters.elementwise import (
 from tuner.engines.relax.frontend.converters.recurrent.converters import converter_of
 from tuner.engines.relax.frontend.converters.regions import convert_grid_sample, convert_roi_align
 from tuner.engines.relax.frontend.converters.resize import convert_resize, convert_upsample
+from tuner.engines.relax.frontend.converters.sequences import (
+    convert_sequence_at,
+    convert_sequence_erase,
+    convert_sequence_insert,
+    convert_sequence_length,
+)
 
 #: Converter by name of the operator: builder, inputs, attributes and opset to an expression, or
 #: None for TVM's converter.
@@ -40,6 +48,7 @@ CONVERTERS: dict[str, Callable[[Any, Any, dict[str, Any], int], Any]] = {
     "Max": fold_with(relax.op.maximum),
     "Mean": convert_mean,
     "Min": fold_with(relax.op.minimum),
+    "Mish": convert_mish,
     "OneHot": convert_one_hot,
     "PRelu": convert_prelu,
     "Pad": convert_pad,
@@ -56,6 +65,11 @@ CONVERTERS: dict[str, Callable[[Any, Any, dict[str, Any], int], Any]] = {
     "Resize": convert_resize,
     "RoiAlign": convert_roi_align,
     "Scatter": convert_scatter,
+    "SequenceAt": convert_sequence_at,
+    "SequenceErase": convert_sequence_erase,
+    "SequenceInsert": convert_sequence_insert,
+    "SequenceLength": convert_sequence_length,
+    "Softplus": convert_softplus,
     "ThresholdedRelu": convert_thresholded,
     "TopK": convert_topk,
     "Upsample": convert_upsample,

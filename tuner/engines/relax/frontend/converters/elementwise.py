@@ -13,6 +13,8 @@ from tuner.engines.relax.frontend.converters.operands import constant_array
 
 # Largest whole exponent that becomes products.
 _MAX_PRODUCTS = 4
+# Largest exponents of Mish that are not the default.
+_MAX_MISH = {"float16": 5.0}
 # Version from which the slope of PRelu broadcasts.
 _PRELU_BROADCASTS = 7
 # Version from which the axes of ReduceLogSumExp are an input.
@@ -189,6 +191,32 @@ def convert_prelu(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) 
         slope = builder.emit(relax.op.reshape(slope, shape))
     is_negative = builder.emit(relax.op.less(x, relax.const(0, str(x.ty.dtype))))
     return relax.op.where(is_negative, builder.emit(relax.op.multiply(x, slope)), x)
+
+
+def convert_softplus(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Convert Softplus as max(x, 0) + 2 atanh(u / (u + 2)) with u = exp(-abs(x)).
+
+    TVM adds u to 1, which drops the digits of a small one.
+    """
+    del attrs, opset
+    (x,), emit = inputs, builder.emit
+    zero, two = (relax.const(value, str(x.ty.dtype)) for value in (0, 2))
+    power = emit(relax.op.exp(emit(relax.op.negative(emit(relax.op.abs(x))))))
+    half = emit(relax.op.atanh(emit(relax.op.divide(power, emit(relax.op.add(power, two))))))
+    return relax.op.add(emit(relax.op.maximum(x, zero)), emit(relax.op.multiply(half, two)))
+
+
+def convert_mish(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Convert Mish: tanh(log(1 + u)) is v / (v + 2) with u = exp(x) and v = u (u + 2)."""
+    del attrs, opset
+    (x,), emit = inputs, builder.emit
+    dtype = str(x.ty.dtype)
+    two = relax.const(2, dtype)
+    # The quotient is 1 from there on, and v no infinity.
+    largest = relax.const(_MAX_MISH.get(dtype, 20.0), dtype)
+    power = emit(relax.op.exp(emit(relax.op.minimum(x, largest))))
+    square = emit(relax.op.multiply(power, emit(relax.op.add(power, two))))
+    return relax.op.multiply(x, emit(relax.op.divide(square, emit(relax.op.add(square, two)))))
 
 
 def convert_one_hot(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:

@@ -19,7 +19,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[float, ...]]] = {
     "HardSigmoid": (lambda x, a, b: te.max(te.min(a * x + b, x * 0 + 1), x * 0), (0.2, 0.5)),
     "Elu": (lambda x, a: te.if_then_else(x < 0, a * (te.exp(x) - 1), x), (1.0,)),
     "Softsign": (lambda x: x / (1 + te.abs(x)), ()),
-    "Softplus": (lambda x: te.max(x, x * 0) + te.log(1 + te.exp(-te.abs(x))), ()),
+    "Softplus": (lambda x: te.max(x, x * 0) + tirx.log1p(te.exp(-te.abs(x))), ()),
 }
 _BY_LOWER = {name.lower(): name for name in _FUNCTIONS}
 
