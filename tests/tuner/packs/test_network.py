@@ -32,7 +32,7 @@ def test_numbers_that_are_not_finite_differ_unless_they_are_equal(
 
 
 class _Driver:
-    """A device with room for so many blocks."""
+    """A device with room for some blocks."""
 
     def __init__(self, n_blocks: int) -> None:
         self.n_blocks, self.blocks = n_blocks, set[int]()

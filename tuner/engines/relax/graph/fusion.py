@@ -11,13 +11,13 @@ from tvm.relax.backend.dispatch_sort_scan import DispatchSortScan
 from tvm.s_tir import Schedule
 from tvm.target import Target
 
-from tuner.engines.relax.graph.definitions.comparisons import COMPARISONS
 from tuner.engines.relax.graph.definitions.definitions import GPU_LEGALIZATIONS, LEGALIZATIONS
 from tuner.engines.relax.graph.definitions.guards import guard_kernels
 from tuner.engines.relax.graph.definitions.opaque_kernels import normalise_kernels
 from tuner.engines.relax.graph.definitions.prefix_sums import legalise_cumsum
 from tuner.engines.relax.graph.definitions.scatters import SCATTERS
-from tuner.engines.relax.graph.definitions.special_values import CPU_DEFINITIONS, DEFINITIONS
+from tuner.engines.relax.graph.definitions.sorts import SORTS_ON_CPUS, SORTS_ON_GPUS
+from tuner.engines.relax.graph.definitions.special_values import DEFINITIONS
 from tuner.engines.relax.graph.passes.attention import Fits, outline_attention, seal_regions
 from tuner.engines.relax.graph.passes.convolutions.slices import legalise_pad, legalise_slice
 from tuner.engines.relax.graph.passes.gates import keep_gates_apart
@@ -31,7 +31,6 @@ _DEFINITIONS = {
     "relax.cumsum": legalise_cumsum,
     "relax.nn.pad": legalise_pad,
     "relax.strided_slice": legalise_slice,
-    **COMPARISONS,
     **DEFINITIONS,
     **SCATTERS,
 }
@@ -81,8 +80,11 @@ def fuse(module: tvm.IRModule, target: Target) -> tvm.IRModule:
 
 def _fuse(module: tvm.IRModule, target: Target) -> tvm.IRModule:
     transform = relax.transform
-    own = {**LEGALIZATIONS, **CPU_DEFINITIONS} if is_cpu(target) else GPU_LEGALIZATIONS
-    # Sorts have no legalisation; they call TVM's runtime.
+    if is_cpu(target):
+        own = {**LEGALIZATIONS, **SORTS_ON_CPUS}
+    else:
+        own = {**GPU_LEGALIZATIONS, **SORTS_ON_GPUS}
+    # TVM's sorts have no legalisation; they call its runtime.
     define = [transform.LegalizeOps({**_DEFINITIONS, **own}), DispatchSortScan()]
     with target:
         module = tvm.transform.Sequential([transform.FoldConstant(), *define])(module)

@@ -1,6 +1,8 @@
 """Definitions of operators whose definition by TVM is wrong at NaN, infinities and limits of types.
 
-They replace TVM's. Maxima that keep NaN are a matter of compilation: see ``extremes.py``.
+They replace TVM's, which also takes NaN for equal to every number where it compares for inequality,
+and compares truth values as floats, which LLVM cannot. Maxima that keep NaN are a matter of
+compilation: see ``extremes.py``.
 """
 
 import math
@@ -13,10 +15,6 @@ from tvm.ir import GenericConst
 Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 
 _FLOATS = ("float", "bfloat")
-# Integers whose order is that of floating-point numbers, by the type of the numbers.
-_KEYS = {"float16": "int16", "float32": "int32", "float64": "int64"}
-# Integers that TVM's runtime sorts.
-_SORTED_KEYS = {"int16": "int32"}
 
 
 def _is_float(value: Any) -> bool:
@@ -160,58 +158,34 @@ def _halves(values: Any) -> tuple[Any, Any]:
     return values[:n], values[n:]
 
 
-def _topk(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Sort by integers, among which NaN is the largest; no order of numbers holds it."""
-    (x,), attrs = call.args, call.attrs
-    dtype = str(x.ty.dtype)
-    if dtype not in _KEYS:
-        return call
-    keys = builder.emit(builder.call_te(_keys, x, primfunc_name_hint="sort_keys"))
-    sort = relax.op.topk(keys, attrs.k, attrs.axis, "both", bool(attrs.largest), attrs.dtype)
-    chosen = builder.emit(sort)
-    values = builder.emit(
-        builder.call_te(
-            _numbers, builder.emit(chosen[0]), dtype, primfunc_name_hint="sorted_numbers"
-        )
-    )
-    results = {"values": values, "indices": chosen[1]}
-    kind = str(attrs.ret_type)
-    return relax.Tuple([*results.values()]) if kind == "both" else builder.emit(results[kind])
+def _equal(left: Any, right: Any) -> Any:
+    return topi.logical_not(topi.logical_xor(left, right))
 
 
-def _argsort(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Sort positions by integers, among which NaN is the largest."""
-    (x,), attrs = call.args, call.attrs
-    if str(x.ty.dtype) not in _KEYS:
-        return call
-    keys = builder.emit(builder.call_te(_keys, x, primfunc_name_hint="sort_keys"))
-    return relax.op.argsort(keys, attrs.axis, bool(attrs.descending), attrs.dtype)
+def _differ(left: Any, right: Any) -> Any:
+    differ = topi.not_equal(left, right)
+    for operand in (left, right):
+        if str(operand.dtype).startswith(("float", "bfloat")) and not _is_number(operand):
+            differ = topi.logical_or(differ, topi.isnan(operand))
+    return differ
 
 
-def _keys(x: te.Tensor) -> te.Tensor:
-    """Return integers in the order of numbers; all zeros are equal, and all NaN."""
-    narrow = _KEYS[str(x.dtype)]
-    low = tirx.min_value(narrow)
-
-    def key(*i: Any) -> Any:
-        bits = tirx.reinterpret(narrow, x(*i))
-        ordered = tirx.Select(bits < tirx.const(0, narrow), low - bits, bits)
-        largest = tirx.Select(tirx.isnan(x(*i)), tirx.max_value(narrow), ordered)
-        return tirx.Cast(_SORTED_KEYS.get(narrow, narrow), largest)
-
-    return te.compute(x.shape, key, "keys")
+def _is_number(operand: Any) -> bool:
+    return isinstance(operand, tirx.FloatImm) and not math.isnan(operand.value)
 
 
-def _numbers(keys: te.Tensor, dtype: str) -> te.Tensor:
-    """Return the numbers of keys."""
-    narrow = _KEYS[dtype]
-    low = tirx.min_value(narrow)
+def _compared(of_booleans: Any, of_numbers: Any) -> Legalization:
+    def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        left, right = call.args
+        if left.same_as(right) and str(left.ty.dtype).startswith(("float", "bfloat")):
+            # TVM takes a number for equal to itself.
+            is_nan = builder.emit(relax.op.isnan(left))
+            return is_nan if of_numbers is _differ else relax.op.logical_not(is_nan)
+        define = of_booleans if str(call.args[0].ty.dtype) == "bool" else of_numbers
+        name = str(call.op.name).rpartition(".")[2]
+        return builder.call_te(define, *call.args, primfunc_name_hint=name)
 
-    def number(*i: Any) -> Any:
-        key = tirx.Cast(narrow, keys(*i))
-        return tirx.reinterpret(dtype, tirx.Select(key < tirx.const(0, narrow), low - key, key))
-
-    return te.compute(keys.shape, number, "numbers")
+    return legalise
 
 
 #: Definitions for all targets.
@@ -219,10 +193,10 @@ DEFINITIONS: dict[str, Legalization] = {
     "relax.argmax": _position_of(topi.max),
     "relax.argmin": _position_of(topi.min),
     "relax.divide": _quotient,
+    "relax.equal": _compared(_equal, topi.equal),
     "relax.multiply": _product,
+    "relax.not_equal": _compared(topi.logical_xor, _differ),
     "relax.sign": _sign,
     "relax.subtract": _difference,
     **{f"relax.nn.max_pool{n}d": _max_pool for n in (1, 2, 3)},
 }
-#: Definitions for CPUs, whose sorts call TVM's runtime.
-CPU_DEFINITIONS: dict[str, Legalization] = {"relax.argsort": _argsort, "relax.topk": _topk}

@@ -9,6 +9,8 @@ from tvm.s_tir.meta_schedule.postproc import VerifyGPUCode
 from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from tvm.target import Target
 
+# Attribute of functions that hold their launches from the beginning.
+_WRITTEN = "tirx.is_scheduled"
 _SHARED_BYTES = "max_shared_memory_per_block"
 # Shared memory that a block has on request, bytes (CUDA C++ Programming Guide, "Technical
 # Specifications per Compute Capability"); TVM requests what kernels allocate dynamically.
@@ -21,7 +23,13 @@ _ON_REQUEST = {
 
 
 def are_kept(scheduled: tvm.IRModule, target: Target) -> bool:
-    """Return whether the blocks of a kernel have the threads and the shared memory they need."""
+    """Return whether the blocks of a kernel have the threads and the shared memory they need.
+
+    Sorts of TVM, which are written with their launches, count as such: the check cannot read
+    launches whose sizes depend on a loop.
+    """
+    if any((function.attrs or {}).get(_WRITTEN) for function in scheduled.functions.values()):
+        return True
     if "shared.dyn" in scheduled.script():
         target = Target({**target.export(), _SHARED_BYTES: shared_bytes_on_request(target)})
     check = VerifyGPUCode()

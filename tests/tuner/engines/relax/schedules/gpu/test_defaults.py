@@ -9,6 +9,7 @@ from tvm import te, topi
 
 from tests.tuner.engines.relax.conftest import draw
 from tests.tuner.engines.relax.networks import UNOPTIMISED
+from tuner.engines.relax.graph.definitions import sorts
 from tuner.engines.relax.schedules.gpu import block_limits, defaults
 from tuner.engines.relax.schedules.gpu.defaults import schedule_by_default
 from tuner.engines.relax.target.targets import describe_target, make_target
@@ -45,6 +46,12 @@ def total(*shape: int) -> tvm.IRModule:
     return _kernel(x, topi.sqrt(topi.sum(topi.abs(x), axis=-1)))
 
 
+def ranks(n_rows: int, n: int, part: int) -> tvm.IRModule:
+    """Return the ranks of elements in their parts of rows, by which a GPU sorts."""
+    keys = te.placeholder((n_rows, n), "float32", name="keys")
+    return _kernel(keys, topi.cast(sorts._ranks(keys, part), "float32"))
+
+
 def _kernel(*tensors: te.Tensor) -> tvm.IRModule:
     return tvm.IRModule({"main": te.create_prim_func([*tensors])})
 
@@ -77,6 +84,7 @@ def run(module: tvm.IRModule) -> np.ndarray[tuple[int, ...], np.dtype[np.float32
         pytest.param(lambda: softmax(3, 5, 40), id="softmax"),
         pytest.param(lambda: total(4, 7, 33), id="sum"),
         pytest.param(lambda: total(4, 7, 1), id="sum-of-one"),
+        pytest.param(lambda: ranks(3, 40, 20), id="ranks"),
     ],
 )
 def test_default_schedules_compute_what_their_kernels_do(
