@@ -1,8 +1,7 @@
 """Decisions of kernels, which are the names of variants."""
 
 import re
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Any, ClassVar, Literal, Self
 
 #: Axis along which tiles of the output follow each other in the order of blocks.
@@ -10,22 +9,23 @@ Order = Literal["rows", "columns"]
 
 
 @dataclass(frozen=True)
-class Decisions(ABC):
-    """Decisions of a kernel.
+class Decisions:
+    """Decisions of a kernel, which are numbers that follow each other in its name.
 
     Attributes:
         family: Name of the variant that they are decisions of.
-        pattern: Regular expression of the rest of a name, with a group for each decision: a number,
-            a word, or ``k`` and ``l`` for two kernels and one.
+        pattern: Regular expression of the rest of a name that is spelled in another way, with a
+            group for each decision: a number, a word, or ``k`` and ``l`` for two kernels and one.
     """
 
     family: ClassVar[str]
-    pattern: ClassVar[str]
+    pattern: ClassVar[str] = ""
 
     @classmethod
     def named(cls, name: str) -> Self | None:
         """Return the decisions of a name; None for another kind of variant."""
-        match = re.fullmatch(f"{cls.family}-{cls.pattern}", name)
+        numbers = "-".join(rf"(?P<{field.name}>\d{{1,4}})" for field in fields(cls))
+        match = re.fullmatch(f"{cls.family}-{cls.pattern or numbers}", name)
         if match is None:
             return None
         values: dict[str, Any] = {key: text for key, text in match.groupdict().items() if text}
@@ -34,9 +34,9 @@ class Decisions(ABC):
         return cls(**values)
 
     @property
-    @abstractmethod
     def name(self) -> str:
         """Name with every decision."""
+        return "-".join([self.family, *map(str, astuple(self))])
 
 
 @dataclass(frozen=True)

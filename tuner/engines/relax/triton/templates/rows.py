@@ -69,14 +69,8 @@ class Configuration(Decisions):
     """
 
     family = "triton-rows"
-    pattern = r"(?P<rows>\d{1,4})-(?P<n_warps>\d\d?)"
     rows: int
     n_warps: int
-
-    @property
-    def name(self) -> str:
-        """Name with every decision."""
-        return f"{self.family}-{self.rows}-{self.n_warps}"
 
 
 @dataclass(frozen=True)

@@ -55,15 +55,9 @@ class Configuration(Decisions):
     """
 
     family = "triton-windows"
-    pattern = r"(?P<rows>\d{1,3})-(?P<columns>\d{1,3})-(?P<n_warps>\d\d?)"
     rows: int
     columns: int
     n_warps: int
-
-    @property
-    def name(self) -> str:
-        """Name with every decision."""
-        return f"{self.family}-{self.rows}-{self.columns}-{self.n_warps}"
 
 
 @dataclass(frozen=True)
