@@ -155,9 +155,10 @@ def split_packing(function: PrimFunc) -> tuple[dict[str, PrimFunc], list[dict[st
     kernel = _finish(split[f"{KERNEL}_prepacked"])
     kernel = kernel.with_attr("global_symbol", KERNEL)
     pack = split[f"{KERNEL}_weight_prepack"].with_attr("global_symbol", PACK)
+    outputs = list(pack.params)[len(pack.params) // 2 :]
     packed = [
         {"index": index, **_describe(param)}
-        for index, param in zip(_packed_arguments(split), _outputs(pack), strict=True)
+        for index, param in zip(_packed_arguments(split), outputs, strict=True)
     ]
     return {KERNEL: kernel, PACK: pack}, packed
 
@@ -226,11 +227,6 @@ def _packed_arguments(split: tvm.IRModule) -> list[int]:
     relax.analysis.post_order_visit(split["main"], visit)
     (pack,) = (call for call in calls if call.args[0].name_hint == f"{KERNEL}_weight_prepack")
     return [names.index(str(argument.name)) for argument in pack.args[1].fields]
-
-
-def _outputs(pack: PrimFunc) -> list[Any]:
-    params = list(pack.params)
-    return params[len(params) // 2 :]
 
 
 def _describe(param: Any) -> dict[str, Any]:
