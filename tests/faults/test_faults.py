@@ -312,7 +312,6 @@ def test_wrong_result_is_no_best_record_however_fast(
         assert session.scalars(select(BestRecord)).first() is None
 
 
-@pytest.mark.guards_data
 def test_job_whose_workers_are_killed_from_outside_finishes(tmp_path: Path) -> None:
     """Every worker is killed at once, busy or idle; nothing is lost, nothing repeated."""
     cli = Cli(tmp_path)

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
     "n_kills",
     [
         pytest.param(
-            3, marks=[pytest.mark.slow("half a minute of builds"), pytest.mark.guards_data]
+            2, marks=[pytest.mark.slow("half a minute of builds"), pytest.mark.guards_data]
         ),
         pytest.param(60, marks=pytest.mark.slow("ten minutes of builds")),
     ],

@@ -92,17 +92,8 @@ def check_unavailable(url: str, path: str) -> None:
     assert "subgraph_tuner_database_up 0.0" in get(url, "/metrics").text
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        pytest.param("sqlite", marks=pytest.mark.slow("20 s: a lease has to expire")),
-        pytest.param(
-            "postgresql",
-            marks=[pytest.mark.slow("20 s: a lease has to expire"), pytest.mark.guards_data],
-        ),
-    ],
-    indirect=True,
-)
+@pytest.mark.slow("20 s: a lease has to expire, as it has below")
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_a_standby_takes_over_from_a_worker_that_is_killed(url: str, tmp_path: Path) -> None:
     """One of two is active; within 15 seconds of its end the other is, and the job is done."""
     with rig(url, tmp_path, run_secs=0.05) as opened, counting_active(opened) as seen:
@@ -163,9 +154,8 @@ def hang(opened: Rig, pid: int) -> None:
 @pytest.mark.parametrize(
     ("shares_machine", "shares_folder"),
     [
-        # Each value once.
         pytest.param(True, True, marks=pytest.mark.guards_data),
-        pytest.param(False, False, marks=pytest.mark.guards_data),
+        (False, False),
         (True, False),
         (False, True),
     ],

@@ -42,7 +42,6 @@ def test_the_job_behind_a_poisonous_one_runs(tmp_path: Path) -> None:
         wait_for(lambda: service.state(poison) == "done", 60.0)
 
 
-@pytest.mark.guards_data
 @pytest.mark.slow("a minute: the database is away three times")
 def test_outages_of_the_database_are_not_deaths(own_postgres: Any, tmp_path: Path) -> None:
     """The process that lived through three of them in a load takes its attempts back."""
