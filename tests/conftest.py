@@ -19,7 +19,7 @@ _LONGEST_FIRST = (
     *("deploy", "tuner/client"),
 )
 # Fixtures that are shared by all files below take tens of seconds to make.
-_KEPT_TOGETHER = ("tuner/engines/relay", "deploy", "tuner/client")
+_KEPT_TOGETHER = ("tuner/engines/relay", "deploy", "tuner/client", "browser")
 # A process starts one Ray cluster for all tests that need it.
 _RAY_FILES = (
     "faults/test_ray.py",
@@ -32,8 +32,10 @@ _RAY_PARAMETERS = {"ray", "cluster"}
 os.environ["PYTHONPATH"] = str(ROOT)
 os.environ["TUNER_WORKER_ENVIRONMENT"] = WORKER_VARIABLES
 
-# Drawn tests hold on a busy machine, where one example may take seconds.
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Drawn tests hold on a busy machine, where one example may take seconds. Every run draws others.
+settings.register_profile(
+    "busy", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("busy")
 durability.do_not_wait()
 new_databases.create_tables_at_once()

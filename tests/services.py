@@ -99,7 +99,9 @@ class Service:
 
     def _is_ready(self) -> bool:
         with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"{self.url}/readyz", timeout=5, trust_env=False).is_success
+            return httpx.get(
+                f"{self.url}/readyz", timeout=5, trust_env=False, verify=False
+            ).is_success
         return False
 
 

@@ -268,7 +268,9 @@ def test_a_full_disk_is_a_problem(tmp_path: Path) -> None:
         before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         # The system raises EFBIG, which is reported like a full disk.
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (3_000_000, before[1]))
-        with httpx.Client(base_url=service.url, timeout=30, trust_env=False) as client:
+        with httpx.Client(
+            base_url=service.url, timeout=30, trust_env=False, verify=False
+        ) as client:
             full = client.post(AT, files=upload(ONNX + b"\0" * 5_000_000))
             remaining = leftovers(service.here.data_dir)
             resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
@@ -309,7 +311,7 @@ def test_uploads_of_the_same_model_at_once_are_one_job(served: Served) -> None:
     answers: list[httpx.Response] = []
 
     def submit() -> None:
-        with httpx.Client(base_url=served.client.base_url, timeout=30) as client:
+        with httpx.Client(base_url=served.client.base_url, timeout=30, verify=False) as client:
             answers.append(client.post(AT, files=upload(), data={"trials": "3"}))
 
     threads = [threading.Thread(target=submit) for _ in range(8)]

@@ -94,12 +94,18 @@ def visitor(browser: Browser, service: Service) -> Visitor:
 
 @pytest.fixture(scope="session")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with two tuned networks, for tests that only read."""
+    """A service with two tuned networks, for tests that do not change them."""
     with running(tmp_path_factory.mktemp("tuned")) as started:
         jobs = [submit(started, name, batch) for batch, name in ((1, "one"), (2, "<i>two</i>"))]
         for job in jobs:
             wait_for_state(started, job, "done")
         yield started
+
+
+@pytest.fixture
+def reader(browser: Browser, tuned: Service) -> Visitor:
+    """A visitor of the service with two tuned networks, which may have more."""
+    return Visitor(browser, tuned.url)
 
 
 def model_file(folder: Path, batch: int = 1) -> Path:
@@ -118,6 +124,7 @@ def submit(service: Service, name: str, batch: int = 1, trials: int = 24) -> int
         data={"trials": str(trials), "name": name, "cost_model": "random", "trials_per_round": "4"},
         timeout=30,
         trust_env=False,
+        verify=False,
     )
     assert answer.status_code in (200, 202), answer.text
     number: int = answer.json()["job"]["id"]
@@ -128,7 +135,9 @@ def wait_for_state(service: Service, job: int, state: str, secs: float = 60.0) -
     """Wait until a job is in a state."""
     deadline = time.monotonic() + secs
     while True:
-        view = httpx.get(f"{service.url}/api/v1/jobs/{job}", timeout=30, trust_env=False).json()
+        view = httpx.get(
+            f"{service.url}/api/v1/jobs/{job}", timeout=30, trust_env=False, verify=False
+        ).json()
         if view["job"]["state"] == state:
             return
         assert time.monotonic() < deadline, view["job"]

@@ -106,13 +106,14 @@ def test_updates_can_be_paused(visitor: Visitor, service: Service) -> None:
         _wait_for_trials(page, before + 1)
 
 
-def test_the_list_of_jobs_is_updated(visitor: Visitor, service: Service) -> None:
+def test_the_list_of_jobs_is_updated(reader: Visitor, tuned: Service) -> None:
     """A job that another user submits appears in the list."""
-    with visitor.tab() as tab:
+    with reader.tab() as tab:
         page = tab.page
         page.goto("/")
+        page.get_by_text("New job").click()
         page.fill("#name", "half typed")
-        submit(service, "from elsewhere")
+        submit(tuned, "from elsewhere", batch=3)
         expect(page.get_by_role("link", name="from elsewhere")).to_be_visible()
         assert page.input_value("#name") == "half typed"
 
@@ -172,9 +173,9 @@ def test_two_jobs_are_compared(browser: Browser, tuned: Service) -> None:
         expect(page.locator("#differences")).to_contain_text("not in A")
 
 
-def test_a_theme_is_remembered(visitor: Visitor) -> None:
+def test_a_theme_is_remembered(reader: Visitor) -> None:
     """The button cycles through the themes, and the choice outlives the page."""
-    with visitor.tab(color_scheme="light") as tab:
+    with reader.tab(color_scheme="light") as tab:
         page = tab.page
         page.goto("/workers")
         light = _background(page)
@@ -209,9 +210,9 @@ def _background(page: Page) -> str:
     return colour
 
 
-def test_the_reference_sends_requests(visitor: Visitor) -> None:
+def test_the_reference_sends_requests(reader: Visitor) -> None:
     """A form of the reference sends its request and shows the response."""
-    with visitor.tab(expect_clean_console=False) as tab:
+    with reader.tab(expect_clean_console=False) as tab:
         page = tab.page
         page.goto("/reference#read_job")
         form = page.locator("#read_job form")

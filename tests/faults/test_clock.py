@@ -12,12 +12,10 @@ import pytest
 
 from records.models import MeasureRecord, now
 from tests.cli import ROOT
-from tests.faults.conftest import Location
 from tests.service.rig import Rig, rig, wait_for
 
 _TRIALS = 40
 _HOUR = 3600.0
-_JUMP_ON_RAY = pytest.mark.slow("a minute: agents of Ray start again after the jump")
 
 
 class Clock:
@@ -36,36 +34,26 @@ class Clock:
 
 
 @pytest.mark.parametrize(
-    ("location", "trials", "secs"),
+    "secs",
     [
-        pytest.param(
-            "local",
-            _TRIALS,
-            _HOUR,
-            marks=[pytest.mark.slow("20 s of tuning"), pytest.mark.guards_data],
-        ),
-        pytest.param("ray", 10 * _TRIALS, _HOUR, marks=_JUMP_ON_RAY),
-        pytest.param("local", _TRIALS, -_HOUR, marks=pytest.mark.slow("30 s until leases expire")),
-        pytest.param("ray", 10 * _TRIALS, -_HOUR, marks=_JUMP_ON_RAY),
+        pytest.param(_HOUR, marks=[pytest.mark.slow("20 s of tuning"), pytest.mark.guards_data]),
+        pytest.param(-_HOUR, marks=pytest.mark.slow("30 s until leases expire")),
     ],
-    indirect=["location"],
 )
-def test_job_outlives_a_jump_of_the_clock(
-    location: Location, tmp_path: Path, trials: int, secs: float
-) -> None:
+def test_job_outlives_a_jump_of_the_clock(tmp_path: Path, secs: float) -> None:
     """The holder of the lease finishes the job, and its seconds are those that passed."""
     clock = Clock(tmp_path)
     with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path, run_secs=0.05) as opened:
         began = time.monotonic()
-        job = opened.submit(trials=trials)
+        job = opened.submit(trials=_TRIALS)
         for name in ("one", "two"):
-            opened.start(name, **clock.environ, **location.environ)
+            opened.start(name, **clock.environ)
         wait_for(lambda: opened.n_trials() >= 4, 60.0)
 
         clock.jump(secs)
 
         wait_for(lambda: opened.state(job) == "done", 60.0)
-        check(opened, job, trials, time.monotonic() - began)
+        check(opened, job, time.monotonic() - began)
 
 
 @pytest.mark.guards_data
@@ -85,12 +73,12 @@ def test_standby_takes_over_although_the_clock_was_set_back(tmp_path: Path) -> N
         opened.start("two", **clock.environ)
 
         wait_for(lambda: opened.state(job) == "done", 60.0)
-        check(opened, job, _TRIALS, time.monotonic() - began)
+        check(opened, job, time.monotonic() - began)
 
 
-def check(opened: Rig, job: int, trials: int, max_secs: float) -> None:
+def check(opened: Rig, job: int, max_secs: float) -> None:
     """Check that each trial counts once, and that time went forward although the clock jumped."""
-    assert len(opened.all(MeasureRecord.id)) == trials
+    assert len(opened.all(MeasureRecord.id)) == _TRIALS
     opened.check_counts(job)
     assert 0.0 < opened.job(job).spent_secs <= max_secs
     assert opened.processes[-1].poll() is None

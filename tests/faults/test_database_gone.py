@@ -17,9 +17,6 @@ _TRIALS = 48
 
 
 @pytest.mark.parametrize(
-    "secs", [2.0, pytest.param(30.0, marks=pytest.mark.slow("30 s without a database"))]
-)
-@pytest.mark.parametrize(
     ("location", "trials"),
     [
         pytest.param("local", 48, marks=pytest.mark.slow("25 s of tuning")),
@@ -28,7 +25,7 @@ _TRIALS = 48
     indirect=["location"],
 )
 def test_command_waits_for_its_database(
-    own_postgres: Any, location: Location, tmp_path: Path, trials: int, secs: float
+    own_postgres: Any, location: Location, tmp_path: Path, trials: int
 ) -> None:
     """PostgreSQL stops in the middle of a round; the command reports it and continues later."""
     url = own_postgres.get_uri()
@@ -41,7 +38,7 @@ def test_command_waits_for_its_database(
         wait_for(lambda: watched.n_trials() >= 4, 60.0)
 
         own_postgres.stop()
-        time.sleep(secs)
+        time.sleep(2.0)
         own_postgres.start()
         answer = finish(process, 120.0)
 
@@ -53,16 +50,9 @@ def test_command_waits_for_its_database(
     engine.dispose()
 
 
-@pytest.mark.parametrize(
-    "secs",
-    [
-        pytest.param(15.0, marks=[pytest.mark.slow("a lease expires"), pytest.mark.guards_data]),
-        pytest.param(30.0, marks=pytest.mark.slow("30 s without a database")),
-    ],
-)
-def test_worker_outlives_an_outage_of_its_database(
-    own_postgres: Any, tmp_path: Path, secs: float
-) -> None:
+@pytest.mark.guards_data
+@pytest.mark.slow("a lease expires")
+def test_worker_outlives_an_outage_of_its_database(own_postgres: Any, tmp_path: Path) -> None:
     """The worker stands by, takes its lease again and finishes the job."""
     with rig(own_postgres.get_uri(), tmp_path, run_secs=0.1) as opened:
         opened.start()
@@ -70,7 +60,7 @@ def test_worker_outlives_an_outage_of_its_database(
         wait_for(lambda: opened.n_trials() >= 4, 60.0)
 
         own_postgres.stop()
-        time.sleep(secs)
+        time.sleep(15.0)
         own_postgres.start()
 
         wait_for(lambda: opened.state(job) == "done", 120.0)

@@ -182,7 +182,7 @@ def test_a_service_recovers_within_half_a_minute(network: Network, tmp_path: Pat
 
         network.lose_packets()
         lost = time.monotonic()
-        answer = httpx.get(f"{url}/api/v1/jobs/{job}", timeout=60.0, trust_env=False)
+        answer = httpx.get(f"{url}/api/v1/jobs/{job}", timeout=60.0, trust_env=False, verify=False)
         assert answer.status_code == 503, answer.text
         assert time.monotonic() - lost < _RECOVERY_SECS
         standing_by = "standing by again"
@@ -195,7 +195,9 @@ def test_a_service_recovers_within_half_a_minute(network: Network, tmp_path: Pat
         wait_for(lambda: opened.n_trials() > n_before, _RECOVERY_SECS)
         left = _RECOVERY_SECS - (time.monotonic() - mended)
         path = f"{url}/api/v1/jobs/{job}"
-        wait_for(lambda: httpx.get(path, timeout=30.0, trust_env=False).is_success, left)
+        wait_for(
+            lambda: httpx.get(path, timeout=30.0, trust_env=False, verify=False).is_success, left
+        )
         wait_for(lambda: opened.state(job) == "done", 180.0)
         opened.check_counts(job)
         assert opened.job(job).attempts == 0
@@ -222,7 +224,9 @@ def test_a_client_recovers_within_half_a_minute(network: Network, tmp_path: Path
 
             def is_ready() -> bool:
                 try:
-                    return httpx.get(f"{url}/readyz", timeout=1.0, trust_env=False).is_success
+                    return httpx.get(
+                        f"{url}/readyz", timeout=1.0, trust_env=False, verify=False
+                    ).is_success
                 except httpx.TransportError:
                     return False
 

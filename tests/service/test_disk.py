@@ -57,21 +57,13 @@ def check_whole(opened: Rig, job: int) -> None:
     assert not [text for text in errors if os.strerror(errno.ENOSPC) in text]
 
 
-@pytest.mark.parametrize(
-    "is_toy",
-    [
-        True,
-        pytest.param(False, marks=[pytest.mark.slow("minutes of real tuning"), pytest.mark.tvm]),
-    ],
-    ids=["toy", "relax"],
-)
 @pytest.mark.slow("waits for a full disk")
 @pytest.mark.parametrize("floor", ["", "0"], ids=["floor", "no floor"])
 def test_a_job_waits_while_the_data_directory_is_full(
-    postgres_url: str, disk: Path, tmp_path: Path, is_toy: bool, floor: str
+    postgres_url: str, disk: Path, tmp_path: Path, floor: str
 ) -> None:
     """It says what it waits for, no candidate fails, and it goes on by itself with new room."""
-    with rig(postgres_url, tmp_path, run_secs=0.05, is_toy=is_toy) as opened:
+    with rig(postgres_url, tmp_path, run_secs=0.05) as opened:
         worker = opened.start("disk", TUNER_MIN_FREE_DISK=floor)
         job = opened.submit(trials=_TRIALS)
         wait_for(lambda: opened.n_trials() >= 8, 120.0)

@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:::tvm"),
 ]
 
-_TRIALS = 8
+_TRIALS = 4
 _SHAPE = (1, 3, 16, 16)
 
 
@@ -86,7 +86,7 @@ def test_a_network_becomes_a_tuned_library_that_computes_the_same(
     with rig(postgres_url, tmp_path, is_toy=False) as opened:
         _, url = serve(opened)
         with TunerClient(url) as client:
-            submitted = client.tune(path, trials=_TRIALS, trials_per_round=4)
+            submitted = client.tune(path, trials=_TRIALS, trials_per_round=2)
             job = submitted.job.id
             events = []
             for event in client.events(job):
@@ -96,7 +96,7 @@ def test_a_network_becomes_a_tuned_library_that_computes_the_same(
             table = client.table(job)
             build = client.wait_for_build(client.build(job))
         assert build.state == "done", build.message
-        archive = httpx.get(url + submitted.links.library, trust_env=False)
+        archive = httpx.get(url + submitted.links.library, trust_env=False, verify=False)
         opened.check_counts(job)
 
     assert (events[-1].data["state"], table.job.trials) == ("done", _TRIALS), events[-1]

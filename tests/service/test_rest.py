@@ -22,7 +22,13 @@ AT = "/api/v1"
 FORM = {"trials": "24", "trials_per_round": "4", "cost_model": "random", "input": "data=2,4"}
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "sqlite",
+        pytest.param("postgresql", marks=pytest.mark.slow("30 s; routes run on both")),
+    ],
+)
 def opened(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Rig]:
@@ -39,7 +45,7 @@ def opened(
 def client(opened: Rig) -> Iterator[httpx.Client]:
     """A client of the service."""
     _, url = serve(opened)
-    with httpx.Client(base_url=url, timeout=30, trust_env=False) as http:
+    with httpx.Client(base_url=url, timeout=30, trust_env=False, verify=False) as http:
         yield http
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from records import jobs, networks, targets
 from records.models import JobState, MeasureRecord
-from records.service import builds, submissions
+from records.service import builds
 from records.service.service_models import Worker
 from tests.engines import toy
 from tests.service.rig import Rig, rig, wait_for
@@ -96,29 +96,6 @@ def test_a_model_that_takes_too_much_memory_fails(at_work: Rig) -> None:
     message = at_work.job(job).message or ""
     assert "needs more than the 0.391 GiB" in message or "may take 0.391 GiB" in message
     assert ended(at_work, at_work.submit("zoo:mlp?batch=5", 0)) == "done"
-
-
-@pytest.mark.slow("starts a worker for 10 s")
-def test_a_job_is_paused_resumed_and_cancelled(at_work: Rig) -> None:
-    """A job ends with its round, and a resumed one continues where it was."""
-    job = at_work.submit("zoo:mlp?batch=6", 400)
-    wait_for(lambda: at_work.job(job).spent_secs > 0)
-    set_state(at_work, job, "paused")
-    # A load takes longer than the round that may still run.
-    ended(at_work, at_work.submit("zoo:mlp?batch=7", 0))
-    before = at_work.n_trials()
-    ended(at_work, at_work.submit("zoo:mlp?batch=8", 0))
-
-    assert (at_work.state(job), at_work.n_trials()) == ("paused", before)
-
-    with at_work.sessions.begin() as session:
-        assert submissions.resume(session, job)
-    wait_for(lambda: at_work.n_trials() > before)
-    set_state(at_work, job, "cancelled")
-    ended(at_work, at_work.submit("zoo:mlp?batch=9", 0))
-
-    assert at_work.state(job) == "cancelled"
-    at_work.check_counts(job)
 
 
 def test_a_job_cancelled_in_the_queue_is_not_loaded(at_work: Rig) -> None:
@@ -229,22 +206,6 @@ def test_a_model_that_takes_too_long_to_load_fails(tmp_path: Path) -> None:
         )
 
         assert ended(opened, opened.submit("zoo:mlp", 0)) == "done"
-
-
-@pytest.mark.slow("loads a model for 15 s")
-def test_a_slow_load_holds_up_no_other_job(tmp_path: Path) -> None:
-    """Another job is tuned to its end during the load, on the CPU that does both."""
-    with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path) as opened:
-        worker = opened.start("data", TOY_SPLIT_SECS="600")
-        slow = opened.submit(f"zoo:mlp?batch={toy.SLOW_BATCH}")
-        wait_for(lambda: opened.state(slow) == "running")
-
-        assert ended(opened, opened.submit("zoo:mlp", 12)) == "done"
-
-        assert (opened.state(slow), opened.job(slow).network_id) == ("running", None)
-        worker.send_signal(signal.SIGTERM)
-        assert worker.wait(5.0) == 128 + signal.SIGTERM
-        assert opened.state(slow) == "queued"
 
 
 @pytest.mark.slow("starts a worker for 10 s")

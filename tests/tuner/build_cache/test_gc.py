@@ -164,7 +164,7 @@ def test_blobs_of_an_entry_that_is_being_made_stay(cache: Cache) -> None:
 
 def test_entry_used_while_it_is_removed_is_whole_or_missing(cache: Cache) -> None:
     """Readers beside garbage collection never see damage."""
-    for _ in range(50):
+    for _ in range(20):
         put(cache, key(), large)
         pid = os.fork()
         if pid == 0:

@@ -336,10 +336,10 @@ def test_a_gain_below_the_threshold_stops_a_job(
     workshop: Workshop, stop_below_ms: float, spends_all: bool
 ) -> None:
     """A threshold above any gain ends the job after its warm-up; a tiny one changes nothing."""
-    workshop.tune(workshop.prepare(), 60, trials_per_round=4, stop_below_ms=stop_below_ms)
+    workshop.tune(workshop.prepare(), 40, trials_per_round=4, stop_below_ms=stop_below_ms)
 
     assert workshop.job().state == "done"
-    assert (len(workshop.trials()) == 60) is spends_all
+    assert (len(workshop.trials()) == 40) is spends_all
 
 
 def test_a_job_stops_at_the_gain_that_was_requested_last(workshop: Workshop) -> None:

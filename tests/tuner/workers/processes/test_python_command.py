@@ -28,6 +28,7 @@ _EXTRA = (
     "uvicorn", "uvloop", "fastapi", "multiprocessing", "subprocess", "ctypes", "fsspec", "yaml",
 )  # fmt: skip
 _DECOY = "open({marker!r}, 'a').write(__file__ + chr(10)); raise SystemExit('a decoy ran')\n"
+_LIKE_BUILD = pytest.mark.slow("10 s each; a build starts the same processes and more")
 _IN_ACCESS = 0x1
 _EVENT = "iIII"
 _EVENT_BYTES = struct.calcsize(_EVENT)
@@ -111,10 +112,10 @@ def _start(cli: Cli, folder: Path, *words: str, option: str = "-P") -> "subproce
 @pytest.mark.parametrize(
     ("words", "sandbox"),
     [
-        ("tasks model.onnx", "auto"),
         ("tasks model.onnx", "off"),
-        ("devices", "auto"),
-        ("doctor", "auto"),
+        pytest.param("devices", "auto", marks=_LIKE_BUILD),
+        pytest.param("doctor", "auto", marks=_LIKE_BUILD),
+        # It loads the model, too.
         ("build model.onnx -o out", "auto"),
     ],
     ids=lambda text: text.partition(" ")[0],
