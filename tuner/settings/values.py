@@ -162,4 +162,4 @@ def check_names(environ: Mapping[str, str], settings: Iterable[str]) -> None:
 
 @cache
 def _warn(name: str) -> None:
-    _LOG.warning("%s is not a setting of this program, and has no effect", name)
+    _LOG.warning("%s is not a setting of this program: `tuner settings` lists them", name)
