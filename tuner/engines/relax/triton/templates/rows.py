@@ -43,7 +43,7 @@ from tuner.engines.relax.triton.templates.contractions import (
 _INDEX = "int64"
 #: Most elements of a row.
 MAX_ROW = 16384
-# Windows are shorter. Elements that a thread keeps.
+# Shorter rows with one reduction are windows. Elements that a thread keeps.
 _MIN_ROW, _MAX_KEPT = 32, 64
 # Constants of times, see gpus: a kernel, each block of a multiprocessor but the first, an element
 # of a thread, rows that warps share, and a warp.
@@ -101,7 +101,7 @@ class Rows:
         largest = max(math.prod(map(int, each.shape)) for each in function.params)
         fits = (
             outputs <= {n_rows, n_rows * width}
-            and _MIN_ROW <= width <= MAX_ROW
+            and (_MIN_ROW if len(blocks.reductions) == 1 else 2) <= width <= MAX_ROW
             and n_rows * width <= largest  # rows of a product share their operands
         )
         return cls(blocks, n_rows, width) if fits else None

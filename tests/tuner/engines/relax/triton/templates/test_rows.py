@@ -36,8 +36,8 @@ def _data(*shape: int, dtype: str = "float16") -> Any:
     return te.placeholder(shape, dtype, name="data")
 
 
-def _softmax(axis: int) -> bytes:
-    data = _data(3, 40, 7) if axis == 1 else _data(3, 7, 40)
+def _softmax(axis: int, width: int = 40) -> bytes:
+    data = _data(3, width, 7) if axis == 1 else _data(3, 7, width)
     wide = topi.nn.softmax(topi.cast(data, "float32"), axis)
     return workload([data, topi.cast(wide, "float16")])
 
@@ -63,6 +63,7 @@ def _mean_of_pixels() -> bytes:
 
 _WORKLOADS: dict[str, Callable[[], bytes]] = {
     "softmax": lambda: _softmax(-1),
+    "softmax of few": lambda: _softmax(-1, 5),
     "softmax of columns": lambda: _softmax(1),
     "layer norm": _layer_norm,
     "root mean square": _rms_norm,
