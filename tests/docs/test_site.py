@@ -19,7 +19,10 @@ from tuner.cli.main import app
 from tuner.settings import Settings
 
 # Pages that do one task each, for a reader who has just arrived.
-_TASKS = ("tutorial-cpu", "deploy", "ci")
+_TASKS = (
+    *("tutorial-cpu", "deploy", "team", "gpu-machine"),
+    *("ci", "slow-kernels", "move-records"),
+)
 
 
 class _Page(HTMLParser):
