@@ -1,6 +1,8 @@
 """Distribution of the tests over the processes of ``make test``."""
 
+import itertools
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,12 +14,13 @@ from tests.cli import ROOT, WORKER_VARIABLES
 
 pytest_plugins = ("tests.database_fixtures",)
 
-# Folders whose files wait for processes, leases and pages start first, so that no process of
-# pytest-xdist is left with a long one at the end.
-_LONGEST_FIRST = (
-    *("faults", "tuner/engines", "service", "tuner/executors", "browser", "tuner/jit"),
-    *("deploy", "tuner/client"),
+# Groups that wait for processes, leases and pages, and groups that compute, each list with those
+# first that take longest.
+_WAITING = (
+    *("ray", "faults", "service", "tuner/tuning/test_interrupted_command"),
+    *("tuner/workers/processes", "browser", "tuner/client", "tuner/executors"),
 )
+_COMPUTING = ("deploy", "examples", "benchmarks", "tuner/packs", "tuner/engines", "tuner/jit")
 # Fixtures that are shared by all files below take tens of seconds to make.
 _KEPT_TOGETHER = ("tuner/engines/relay", "deploy", "tuner/client", "browser")
 # A process starts one Ray cluster for all tests that need it.
@@ -56,13 +59,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Check the reasons of slow tests, and start with what takes longest."""
+    """Check the reasons of slow tests, and order the groups.
+
+    Groups that wait and groups that compute alternate, which leaves no core idle. What takes
+    longest comes first, so that no process of pytest-xdist is left with it at the end.
+    """
     for item in items:
         mark = item.get_closest_marker("slow")
         if mark is not None and not mark.args:
             raise pytest.UsageError(f"{item.nodeid}: the mark slow takes its reason")
+    groups = dict.fromkeys(_group(item.nodeid) for item in items)
+    waiting = [group for group in groups if group.startswith(_WAITING)]
+    computing = [group for group in groups if not group.startswith(_WAITING)]
+    waiting.sort(key=lambda group: _rank(group, _WAITING))
+    computing.sort(key=lambda group: _rank(group, _COMPUTING))
+    alternating = itertools.chain.from_iterable(itertools.zip_longest(waiting, computing))
+    places = {group: place for place, group in enumerate(alternating)}
     # Sorting is stable: every process collects the same order, as pytest-xdist demands.
-    items.sort(key=lambda item: _rank(_group(item.nodeid)))
+    items.sort(key=lambda item: places[_group(item.nodeid)])
 
 
 def _group(nodeid: str) -> str:
@@ -75,8 +89,5 @@ def _group(nodeid: str) -> str:
     return next((folder for folder in _KEPT_TOGETHER if path.startswith(folder)), path)
 
 
-def _rank(group: str) -> int:
-    if group == "ray":
-        return -1
-    folders = enumerate(_LONGEST_FIRST)
-    return next((i for i, folder in folders if group.startswith(folder)), len(_LONGEST_FIRST))
+def _rank(group: str, folders: Sequence[str]) -> int:
+    return next((i for i, folder in enumerate(folders) if group.startswith(folder)), len(folders))

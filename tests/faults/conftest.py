@@ -247,4 +247,4 @@ def wait_until(is_so: Callable[[], bool], secs: float = 30.0) -> None:
     deadline = time.monotonic() + secs
     while not is_so():
         assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
+        time.sleep(0.03)

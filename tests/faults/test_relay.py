@@ -70,7 +70,7 @@ def test_workers_end_with_a_killed_run(cli: Cli) -> None:
     first = cli.start(*_TUNE, "--trials", "8")
     deadline = time.monotonic() + 240
     while len(workers := cli.workers_of(first)) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(0.2)
     os.killpg(first.pid, signal.SIGKILL)
     finish(first)
 

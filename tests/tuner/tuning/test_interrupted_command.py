@@ -203,7 +203,7 @@ def _wait(condition: Callable[[], bool], limit_secs: float = 60.0) -> None:
     deadline = time.monotonic() + limit_secs
     while not condition():
         assert time.monotonic() < deadline, "the condition never held"
-        event.wait(0.01)
+        event.wait(0.05)
 
 
 @pytest.mark.guards_data

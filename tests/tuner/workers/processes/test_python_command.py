@@ -163,7 +163,7 @@ def test_a_service_imports_nothing_from_the_current_folder(run: Cli, folder: Pat
     try:
         url = f"http://127.0.0.1:{port}"
         _wait_until_ready(url, process)
-        words = ("--server", url, "tune", "model.onnx", "--trials", "1")
+        words = ("--server", url, "tasks", "model.onnx")
         answer = finish(_start(run, folder, "-m", "tuner", *words))
         assert answer.status == 0, answer.out
     finally:
