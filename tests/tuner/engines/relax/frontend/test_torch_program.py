@@ -8,10 +8,9 @@ from torch.nn import functional
 
 from tests.tuner.engines.relax.frontend.torch_programs import (
     Functions,
-    check_results,
+    check_groups,
     save_program,
 )
-from tuner.engines.base import ModelFile
 from tuner.engines.relax.frontend import torch_program
 from tuner.engines.relax.frontend.importer import import_model
 from tuner.engines.relax.graph.pipeline import lower
@@ -88,7 +87,6 @@ _FORMULAS: Functions = {
 }
 _FORMULAS_BY_ONNX: Functions = {
     **_FORMULAS,
-    **_WINDOWS,
     "logaddexp2": lambda x: torch.logaddexp2(x, x.flip(1)),
 }
 # NaN and infinities are where torch has them.
@@ -139,38 +137,26 @@ _AT_SPECIAL: Functions = {
 }
 
 
-@pytest.mark.parametrize(
-    ("functions", "x"),
-    [
-        pytest.param(_DIRECT, _NUMBERS, id="numbers"),
-        pytest.param(_WHOLE_DIRECT, _WHOLE, id="whole numbers"),
-        pytest.param(_FORMULAS, _SIGNED, id="formulas that must not overflow"),
-        pytest.param(_AT_SPECIAL, _SPECIAL, id="special numbers"),
-        pytest.param(_OF_NOTHING, _SPECIAL, id="no numbers"),
-    ],
-)
 def test_programs_are_imported_without_onnx(
-    functions: Functions, x: torch.Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Results and dtypes are those of torch."""
     monkeypatch.delattr(torch_program, "as_onnx")
 
-    check_results(functions, tmp_path, x)
+    check_groups(
+        tmp_path,
+        *((_DIRECT, _NUMBERS), (_WHOLE_DIRECT, _WHOLE)),
+        *((_FORMULAS, _SIGNED), (_AT_SPECIAL, _SPECIAL), (_OF_NOTHING, _SPECIAL)),
+    )
 
 
-@pytest.mark.parametrize(
-    ("functions", "x"),
-    [
-        pytest.param(_BY_ONNX, _NUMBERS, id="numbers"),
-        pytest.param(_WHOLE_BY_ONNX, _WHOLE, id="whole numbers"),
-        pytest.param(_FORMULAS_BY_ONNX, _SIGNED, id="formulas that must not overflow"),
-    ],
-)
-def test_programs_that_tvm_fails_on_are_imported_by_way_of_onnx(
-    functions: Functions, x: torch.Tensor, tmp_path: Path
-) -> None:
-    """Results and dtypes are those of torch."""
-    check_results(functions, tmp_path, x)
+def test_programs_that_tvm_fails_on_are_imported_by_way_of_onnx(tmp_path: Path) -> None:
+    """Results and dtypes are those of torch, and an input that is not used remains one."""
+    check_groups(
+        tmp_path,
+        *((_BY_ONNX, _NUMBERS), (_WHOLE_BY_ONNX, _WHOLE)),
+        *((_FORMULAS_BY_ONNX, _SIGNED), ({}, torch.ones(2))),
+    )
 
 
 def test_bfloat16_has_kernels_for_gpus(tmp_path: Path) -> None:
@@ -219,20 +205,6 @@ def test_outputs_of_an_onnx_model_have_the_dtype_of_torch(tmp_path: Path) -> Non
 
     with pytest.raises(ModelError, match=r"float16 \[3, 3\], becomes float32 \[3, 3\]"):
         import_model(file)
-
-
-def test_an_input_that_is_not_used_remains_an_input(tmp_path: Path) -> None:
-    """The ONNX model that torch writes has it, too."""
-
-    class Two(torch.nn.Module):  # type: ignore[misc]
-        def forward(self, x: torch.Tensor, _y: torch.Tensor) -> torch.Tensor:
-            return x.unfold(1, 3, 1)
-
-    path = tmp_path / "m.pt2"
-    torch.export.save(torch.export.export(Two(), (torch.ones(3, 4), torch.ones(2))), path)
-    file = ModelFile(str(path), "pt2", {"x": ((3, 4), "float32"), "_y": ((2,), "float32")})
-
-    assert len(import_model(file)["main"].params) == 2
 
 
 def test_a_program_that_neither_importer_supports_is_refused(tmp_path: Path) -> None:

@@ -32,10 +32,12 @@ class Applied(torch.nn.Module):  # type: ignore[misc]
         return {n: each if isinstance(each, tuple) else (each,) for n, each in results.items()}
 
 
-def save_program(functions: Functions, folder: Path, *inputs: torch.Tensor) -> ModelFile:
-    """Write the program of some functions."""
+def save_program(
+    functions: Functions, folder: Path, *inputs: torch.Tensor, is_core: bool = False
+) -> ModelFile:
+    """Write the program of some functions; with core operators alone if asked."""
     program = torch.export.export(Applied(functions), inputs)
-    torch.export.save(program, folder / "m.pt2")
+    torch.export.save(program.run_decompositions() if is_core else program, folder / "m.pt2")
     names = program.graph_signature.user_inputs
     return ModelFile(
         str(folder / "m.pt2"),
@@ -58,3 +60,18 @@ def check_results(functions: Functions, folder: Path, *inputs: torch.Tensor) -> 
                 next(actual), expected.numpy(), rtol=1e-6, err_msg=name, strict=True
             )
     assert not list(actual)
+
+
+def grouped(*groups: Functions) -> Functions:
+    """Return functions of several inputs, each group of them of an input of its own."""
+    return {
+        f"{name}, input {number}": lambda *inputs, f=function, n=number: f(inputs[n])
+        for number, functions in enumerate(groups)
+        for name, function in functions.items()
+    }
+
+
+def check_groups(folder: Path, *groups: tuple[Functions, torch.Tensor]) -> None:
+    """Check functions, each of one input, in one program of all inputs."""
+    functions, inputs = zip(*groups, strict=True)
+    check_results(grouped(*functions), folder, *inputs)
