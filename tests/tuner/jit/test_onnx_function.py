@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from onnx import helper
 
 import tuner
+from tests.tuner.networks import models
 from tests.tuner.networks.models import difference, run
 from tuner.errors import ModelError
 
@@ -19,20 +19,15 @@ pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 def write_model(path: Path, factor: float = 1.0) -> bytes:
     """Write a model with a product and a sum, for any number of rows; return its bytes."""
     weight = np.random.default_rng(0).standard_normal((4, 3)).astype("float32") * factor
-    graph = helper.make_graph(
+    model = models.model(
         [
             helper.make_node("MatMul", ["data", "w"], ["product"]),
             helper.make_node("Add", ["product", "more"], ["y"]),
         ],
-        "g",
-        [
-            helper.make_tensor_value_info("data", 1, ["n", 4]),
-            helper.make_tensor_value_info("more", 1, [3]),
-        ],
-        [helper.make_tensor_value_info("y", 1, ["n", 3])],
-        [onnx.numpy_helper.from_array(weight, "w")],
+        {"data": ("n", 4), "more": (3,)},
+        {"y": ("n", 3)},
+        {"w": weight},
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     path.write_bytes(model.SerializeToString())
     return path.read_bytes()
 

@@ -8,6 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.tuner.networks import models
 from tests.tuner.networks.models import Array, run
 from tuner.networks.onnx.cleaning import clean
 
@@ -88,18 +89,13 @@ def _graph(case: _Case, *, is_loop: bool) -> onnx.GraphProto:
 
 
 def _model(node: onnx.NodeProto, data: str) -> onnx.ModelProto:
-    graph = helper.make_graph(
+    return models.model(
         [node],
-        "test",
-        [helper.make_tensor_value_info(data, TensorProto.FLOAT, _SHAPE)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, _SHAPE)],
-        [
-            numpy_helper.from_array(np.array(True), "taken"),
-            numpy_helper.from_array(np.array(2), "trips"),
-        ],
+        {data: _SHAPE},
+        {"y": _SHAPE},
+        {"taken": np.array(True), "trips": np.array(2)},
+        opset={"": 24, "com.microsoft": 1},
     )
-    opsets = [helper.make_opsetid("", 24), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
 def _check(proto: onnx.ModelProto, data: str, op: str) -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
+from tests.tuner.networks import models
 from tests.tuner.networks.models import LIGHT
 from tuner.errors import ModelError
 from tuner.library.manifest import Source
@@ -19,14 +20,12 @@ _IMAGE = {"data_0": ((1, 3, 224, 224), "float32")}
 def save(path: Path, weight: float, *, external: bool) -> Path:
     """Write a model with a dynamic batch, whose one weight may lie in another file."""
     array = np.full((400, 4), weight, np.float32)
-    graph = helper.make_graph(
+    model = models.model(
         [helper.make_node("MatMul", ["x", "w"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 400])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])],
-        [numpy_helper.from_array(array, "w")],
+        {"x": ("batch", 400)},
+        {"y": ("batch", 4)},
+        {"w": array},
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     (path.parent / "weights.bin").unlink(missing_ok=True)
     onnx.save(model, path, save_as_external_data=external, location="weights.bin")
     return path

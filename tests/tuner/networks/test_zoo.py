@@ -13,14 +13,14 @@ SMALL = [
     ("inception_v3", 75, (1, 75, 75, 3)),
     ("mlp", 28, (1, 1, 28, 28)),
     ("mobilenet", 32, (1, 32, 32, 3)),
-    ("resnet-18", 64, (1, 64, 64, 3)),
+    ("resnet-18", 32, (1, 32, 32, 3)),
     ("resnet-34", 32, (1, 32, 32, 3)),
     ("resnet-50", 64, (1, 64, 64, 3)),
     ("resnet3d-18", 40, (1, 16, 40, 40, 3)),
     ("squeezenet_v1.1", 64, (1, 64, 64, 3)),
 ]
 # Networks that take seconds even with small images.
-LARGE = {"inception_v3", "resnet-50", "resnet3d-18"}
+LARGE = {"inception_v3", "resnet-34", "resnet-50", "resnet3d-18"}
 
 
 def test_every_network_is_tested() -> None:

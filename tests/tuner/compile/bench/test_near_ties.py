@@ -8,8 +8,9 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from tests.tuner.networks import models
 from tuner.compile.bench.agreement import OutputCheck, OutputPair, Outputs, decide
 from tuner.library.arrays import Array
 from tuner.peers import onnx_float64, torch_float64
@@ -32,14 +33,7 @@ def answers(
     folder: Path, nodes: Sequence[onnx.NodeProto], feed: Array, **weights: Array
 ) -> Iterator[Outputs]:
     """Yield the outputs ``y`` of a network of ``x`` in float64, and with eight other roundings."""
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, feed.shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    model = models.model(nodes, {"x": feed.shape}, {"y": None}, weights)
     path = folder / "model.onnx"
     onnx.save(model, path)
     for seed in range(9):

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
+from tests.tuner.networks import models
 from tuner.engines.base import (
     BuildRequest,
     EvaluatorSettings,
@@ -51,14 +51,7 @@ def save(tmp_path: Path) -> Save:
     def write(
         nodes: list[onnx.NodeProto], shape: tuple[int, ...], weights: dict[str, Array]
     ) -> ModelFile:
-        graph = helper.make_graph(
-            nodes,
-            "test",
-            [helper.make_tensor_value_info("data", TensorProto.FLOAT, shape)],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-            [numpy_helper.from_array(array, name) for name, array in weights.items()],
-        )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        model = models.model(nodes, {"data": shape}, {"y": None}, weights)
         path = tmp_path / "model.onnx"
         path.write_bytes(onnx.shape_inference.infer_shapes(model).SerializeToString())
         return ModelFile(str(path), "onnx", {"data": (shape, "float32")})

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from tests.environments import INTERPRETER
+from tests.tuner.networks import models
 from tuner.engines.base import ExtractedTask, Extraction, ModelFile, TargetInfo
 from tuner.settings import Settings
 from tuner.workers.confinement import sandbox
@@ -103,14 +104,7 @@ def write(
     weights: dict[str, Array],
 ) -> ModelFile:
     """Write an ONNX file in the form that the tuner cleans it to."""
-    graph = helper.make_graph(
-        nodes,
-        "test",
-        [helper.make_tensor_value_info("data", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = models.model(nodes, {"data": shape}, {"y": None}, weights)
     path.write_bytes(onnx.shape_inference.infer_shapes(model).SerializeToString())
     return ModelFile(str(path), "onnx", {"data": (shape, "float32")})
 

@@ -20,6 +20,7 @@ import tuner
 from tests.cli import Cli
 from tests.environments import RELAY_PYTHON, ROOT, needs_relay
 from tests.tuner.engines.relay.conftest import Array, draw
+from tests.tuner.networks import models
 from tuner.errors import RequestError, WorkError
 
 pytestmark = [
@@ -76,17 +77,12 @@ def save_model(path: Path) -> None:
         helper.make_node("Flatten", ["p"], ["f"]),
         helper.make_node("MatMul", ["f", "v"], ["y"]),
     ]
-    graph = helper.make_graph(
+    model = models.model(
         nodes,
-        "test",
-        [helper.make_tensor_value_info("data", TensorProto.FLOAT, ("n", 8, 15, 15))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ("n", 5))],
-        [
-            numpy_helper.from_array(draw(16, 8, 3, 3), "w"),
-            numpy_helper.from_array(draw(16, 5), "v"),
-        ],
+        {"data": ("n", 8, 15, 15)},
+        {"y": ("n", 5)},
+        {"w": draw(16, 8, 3, 3), "v": draw(16, 5)},
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     path.write_bytes(onnx.shape_inference.infer_shapes(model).SerializeToString())
 
 

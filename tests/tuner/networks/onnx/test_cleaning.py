@@ -12,6 +12,7 @@ from onnx import helper
 from tests.tuner.networks.models import LIGHT, QUICK, SLOW, Array, difference, model, run
 from tuner.errors import ModelError
 from tuner.networks import weights
+from tuner.networks.load import load_network
 from tuner.networks.onnx import onnx_file
 from tuner.networks.onnx.cleaning import clean
 from tuner.networks.onnx.simplifying import simplify
@@ -138,7 +139,7 @@ def test_unsafe_folds_are_left_out() -> None:
             {"Conv", "Mul", "Sub"},
         ),
     ):
-        shapes: dict[str, tuple[int | str, ...]] = {"y": (1, 8, 8, 8)}
+        shapes = {"y": (1, 8, 8, 8)}
         check_folding(model([conv, *nodes], {"data": (1, 4, 8, 8)}, shapes, constants), left)
 
 
@@ -148,7 +149,7 @@ def test_an_output_is_never_folded_away() -> None:
         helper.make_node("Conv", ["data", "w"], ["x"]),
         helper.make_node("BatchNormalization", ["x", *NORM], ["y"]),
     ]
-    outputs: dict[str, tuple[int | str, ...]] = {"x": (1, 8, 5, 5), "y": (1, 8, 5, 5)}
+    outputs = {"x": (1, 8, 5, 5), "y": (1, 8, 5, 5)}
     constants = {**NORM, "w": random(8, 4, 1, 1)}
     proto = model(nodes, {"data": (1, 4, 5, 5)}, outputs, constants)
     check_folding(proto, {"Conv", "BatchNormalization"})
@@ -175,18 +176,15 @@ def test_the_hash_is_the_same_in_every_process() -> None:
         "from tuner.networks.load import load_network;"
         f"print(load_network({str(path)!r}, random_weights=0).sha256)"
     )
-    hashes = {
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(hashes) == 1
-    assert len(hashes.pop().strip()) == 64
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"PYTHONHASHSEED": "1", "PYTHONPATH": ":".join(sys.path)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.stdout.strip() == load_network(str(path), random_weights=0).sha256
 
 
 def test_an_input_of_strings_is_refused() -> None:

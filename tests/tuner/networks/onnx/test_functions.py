@@ -8,6 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.tuner.networks import models
 from tests.tuner.networks.models import run
 from tuner.errors import ModelError
 from tuner.networks.onnx.cleaning import clean
@@ -22,13 +23,9 @@ def test_attention_with_a_past_and_without_a_mask() -> None:
     feeds = {name: rng.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
     slots = ["q", "k", "v", "", "past_k", "past_v"]
     outputs = {"y": (1, 4, 3, 8), "keys": (1, 2, 8, 8), "values": (1, 2, 8, 8)}
-    graph = helper.make_graph(
-        [helper.make_node("Attention", slots, [*outputs], is_causal=1)],
-        "test",
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()],
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in outputs.items()],
+    proto = models.model(
+        [helper.make_node("Attention", slots, [*outputs], is_causal=1)], shapes, outputs, opset=23
     )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
 
     actual = run(clean(proto).model, feeds)
 
@@ -63,13 +60,12 @@ def test_a_rotation_of_whole_heads_leaves_no_empty_value() -> None:
 def test_attributes_that_are_left_out_have_their_defaults() -> None:
     """The inliner leaves a Constant without a value in their place."""
     data = np.array([[-2.0, 0.5, 3.0]], "float32")
-    graph = helper.make_graph(
+    proto = models.model(
         [helper.make_node("Swish", ["data"], ["y"])],
-        "test",
-        [helper.make_tensor_value_info("data", TensorProto.FLOAT, data.shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ("n", 3))],
+        {"data": data.shape},
+        {"y": ("n", 3)},
+        opset=24,
     )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=11)
 
     actual = run(clean(proto).model, {"data": data})[0]
 

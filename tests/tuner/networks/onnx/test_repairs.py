@@ -32,7 +32,7 @@ def proto_of(
     outputs: str = "y",
 ) -> onnx.ModelProto:
     """Return a model of the input ``x``, whose outputs have types but no shapes."""
-    infos: dict[str, tuple[int | str, ...]] = dict.fromkeys(outputs.split(), ())
+    infos = dict.fromkeys(outputs.split(), ())
     proto = model(nodes, {"x": data.shape}, infos, dict(weights or {}))
     for info in proto.graph.output:
         info.type.tensor_type.ClearField("shape")

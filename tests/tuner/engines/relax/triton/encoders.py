@@ -4,9 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from tests.tuner.engines.relax.conftest import draw
+from tests.tuner.networks import models
 from tuner.engines.base import ModelFile
 from tuner.networks.worker import load_model
 
@@ -62,14 +63,7 @@ def save_encoder(folder: Path, *, norms_first: bool) -> ModelFile:
         x = norm(x)
     arrays = {**{name: each.astype(np.float16) for name, each in weights.items()}, **shapes}
     half, shape = TensorProto.FLOAT16, (1, _TOKENS, size)
-    graph = helper.make_graph(
-        nodes,
-        "encoder",
-        [helper.make_tensor_value_info("data", half, shape)],
-        [helper.make_tensor_value_info(x, half, shape)],
-        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = models.model(nodes, {"data": shape}, {x: shape}, arrays, kinds={"data": half, x: half})
     path = folder / "encoder.onnx"
     onnx.save(model, path)
     return load_model(str(path), {}, None, str(folder)).file

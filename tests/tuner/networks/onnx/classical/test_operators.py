@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from tests.tuner.networks import models
 from tests.tuner.networks.models import Array, model, run
 from tests.tuner.networks.single_nodes import both, node_model
 from tuner.errors import ModelError
@@ -408,14 +409,13 @@ def ensemble(dtype: str = "float32", mode: int = 0, **changes: Any) -> onnx.Mode
         name: numpy_helper.from_array(each) if isinstance(each, np.ndarray) else each
         for name, each in attributes.items()
     }
-    graph = helper.make_graph(
+    return models.model(
         [helper.make_node("TreeEnsemble", ["data"], ["y"], domain="ai.onnx.ml", **tensors)],
-        "test",
-        [helper.make_tensor_value_info("data", kind, (64, 3))],
-        [helper.make_tensor_value_info("y", kind, (64, 2))],
+        {"data": (64, 3)},
+        {"y": (64, 2)},
+        kinds={"data": kind, "y": kind},
+        opset={"": 18, "ai.onnx.ml": 5},
     )
-    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 5)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

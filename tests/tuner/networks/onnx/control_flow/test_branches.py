@@ -76,7 +76,7 @@ def test_a_branch_of_another_shape_is_refused_with_its_input() -> None:
         helper.make_node("Greater", ["rate", "limit"], ["taken"]),
         helper.make_node("If", ["taken"], ["y"], then_branch=branch("Add"), else_branch=reduced),
     ]
-    inputs: dict[str, tuple[int | str, ...]] = {"data": (3,), "rate": (1,)}
+    inputs = {"data": (3,), "rate": (1,)}
     proto = model(nodes, inputs, {"y": ("k",)}, {"limit": np.array([1.0], "float32")})
 
     with pytest.raises(ModelError, match=r"branch \(If\).*rate=NUMBER") as caught:

@@ -55,7 +55,7 @@ def loop(condition: list[onnx.NodeProto], trips: str, start: str) -> onnx.ModelP
             "Loop", [trips, start, "data", "zero"], ["y", "last", "squares"], body=turn
         ),
     ]
-    outputs: dict[str, tuple[int | str, ...]] = {"y": (3,), "squares": ("n", 3)}
+    outputs = {"y": (3,), "squares": ("n", 3)}
     constants = {"trips": np.array(7), "start": np.array(True), "zero": np.array(0)}
     return model(nodes, {"data": (3,)}, outputs, constants)
 
@@ -167,7 +167,7 @@ def test_a_scan_is_unrolled(backwards: int) -> None:
         scan_output_axes=[1],
         scan_output_directions=[backwards],
     )
-    outputs: dict[str, tuple[int | str, ...]] = {"y": (3,), "rows": (3, 5)}
+    outputs = {"y": (3,), "rows": (3, 5)}
     proto = model([scan], {"data": (3, 5)}, outputs, {"zeros": np.zeros(3, "float32")})
     data = np.random.default_rng(0).standard_normal((3, 5), dtype=np.float32)
 
@@ -353,7 +353,7 @@ def test_a_scan_without_states_that_change_is_computed_at_once() -> None:
     shapes = {"data": (4, 3), "weights": (3,), "weights_of_rows": (9000,)}
     table = rng.standard_normal((9000, 3), dtype=np.float32)
     constants = {"table": table, "zero": np.zeros(1, "float32"), "last": np.array([-1])}
-    outputs: dict[str, tuple[int | str, ...]] = {"rest": (4, 3), "y": (9000, 4)}
+    outputs = {"rest": (4, 3), "y": (9000, 4)}
     proto = model(nodes, {**shapes}, outputs, constants)
 
     feeds = {key: rng.standard_normal(each, dtype=np.float32) for key, each in shapes.items()}

@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.tuner.networks import models
 from tests.tuner.networks.models import Array, run
 from tuner.engines.base import ModelFile
 from tuner.errors import ModelError
@@ -36,17 +37,13 @@ def rated(shape: tuple[int | str, ...], kind: int = TensorProto.INT64) -> onnx.M
         helper.make_node("Equal", ["whole", "limit"], ["taken"]),
         helper.make_node("If", ["taken"], ["y"], **branches),
     ]
-    graph = helper.make_graph(
+    return models.model(
         nodes,
-        "test",
-        [
-            helper.make_tensor_value_info("data", TensorProto.FLOAT, (2,)),
-            helper.make_tensor_value_info("rate", kind, shape),
-        ],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ("k",))],
-        [numpy_helper.from_array(np.array(16), "limit")],
+        {"data": (2,), "rate": shape},
+        {"y": ("k",)},
+        {"limit": np.array(16)},
+        kinds={"rate": kind},
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def output_at(rate: int, shape: tuple[int, ...]) -> Array:

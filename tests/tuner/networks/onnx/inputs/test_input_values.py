@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from tests.tuner.networks import models
 from tuner.networks.onnx.inputs.input_values import describe_onnx
 
 if TYPE_CHECKING:
@@ -23,17 +24,9 @@ def model_of(
     **constants: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]",
 ) -> onnx.ModelProto:
     """Return a model with input ``x`` of shape (1, 4), floats ``f`` and output ``y``."""
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [
-            helper.make_tensor_value_info("x", dtype, [1, 4]),
-            helper.make_tensor_value_info("f", _FLOAT, [1, 4]),
-        ],
-        [helper.make_tensor_value_info("y", _FLOAT, None)],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    return models.model(
+        nodes, {"x": (1, 4), "f": (1, 4)}, {"y": None}, constants, kinds={"x": dtype}
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
 
 def node(kind: str, *inputs: str, out: str = "y", **attributes: object) -> onnx.NodeProto:

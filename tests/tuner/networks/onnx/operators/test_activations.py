@@ -8,6 +8,7 @@ import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
+from tests.tuner.networks import models
 from tests.tuner.networks.models import run
 from tuner.networks.onnx.cleaning import clean
 
@@ -15,13 +16,13 @@ from tuner.networks.onnx.cleaning import clean
 def one_node(op: str, dtype: str, **attributes: Any) -> onnx.ModelProto:
     """Return a model of one activation of images."""
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    graph = helper.make_graph(
+    return models.model(
         [helper.make_node(op, ["data"], ["y"], **attributes)],
-        "test",
-        [helper.make_tensor_value_info("data", kind, (2, 6, 3, 4))],
-        [helper.make_tensor_value_info("y", kind, (2, 6, 3, 4))],
+        {"data": (2, 6, 3, 4)},
+        {"y": (2, 6, 3, 4)},
+        kinds={"data": kind, "y": kind},
+        opset=20,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 
 
 _CASES = [

@@ -3,8 +3,9 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
+from tests.tuner.networks import models
 from tuner.errors import ModelError
 from tuner.networks.onnx.cleaning import clean
 
@@ -13,14 +14,7 @@ def _model(op: str, **attributes: object) -> onnx.ModelProto:
     """Return a model of one convolution of stride 2 over 5 x 8 pixels."""
     weight = np.ones((3, 3, 3, 3), "float32")
     node = helper.make_node(op, ["data", "w"], ["y"], strides=[2, 2], **attributes)
-    graph = helper.make_graph(
-        [node],
-        "test",
-        [helper.make_tensor_value_info("data", TensorProto.FLOAT, (1, 3, 5, 8))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ("n", "c", "h", "w"))],
-        [numpy_helper.from_array(weight, "w")],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return models.model([node], {"data": (1, 3, 5, 8)}, {"y": ("n", "c", "h", "w")}, {"w": weight})
 
 
 @pytest.mark.parametrize(

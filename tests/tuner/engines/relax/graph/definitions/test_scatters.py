@@ -4,6 +4,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.tuner.engines.relax.networks import names_of
+from tests.tuner.networks import models
 from tuner.engines.base import TargetInfo
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
@@ -27,16 +28,12 @@ def test_only_what_the_kernel_misreads_is_split(
     target: TargetInfo, axis: int, lengths: tuple[int, ...], is_split: bool
 ) -> None:
     """A part is cut out, scattered to and joined with the rest by a kernel each."""
-    graph = helper.make_graph(
+    proto = models.model(
         [helper.make_node("ScatterElements", ["data", "places", "updates"], ["y"], axis=axis)],
-        "scatter",
-        [
-            helper.make_tensor_value_info("data", TensorProto.FLOAT, _SHAPE),
-            helper.make_tensor_value_info("places", TensorProto.INT64, lengths),
-            helper.make_tensor_value_info("updates", TensorProto.FLOAT, lengths),
-        ],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, _SHAPE)],
+        {"data": _SHAPE, "places": lengths, "updates": lengths},
+        {"y": _SHAPE},
+        kinds={"places": TensorProto.INT64},
+        opset=18,
     )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
     assert len(names_of(proto, target.spec)) == (3 if is_split else 1)

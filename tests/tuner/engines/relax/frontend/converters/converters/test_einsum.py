@@ -5,10 +5,11 @@ import warnings
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 from tests.tuner.engines.relax.conftest import draw
 from tests.tuner.engines.relax.networks import run_network
+from tests.tuner.networks import models
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -56,13 +57,9 @@ def model_of(equation: str) -> tuple[onnx.ModelProto, dict[str, tuple[int, ...]]
     }
     arrays = [np.zeros(shape, "float32") for shape in shapes.values()]
     shape = np.einsum(equation, *arrays).shape
-    graph = helper.make_graph(
-        [helper.make_node("Einsum", list(shapes), ["y"], equation=equation)],
-        "einsum",
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), shapes
+    return models.model(
+        [helper.make_node("Einsum", list(shapes), ["y"], equation=equation)], shapes, {"y": shape}
+    ), shapes
 
 
 @pytest.mark.parametrize(("equation", "is_product"), EQUATIONS)
@@ -82,15 +79,10 @@ def test_einsum_agrees_and_products_are_operators(equation: str, is_product: boo
 
 def test_sizes_that_differ_are_not_a_product() -> None:
     """An axis of one element is repeated; a matrix product has no such axes."""
-    graph = helper.make_graph(
+    model = models.model(
         [helper.make_node("Einsum", ["a", "b"], ["y"], equation="bij,bjd->bid")],
-        "broadcast",
-        [
-            helper.make_tensor_value_info("a", TensorProto.FLOAT, (1, 4, 5)),
-            helper.make_tensor_value_info("b", TensorProto.FLOAT, (2, 5, 6)),
-        ],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        {"a": (1, 4, 5), "b": (2, 5, 6)},
+        {"y": None},
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
     assert "matmul" not in str(import_graph(model))

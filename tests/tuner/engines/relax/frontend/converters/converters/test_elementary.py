@@ -7,11 +7,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from tests.tuner.engines.relax.conftest import Array, Save, draw
 from tests.tuner.engines.relax.networks import run_network
 from tests.tuner.engines.relax.test_lowering import names_of
+from tests.tuner.networks import models
 from tuner.engines.base import TargetInfo
 
 with warnings.catch_warnings():
@@ -67,14 +68,7 @@ def model_of(case: Case) -> onnx.ModelProto:
         helper.make_node("Conv", ["m", "u"], ["y"]),
     ]
     weights = {"w": draw(8, 3, 3, 3), "u": draw(4, 8, 3, 3, seed=1)} | arrays
-    graph = helper.make_graph(
-        nodes,
-        "test",
-        [helper.make_tensor_value_info("data", TensorProto.FLOAT, (2, 3, 8, 9))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    return models.model(nodes, {"data": (2, 3, 8, 9)}, {"y": None}, weights, opset=opset)
 
 
 @pytest.mark.parametrize("case", CASES)

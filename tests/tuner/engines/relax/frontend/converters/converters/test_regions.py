@@ -7,6 +7,7 @@ from onnx import TensorProto, helper
 
 from tests.tuner.engines.relax.conftest import draw
 from tests.tuner.engines.relax.networks import run_lowered
+from tests.tuner.networks import models
 from tests.tuner.networks.models import run
 from tuner.engines.base import TargetInfo
 
@@ -30,17 +31,14 @@ def test_a_grid_of_float64_samples_a_picture_of_float32(target: TargetInfo) -> N
 
 def _samples(kind: int) -> onnx.ModelProto:
     """Make a model that multiplies samples by the mean of the picture."""
-    graph = helper.make_graph(
+    return models.model(
         [
             helper.make_node("ReduceMean", ["data"], ["mean"]),
             helper.make_node("GridSample", ["data", "grid"], ["samples"]),
             helper.make_node("Mul", ["samples", "mean"], ["y"]),
         ],
-        "samples",
-        [
-            helper.make_tensor_value_info("data", TensorProto.FLOAT, [1, 2, 5, 7]),
-            helper.make_tensor_value_info("grid", kind, [1, 3, 4, 2]),
-        ],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2, 3, 4])],
+        {"data": (1, 2, 5, 7), "grid": (1, 3, 4, 2)},
+        {"y": (1, 2, 3, 4)},
+        kinds={"grid": kind},
+        opset=16,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)

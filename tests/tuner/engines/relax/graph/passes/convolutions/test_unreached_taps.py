@@ -3,10 +3,11 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from tests.tuner.engines.relax.conftest import Array, draw
 from tests.tuner.engines.relax.networks import lower_proto, run_lowered
+from tests.tuner.networks import models
 from tests.tuner.networks.models import run
 from tuner.engines.base import TargetInfo
 from tuner.engines.relax.graph.extract import find_subgraphs
@@ -16,16 +17,13 @@ pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 def network(data: Array, weight: Array, **attributes: object) -> onnx.ModelProto:
     """Return a model with one convolution."""
-    graph = helper.make_graph(
-        [helper.make_node("Conv", ["data", "w"], ["y"], **attributes)],
-        "windows",
-        [helper.make_tensor_value_info("data", TensorProto.FLOAT, data.shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(weight, "w")],
-    )
-    opsets = [helper.make_opsetid("", 17)]
     return onnx.shape_inference.infer_shapes(
-        helper.make_model(graph, opset_imports=opsets, ir_version=8)
+        models.model(
+            [helper.make_node("Conv", ["data", "w"], ["y"], **attributes)],
+            {"data": data.shape},
+            {"y": None},
+            {"w": weight},
+        )
     )
 
 

@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from tests.tuner.engines.relax.test_lowering import names_of, outputs_of
+from tests.tuner.networks import models
 from tests.tuner.networks.models import difference
 from tuner.engines.base import ModelFile, TargetInfo
 
@@ -41,14 +42,7 @@ def _step(path: Path, n_shared: int, n_repeats: int, n_rows: int = 1) -> ModelFi
         "heads": np.array([1, n_heads, _N_KEYS, _SIZE]),
         "scale": np.array(_SIZE**-0.5, "float32"),
     }
-    graph = helper.make_graph(
-        nodes,
-        "step",
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = models.model(nodes, inputs, {"y": None}, constants)
     path.write_bytes(onnx.shape_inference.infer_shapes(model).SerializeToString())
     return ModelFile(str(path), "onnx", {n: (s, "float32") for n, s in inputs.items()})
 
@@ -93,17 +87,9 @@ def test_other_products_stay(
         for i, (op, how) in enumerate(moves)
     ]
     nodes.append(helper.make_node("MatMul", ["a", names[-1]], ["y"]))
-    graph = helper.make_graph(
-        nodes,
-        "product",
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [
-            numpy_helper.from_array(np.array([8, size]), "eight"),
-            numpy_helper.from_array(np.array([0]), "first"),
-        ],
+    model = models.model(
+        nodes, shapes, {"y": None}, {"eight": np.array([8, size]), "first": np.array([0])}
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     path = tmp_path / "model.onnx"
     path.write_bytes(onnx.shape_inference.infer_shapes(model).SerializeToString())
     file = ModelFile(str(path), "onnx", {n: (s, "float32") for n, s in shapes.items()})
