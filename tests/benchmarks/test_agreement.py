@@ -37,6 +37,7 @@ def _product(weight: np.ndarray, kind: str = "Relu") -> onnx.ModelProto:
     return helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)])
 
 
+@pytest.mark.slow("builds a library for a benchmark")
 @needs_nvrtc
 def test_a_library_of_the_corpus_runs_in_the_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -25,7 +25,6 @@ def _run(folder: Path, entries: list[Entry], limits: Limits) -> dict[str, Result
 
 
 @pytest.mark.tvm
-@pytest.mark.guards_data
 @pytest.mark.slow("builds networks for a minute")
 def test_the_quick_networks_load_build_and_agree(tmp_path: Path) -> None:
     """They come without a download: a zoo network, and one that torch exports."""

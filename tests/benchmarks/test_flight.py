@@ -47,6 +47,7 @@ def _python(*words: str, **environ: str) -> str:
 
 
 @pytest.mark.tvm
+@pytest.mark.slow("rehearses a benchmark for half a minute")
 @needs_nvrtc
 def test_a_flight_is_rehearsed_from_its_folder_alone(tmp_path: Path) -> None:
     """Every step has its result or its reason; a library that does not load costs itself alone."""
