@@ -106,7 +106,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 def make(folder: Path, network: str, n_candidates: int) -> Bench:
     """Make a pack whose kernels all compute what they should."""
-    cli = Cli(folder)
+    cli = Cli(folder, {"TUNER_N_BUILDERS": "1"})
     answer = cli(
         "pack", "make", network, "--candidates", str(n_candidates), "--json", "-o", "made.pyz"
     )

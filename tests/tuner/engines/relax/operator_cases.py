@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tests.tuner.engines.relax.conftest import draw
+from tests.tuner.engines.relax.networks import run_lowered
 from tests.tuner.networks.models import Array, run
 from tuner.peers import exact_sums
 
@@ -579,16 +581,44 @@ SCATTERS = [
     ),
 ]
 
-FAMILIES = {
-    "contributed": CONTRIBUTED,
-    "expanded": EXPANDED,
-    "fourier": FOURIER,
-    "elementwise": ELEMENTWISE,
-    "resize": RESIZE,
-    "functions": FUNCTIONS,
-    "quantised": QUANTISED,
-    "recurrent": RECURRENT,
-    "transposed convolutions": TRANSPOSED_CONVOLUTIONS,
-    "scans": SCANS,
-    "scatters": SCATTERS,
-}
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """Cases that are one model.
+
+    Attributes:
+        name: Name of the family.
+        cases: The cases.
+        opset: Version of their operators.
+    """
+
+    name: str
+    cases: Sequence[Case]
+    opset: int = OPSET
+
+    def check(self, each: Case, target: str) -> None:
+        """Check that the outputs of a case have shape, dtype and values of ONNX Runtime's."""
+        start = sum(len(other.outputs) for other in self.cases[: self.cases.index(each)])
+        part = slice(start, start + len(each.outputs))
+        for actual, expected in zip(*(side[part] for side in _outputs(self, target)), strict=True):
+            assert actual.dtype == expected.dtype
+            scale = max(1e-6, float(np.abs(expected[np.isfinite(expected)]).max(initial=0)))
+            np.testing.assert_allclose(
+                actual / scale, expected / scale, rtol=0, atol=each.tolerance, strict=True
+            )
+
+
+@lru_cache(maxsize=1)
+def _outputs(family: Family, target: str) -> tuple[list[Array], list[Array]]:
+    """Return the outputs of all cases of a family, and those of ONNX Runtime."""
+    proto, feeds, expected = combine(family.cases, family.opset)
+    return run_lowered(proto, feeds, target), expected
+
+
+FAMILIES = [
+    *(Family("contributed", CONTRIBUTED), Family("expanded", EXPANDED)),
+    *(Family("fourier", FOURIER), Family("elementwise", ELEMENTWISE), Family("resize", RESIZE)),
+    *(Family("functions", FUNCTIONS), Family("quantised", QUANTISED)),
+    *(Family("recurrent", RECURRENT), Family("scans", SCANS), Family("scatters", SCATTERS)),
+    Family("transposed convolutions", TRANSPOSED_CONVOLUTIONS),
+]

@@ -71,8 +71,11 @@ def test_every_size_agrees_with_the_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rate", [16, 8])
-def test_a_fixed_value_holds_where_padding_is_tried(tmp_path: Path, rate: int) -> None:
+def test_a_fixed_value_holds_where_padding_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: int
+) -> None:
     """The outputs are those of the branch that the value chooses, cut where it has a length."""
+    monkeypatch.setenv("TUNER_N_BUILDERS", "1")
     model = rated(())
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
     onnx.save(model, tmp_path / "rated.onnx")

@@ -37,12 +37,13 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return drivers.build(tmp_path_factory.mktemp("driver"))
 
 
-@pytest.fixture
-def pool(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
+@pytest.fixture(scope="module")
+def pool(driver: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
     """A process that sees a GPU of the architecture sm_90."""
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
-    with Pool(WorkerSettings(1, tmp_path / "worker.log")) as opened:
-        yield opened
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LD_LIBRARY_PATH", str(driver))
+        with Pool(WorkerSettings(1, tmp_path_factory.mktemp("pool") / "worker.log")) as opened:
+            yield opened
 
 
 def ir() -> bytes:

@@ -1,5 +1,6 @@
 """Equal subgraphs have equal IR, whatever names, order and sharing their networks gave them."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -19,13 +20,14 @@ from tuner.engines.relax.target.targets import make_target
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
-# Extracts the tasks of a network and prints their names; its last argument chooses the network.
+# Prints the names of the tasks of a network, and that of the calibration kernel.
 _EXTRACT = """\
-import sys, warnings
+import hashlib, sys, warnings
 warnings.simplefilter("ignore")
 from tests.tuner.engines.relax.networks import load
 from tuner.engines.relax import worker
 print(*(task.workload for task in worker.extract(load(sys.argv[2]), sys.argv[1]).tasks))
+print(hashlib.sha256(worker.calibration_kernel(sys.argv[1])).hexdigest())
 """
 
 
@@ -93,7 +95,7 @@ def test_other_numbers_blocks_and_types_count(modules: list[tvm.IRModule]) -> No
 
 @pytest.mark.guards_data
 def test_networks_share_names_across_processes(target: TargetInfo) -> None:
-    """Layers that two networks share have one name, whatever seed Python hashes with."""
+    """Layers that two networks share have one name, and calibrations one kernel, in any process."""
     done = subprocess.run(
         [sys.executable, "-c", _EXTRACT, target.spec, "zoo:mlp?seed=3"],
         capture_output=True,
@@ -102,6 +104,7 @@ def test_networks_share_names_across_processes(target: TargetInfo) -> None:
         env={**os.environ, "PYTHONHASHSEED": "1"},
     )
     names = [task.workload for task in worker.extract(load("zoo:mlp"), target.spec).tasks]
+    kernel = hashlib.sha256(worker.calibration_kernel(target.spec)).hexdigest()
 
-    assert done.stdout.split() == names
+    assert done.stdout.split() == [*names, kernel]
     assert all(len(name) == 64 for name in names)

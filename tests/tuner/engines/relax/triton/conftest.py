@@ -1,6 +1,7 @@
 """Workloads for Triton, and their verification in its interpreter."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -50,6 +51,17 @@ def verify(interpret: Interpreter, tmp_path: Any) -> Verify:
         return ""
 
     return find_difference
+
+
+def broken(program: Program, old: str, new: str, number: int = 0) -> Program:
+    """Return a program one of whose kernels has an error, and another name than the right one."""
+    kernels = list(program.kernels)
+    kernel = kernels[number]
+    assert old in kernel.source
+    name = f"broken_{abs(hash((old, new)))}"
+    source = kernel.source.replace(old, new).replace(kernel.name, name)
+    kernels[number] = replace(kernel, name=name, source=source)
+    return replace(program, kernels=tuple(kernels))
 
 
 @lru_cache(maxsize=2)

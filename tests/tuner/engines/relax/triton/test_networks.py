@@ -35,7 +35,10 @@ _CPU = '{"kind":"llvm"}'
     ("reference", "n_matched"),
     [
         ("zoo:mlp?dtype=float16", 3),
-        ("zoo:mobilenet?image=32&dtype=float16", 20),
+        pytest.param(
+            *("zoo:mobilenet?image=32&dtype=float16", 20),
+            marks=pytest.mark.slow("interprets convolutions, as test_small_networks.py does"),
+        ),
     ],
 )
 def test_kernels_of_networks_agree(reference: str, n_matched: int, verify: Verify) -> None:

@@ -101,8 +101,7 @@ def test_first_choices_fill_the_gpu(
     assert n_blocks * first.n_splits >= 48
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize(("dtype", "arch"), [("float16", "sm_90"), ("float32", "sm_80")])
 def test_first_choices_keep_their_registers(dtype: str, arch: str) -> None:
     """A product of the size of a layer spills nothing, and runs on tensor cores."""
     contraction = Contraction.find(workloads.load(product((1, 196, 256, 1024), dtype))["main"])

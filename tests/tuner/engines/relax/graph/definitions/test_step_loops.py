@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 from tvm.s_tir import Schedule
 
 from tests.tuner.engines.relax.conftest import draw
-from tests.tuner.engines.relax.networks import build_untuned, lower_proto
+from tests.tuner.engines.relax.networks import build_untuned, lower_proto, run_module
 from tests.tuner.engines.relax.operator_cases import RECURRENT, Case, combine, recurrent
 from tests.tuner.networks.models import model, run
 from tuner.engines.base import (
@@ -24,6 +24,7 @@ from tuner.engines.base import (
 from tuner.engines.relax import worker
 from tuner.engines.relax.graph.definitions import step_loops
 from tuner.engines.relax.graph.extract import Subgraph, find_subgraphs
+from tuner.engines.relax.graph.pipeline import lower
 from tuner.engines.relax.ir import traces, workloads
 from tuner.engines.relax.ir.ir_checks import n_parallel
 from tuner.engines.relax.schedules import ranking
@@ -198,7 +199,8 @@ def test_layers_of_constants_are_folded(target: TargetInfo, tmp_path: Path) -> N
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
     more = draw(3, 2, 1, 5, seed=7)
     file = ModelFile(str(path), "onnx", {"more": (more.shape, "float32")})
+    module = lower(file, make_target(target.spec, intrinsics=False))
 
-    (actual,) = build_untuned([file], target, tmp_path)({"more": more}).values()
+    (actual,) = run_module(module, file, {"more": more}, target.spec)
 
     np.testing.assert_allclose(actual, run(path.read_bytes(), {"more": more})[0], atol=1e-5)

@@ -1,5 +1,6 @@
 """Attention is one kernel, with the outputs of its operators."""
 
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from tests.tuner.engines.relax.conftest import Array, Save, draw
 from tests.tuner.engines.relax.networks import build_untuned, run_kernel
 from tests.tuner.engines.relax.schedules.test_ranking import ranked_traces
 from tests.tuner.engines.relax.test_lowering import names_of, outputs_of
-from tests.tuner.networks.models import difference
+from tests.tuner.networks.models import difference, run
 from tuner.engines.base import ExtractedTask, ModelFile, TargetInfo
 from tuner.engines.relax.graph.extract import extract
 from tuner.engines.relax.graph.passes.attention import outline_attention
@@ -105,9 +106,9 @@ def test_attention_is_one_kernel(
     """Rows that no tile divides, masks, and rows without any key."""
     model = _attention(save, shape, masked=masked, filled=filled)
 
-    _, expected = outputs_of(model, target)
-    library = build_untuned([model], target, tmp_path / "out")
-    (actual,) = library(data=draw(*expected.shape, seed=9)).values()
+    data = draw(*model.inputs["data"][0], seed=9)
+    (expected,) = run(Path(model.path).read_bytes(), {"data": data})
+    (actual,) = build_untuned([model], target, tmp_path / "out")(data=data).values()
 
     names = names_of(model, target)
     assert [name.partition("[")[0] for name in names].count("attention") == 1
@@ -264,7 +265,7 @@ def test_every_schedule_is_a_trace_of_its_own(save: Save, target: TargetInfo) ->
     task = _task(_attention(save, (37, 3, 16), masked=True), target)
     module = workloads.load(task.ir)
 
-    ranked = list(ranked_traces(module, make_target(target.spec), is_closed=True))
+    ranked = list(islice(ranked_traces(module, make_target(target.spec), is_closed=True), 12))
 
     assert len({str(trace) for trace in ranked}) == len(ranked) > 4
     schedule = Schedule(module)

@@ -9,7 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
 from tests.tuner.engines.relax.conftest import draw
-from tests.tuner.engines.relax.networks import build_untuned
+from tests.tuner.engines.relax.networks import run_module
+from tests.tuner.networks import models
 from tests.tuner.networks.models import run
 from tuner.engines.base import ModelFile, TargetInfo
 from tuner.engines.relax.graph.passes.half_precision import compute_in_float32
@@ -25,14 +26,13 @@ _ERROR = 2.0**-10
 def _save(
     nodes: list[onnx.NodeProto], shape: tuple[int, ...], weights: dict[str, object], path: Path
 ) -> ModelFile:
-    graph = helper.make_graph(
+    model = models.model(
         nodes,
-        "half",
-        [helper.make_tensor_value_info("data", TensorProto.FLOAT16, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT16, None)],
-        [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()],
+        {"data": shape},
+        {"y": None},
+        weights,
+        kinds={"data": TensorProto.FLOAT16, "y": TensorProto.FLOAT16},
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     path.write_bytes(onnx.shape_inference.infer_shapes(model).SerializeToString())
     return ModelFile(str(path), "onnx", {"data": (shape, "float16")})
 
@@ -62,7 +62,8 @@ def test_a_sum_of_thousands_is_rounded_once(
     model = _save(nodes, shape, weights, tmp_path / "model.onnx")
     data = np.abs(draw(*shape, seed=9)).astype("float16")
 
-    (actual,) = build_untuned([model], target, tmp_path / "out")(data=data).values()
+    module = lower(model, make_target(target.spec))
+    (actual,) = run_module(module, model, {"data": data}, target.spec)
 
     wide = _widened(Path(model.path))
     expected = run(wide, {"data": data.astype("float32")})[0]
@@ -107,7 +108,7 @@ def test_kernels_between_input_and_output_are_those_of_float32(
     data = draw(4, 32, seed=9).astype("float16")
 
     module = lower(model, make_target(target.spec))
-    (actual,) = build_untuned([model], target, tmp_path / "out")(data=data).values()
+    (actual,) = run_module(module, model, {"data": data}, target.spec)
 
     *kinds, result = (each.var.ty for each in module["main"].body.blocks[0].bindings)
     tensors = [kind for kind in kinds if isinstance(kind, relax.TensorType)]

@@ -126,19 +126,34 @@ def calls_of(task: ExtractedTask, target: TargetInfo) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_variants_agree_with_the_definition(
-    save: Save, calling: TargetInfo, tmp_path: Path, name: str
-) -> None:
-    """With strides, dilation, uneven padding, several images, and parts of uneven sizes."""
+def test_layers_have_variants(save: Save, calling: TargetInfo, name: str) -> None:
+    """Some of them, on some CPUs."""
     case = CASES[name]
-    task = task_of(save, calling, case)
 
-    calls = calls_of(task, calling)
+    calls = calls_of(task_of(save, calling, case), calling)
 
     is_narrow = registers_of(make_target(calling.spec)).lanes < 16
     expected = case.splits_of_avx2 if is_narrow else case.splits
     assert {each.split("-")[1] for each in calls} == (case.splits if expected is None else expected)
-    for trace in calls.values():
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("stride", "uneven", "images", "one row", "sequence"),
+        *(
+            pytest.param(name, marks=pytest.mark.slow("compiles more of the same calls"))
+            for name in ("same", "pointwise", "narrow", "padded below", "skipping", "matrix")
+        ),
+    ],
+)
+def test_variants_agree_with_the_definition(
+    save: Save, calling: TargetInfo, tmp_path: Path, name: str
+) -> None:
+    """With strides, dilation, uneven padding, several images, and parts of uneven sizes."""
+    task = task_of(save, calling, CASES[name])
+
+    for trace in calls_of(task, calling).values():
         kernel, paths = built_candidate(task, trace, calling, tmp_path)
         scheduled = traces.schedule_module(
             workloads.load(task.ir), trace, make_target(calling.spec)
@@ -186,7 +201,7 @@ def test_each_part_runs_on_the_thread_that_calls(
     save: Save, calling: TargetInfo, tmp_path: Path
 ) -> None:
     """No thread of OpenMP is started, whatever its environment says."""
-    task = task_of(save, calling, LARGE)
+    task = task_of(save, calling, CASES["same"])
     trace = next(iter(calls_of(task, calling).values()))
     made = worker.build(BuildRequest(task.ir, calling.spec, trace, str(tmp_path / "kernel")))
     script = """

@@ -12,7 +12,7 @@ from tvm import tirx
 
 from tests.gpu_compilers import needs_triton
 from tests.tuner.engines.relax import networks
-from tests.tuner.engines.relax.triton.conftest import SPEC, Verify, attention, product
+from tests.tuner.engines.relax.triton.conftest import SPEC, Verify, attention, broken, product
 from tests.tuner.engines.relax.triton.steps import save_step
 from tuner.engines.relax.codegen.build import n_outputs
 from tuner.engines.relax.graph.definitions.softmax import masked_softmax
@@ -168,14 +168,8 @@ def test_broken_parts_are_found(
     """A part that is lost or scaled wrongly fails the verification."""
     ir = attention((2, 2), (1, 43, 32))
     program = program_of(ir, replace(_ONE_ROW, is_one_kernel=is_one_kernel))
-    kernels = list(program.kernels)
-    kernel = kernels[number]
-    assert old in kernel.source
-    name = f"broken_{abs(hash(old))}"
-    source = kernel.source.replace(old, new).replace(kernel.name, name)
-    kernels[number] = replace(kernel, name=name, source=source)
 
-    assert verify(ir, replace(program, kernels=tuple(kernels))) != ""
+    assert verify(ir, broken(program, old, new, number)) != ""
 
 
 def test_heads_that_share_keys_are_rows() -> None:
@@ -199,12 +193,8 @@ def test_heads_that_share_keys_are_rows() -> None:
 def test_broken_kernels_are_found(old: str, new: str, verify: Verify) -> None:
     """A template with an error fails its verification."""
     ir = attention((2, 2), (21, 43, 24))
-    (kernel,) = program_of(ir).kernels
-    assert old in kernel.source
-    name = f"broken_{abs(hash(old))}"
-    source = kernel.source.replace(old, new).replace(kernel.name, name)
 
-    assert verify(ir, Program((replace(kernel, name=name, source=source),))) != ""
+    assert verify(ir, broken(program_of(ir), old, new)) != ""
 
 
 def test_other_workloads_are_not_attention() -> None:

@@ -1,14 +1,13 @@
 """Reductions along rows agree with their workloads, in Triton's interpreter."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from tvm import te, tirx, topi
 
 from tests.gpu_compilers import needs_triton
-from tests.tuner.engines.relax.triton.conftest import Verify, product, workload
+from tests.tuner.engines.relax.triton.conftest import Verify, broken, product, workload
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.triton import variants
 from tuner.engines.relax.triton.compilation import compiler
@@ -94,12 +93,8 @@ def test_rows_are_reduced(name: str, verify: Verify) -> None:
 def test_broken_kernels_are_found(old: str, new: str, verify: Verify) -> None:
     """A template with an error fails its verification."""
     ir = _softmax(-1)
-    (kernel,) = program_of(ir).kernels
-    assert old in kernel.source
-    name = f"broken_{abs(hash(old))}"
-    source = kernel.source.replace(old, new).replace(kernel.name, name)
 
-    assert verify(ir, Program((replace(kernel, name=name, source=source),))) != ""
+    assert verify(ir, broken(program_of(ir), old, new)) != ""
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,11 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from tests.tuner.engines.relax.conftest import draw
-from tests.tuner.engines.relax.networks import lower_proto, run_lowered
+from tests.tuner.engines.relax.networks import lower_proto, run_module
+from tests.tuner.networks import models
 from tests.tuner.networks.models import run
 from tuner.engines.base import TargetInfo
 from tuner.engines.relax.graph.extract import find_subgraphs
@@ -17,22 +18,16 @@ pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 def network(shape: tuple[int, ...], c_out: int, **attributes: object) -> onnx.ModelProto:
     """Return a model with one convolution of 3 by 3, and ReLU."""
     groups = int(str(attributes.get("group", 1)))
-    graph = helper.make_graph(
-        [
-            helper.make_node("Conv", ["data", "w", "b"], ["c"], **attributes),
-            helper.make_node("Relu", ["c"], ["y"]),
-        ],
-        "dilated",
-        [helper.make_tensor_value_info("data", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [
-            numpy_helper.from_array(draw(c_out, shape[1] // groups, 3, 3, seed=1), "w"),
-            numpy_helper.from_array(draw(c_out, seed=2), "b"),
-        ],
-    )
-    opsets = [helper.make_opsetid("", 17)]
     return onnx.shape_inference.infer_shapes(
-        helper.make_model(graph, opset_imports=opsets, ir_version=8)
+        models.model(
+            [
+                helper.make_node("Conv", ["data", "w", "b"], ["c"], **attributes),
+                helper.make_node("Relu", ["c"], ["y"]),
+            ],
+            {"data": shape},
+            {"y": None},
+            {"w": draw(c_out, shape[1] // groups, 3, 3, seed=1), "b": draw(c_out, seed=2)},
+        )
     )
 
 
@@ -57,10 +52,11 @@ def test_taps_that_mostly_read_padding_are_added_alone(
     data = draw(*shape, seed=9)
     (expected,) = run(model.SerializeToString(), {"data": data})
 
-    (actual,) = run_lowered(model, {"data": data}, target.spec)
+    module, file = lower_proto(model, target.spec)
+    graphs = find_subgraphs(module)
+    (actual,) = run_module(module, file, {"data": data}, target.spec)
 
     assert np.abs(actual - expected).max() < 1e-4 * expected.std()
-    graphs = find_subgraphs(lower_proto(model, target.spec)[0])
     assert sum(graph.n_calls for graph in graphs if "conv" in graph.name) == n_kernels
     # A convolution that padding is fused into has no schedule by rule.
     assert not any("conv2d_pad" in graph.name for graph in graphs)
