@@ -9,7 +9,7 @@ from api.load.transactions import Transactions
 from records.service import remote_devices
 
 #: Interval between two looks at the database.
-LOOK_INTERVAL_SECS = 0.1
+LOOK_INTERVAL_SECS = 0.05
 
 
 @dataclass
@@ -22,7 +22,7 @@ class WaitingCalls:
     _looks: SingleFlight[None] = field(default_factory=SingleFlight)
 
     async def has(self, name: str) -> bool:
-        """Return whether calls wait for a device, as of the last tenth of a second."""
+        """Return whether calls wait for a device, as of the last look."""
         if time.monotonic() - self._looked >= LOOK_INTERVAL_SECS:
             await self._looks.join("waiting", self._look)
         return name in self._names

@@ -38,6 +38,8 @@ _WAIT_SECS = 5.0
 REQUEST_TIMEOUT_SECS = 25.0
 # Interval between signs of life, and between two requests with answers.
 _SIGN_INTERVAL_SECS, _SEND_INTERVAL_SECS = 5.0, 0.2
+# Longest wait for answers to be sent before the next lease, and the interval between two looks.
+_MAX_SEND_SECS, _CHECK_INTERVAL_SECS = 1.0, 0.005
 # Bytes of answers in one request, of at most 1 MiB in Base64.
 _MAX_SENT_BYTES = 500_000
 _N_DOWNLOADS = 4
@@ -104,6 +106,8 @@ class RemoteWorker:
         self._answered: deque[str] = deque(maxlen=16 * _N_CALLS)
         self._deadline = time.monotonic() + _MAX_STALL_SECS
         self._has_answers = threading.Event()
+        # Set when a batch has ended: its last answers are sent at once.
+        self._batch_ended = threading.Event()
         self._stopping = threading.Event()
         self._error: ServiceError | None = None
 
@@ -136,6 +140,7 @@ class RemoteWorker:
             finally:
                 self._stopping.set()
                 self._has_answers.set()
+                self._batch_ended.set()
                 if sender.ident is not None:
                     sender.join()
         if self._error is not None:
@@ -177,6 +182,7 @@ class RemoteWorker:
                 n_failures += 1
                 continue
             n_failures = 0
+            self._batch_ended.clear()
             for call in calls:
                 if self._stopping.is_set():
                     return
@@ -184,6 +190,11 @@ class RemoteWorker:
                 self._unsent[call.id] = _answer(call, files, runner)
                 self._answered.append(call.id)
                 self._has_answers.set()
+            self._batch_ended.set()
+            # Calls whose answers have not arrived would come again.
+            until = time.monotonic() + _MAX_SEND_SECS
+            while self._unsent and time.monotonic() < until and not self._stopping.is_set():
+                time.sleep(_CHECK_INTERVAL_SECS)
 
     def _send(self) -> None:
         """Send answers and signs of life, until stopped and all are sent."""
@@ -200,7 +211,9 @@ class RemoteWorker:
                         pass
                     n_failures = 0
                 except NotFoundError:
-                    self._has_answers.set()  # it registers again
+                    # The other thread registers again.
+                    self._stopping.wait(_MAX_SEND_SECS)
+                    self._has_answers.set()
                 except ServiceError as error:
                     try:
                         self._pause_after(error, n_failures)
@@ -210,7 +223,7 @@ class RemoteWorker:
                         return
                     n_failures += 1
                     self._has_answers.set()
-                self._stopping.wait(_SEND_INTERVAL_SECS)
+                self._batch_ended.wait(_SEND_INTERVAL_SECS)
             with suppress(ServiceError):
                 self._send_some(transport, leaves=True)
 
