@@ -2,13 +2,12 @@
 
 import os
 import signal
-import socket
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+from tests.services import free_port
+from tests.waiting import wait_for
 from tuner.devices.runners.addresses import RpcAddress
 from tuner.devices.runners.tracker import Tracker
 from tuner.errors import DeviceLost
@@ -41,7 +40,7 @@ class RpcServers:
         port = self.address.port
         ports = ["--port", str(port), "--port-end", str(port + 1)]
         self._start("tracker", "tvm.exec.rpc_tracker", *ports)
-        self._wait_until(lambda n_servers: n_servers >= 0)
+        wait_for(lambda: self.n_servers() >= 0, _START_SECS)
 
     def start_server(self, name: str, *options: str) -> None:
         """Start a server, which registers itself."""
@@ -51,19 +50,8 @@ class RpcServers:
         self._start(name, "tvm.exec.rpc_server", *ports, *where, *options)
 
     def wait_for(self, n_servers: int) -> None:
-        """Wait until ``n_servers`` servers are registered.
-
-        Raises:
-            TimeoutError: If it takes three minutes.
-        """
-        self._wait_until(lambda n_known: n_known == n_servers)
-
-    def _wait_until(self, is_enough: Callable[[int], bool]) -> None:
-        deadline = time.monotonic() + _START_SECS
-        while not is_enough(n_servers := self.n_servers()):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the tracker knows {n_servers} servers")
-            time.sleep(0.1)
+        """Wait until ``n_servers`` servers are registered."""
+        wait_for(lambda: self.n_servers() == n_servers, _START_SECS)
 
     def n_servers(self) -> int:
         """Return the number of registered servers; -1 without a tracker."""
@@ -100,11 +88,3 @@ class RpcServers:
                 stderr=log,
                 start_new_session=True,
             )
-
-
-def free_port() -> int:
-    """Return a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -20,7 +20,7 @@ from api.settings import ApiSettings
 from records.service import tokens
 from tests.api import make
 from tests.api.conftest import Served, serving
-from tests.api.test_tune import wait_for
+from tests.waiting import wait_for
 from tuner.queries import jobs as job_queries
 
 _N_CLIENTS = 60

@@ -17,7 +17,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from api.load import protocol
 from api.settings import ApiSettings
 from tests.api.conftest import serving
-from tests.api.test_tune import open_below, wait_for
+from tests.api.test_tune import open_below
+from tests.waiting import wait_for
 
 _PARTIAL_FORM = (
     b'--b\r\ncontent-disposition: form-data; name="model"; filename="a.onnx"\r\n\r\n' + b"x" * 100

@@ -4,8 +4,7 @@ import contextlib
 import resource
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +19,7 @@ from records.service import audit
 from tests.api.conftest import Served, serving
 from tests.api.make import ONNX
 from tests.services import Service
+from tests.waiting import wait_for
 from tuner.settings.request_caps import RequestCaps
 from tuner.settings.retention import RetentionSettings
 
@@ -44,14 +44,6 @@ def open_below(folder: Path) -> list[str]:
         with contextlib.suppress(OSError):
             paths.append(str(link.readlink()))
     return [path for path in paths if path.startswith(f"{folder}/")]
-
-
-def wait_for(ask: Callable[[], object], secs: float = 20.0) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + secs
-    while not ask():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.01)
 
 
 def test_an_upload_becomes_a_job(served: Served) -> None:

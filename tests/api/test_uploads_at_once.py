@@ -14,7 +14,7 @@ from records.service import tokens
 from records.service.quotas import Quotas
 from tests.api.conftest import Served, serving
 from tests.api.make import ONNX
-from tests.api.test_tune import wait_for
+from tests.waiting import wait_for
 from tuner.settings.retention import RetentionSettings
 
 AT = "/api/v1/tune"

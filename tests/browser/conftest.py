@@ -1,7 +1,6 @@
 """Chromium, and a service with a worker."""
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, s
 
 from tests.services import Service, running
 from tests.tuner.networks.models import relu_model
+from tests.waiting import wait_for
 
 CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 _FLAGS = (
@@ -131,14 +131,12 @@ def submit(service: Service, name: str, batch: int = 1, trials: int = 24) -> int
     return number
 
 
-def wait_for_state(service: Service, job: int, state: str, secs: float = 60.0) -> None:
+def wait_for_state(service: Service, job: int, state: str) -> None:
     """Wait until a job is in a state."""
-    deadline = time.monotonic() + secs
-    while True:
-        view = httpx.get(
-            f"{service.url}/api/v1/jobs/{job}", timeout=30, trust_env=False, verify=False
-        ).json()
-        if view["job"]["state"] == state:
-            return
-        assert time.monotonic() < deadline, view["job"]
-        time.sleep(0.1)
+
+    def is_there() -> bool:
+        at = f"{service.url}/api/v1/jobs/{job}"
+        view = httpx.get(at, timeout=30, trust_env=False, verify=False).json()
+        return bool(view["job"]["state"] == state)
+
+    wait_for(is_there)

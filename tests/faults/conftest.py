@@ -1,7 +1,6 @@
 """Two devices of a toy engine with injected faults, and checks that hold after any fault."""
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from tests.engines import faulty_toy, toy
 from tests.engines.faults import CONTROL, Control
 from tests.engines.toy_network import Workshop
 from tests.ray_rack import Rack
+from tests.waiting import wait_for
 from tuner.devices.inventory import resource_of
 from tuner.devices.runners.local import LocalRunner
 from tuner.executors.local import LocalExecutor
@@ -176,7 +176,7 @@ def hall(workers: Any, control: Control, tmp_path: Path) -> Iterator[Hall]:
     """An empty database and the devices, without faults at first."""
     control.inject()
     # Devices that the previous test took away come back.
-    wait_until(lambda: len(workers.runners) == len(NODES), START_SECS)
+    wait_for(lambda: len(workers.runners) == len(NODES), START_SECS)
     engine = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
     yield Hall(database.sessions(engine), tmp_path, workers, control=control)
     engine.dispose()
@@ -240,11 +240,3 @@ class Repeat:
         self._thread.join()
         if self.error is not None:
             raise self.error
-
-
-def wait_until(is_so: Callable[[], bool], secs: float = 30.0) -> None:
-    """Poll until a condition holds."""
-    deadline = time.monotonic() + secs
-    while not is_so():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.03)

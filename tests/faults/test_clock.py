@@ -12,7 +12,8 @@ import pytest
 
 from records.models import MeasureRecord, now
 from tests.cli import ROOT
-from tests.service.rig import Rig, rig, wait_for
+from tests.service.rig import Rig, rig
+from tests.waiting import wait_for
 
 _TRIALS = 40
 _HOUR = 3600.0

@@ -11,7 +11,8 @@ from records.models import MeasureRecord
 from tests.cli import Cli, finish
 from tests.engines import toy
 from tests.faults.conftest import Location, check_bests, check_counts
-from tests.service.rig import rig, wait_for
+from tests.service.rig import rig
+from tests.waiting import wait_for
 
 _TRIALS = 48
 

@@ -20,9 +20,9 @@ from tests.faults.conftest import (
     Repeat,
     check_bests,
     check_counts,
-    wait_until,
 )
 from tests.service.test_disk import disk, fill
+from tests.waiting import wait_for
 from tuner.devices.runners.local import LocalRunner
 from tuner.executors.base import Executor
 from tuner.executors.local import LocalExecutor
@@ -48,7 +48,7 @@ def open_workers(location: Location, disk: Path) -> Iterator[Executor]:
     try:
         with RayExecutor(settings) as cluster:
             names = ["left/cpu", "right/cpu", "tight/cpu"]
-            wait_until(lambda: sorted(x.name for x in cluster.runners) == names, START_SECS)
+            wait_for(lambda: sorted(x.name for x in cluster.runners) == names, START_SECS)
             yield cluster
     finally:
         location.rack.kill("tight")

@@ -1,6 +1,5 @@
 """Injected faults on a real network: each has its error kind and costs its own trial alone."""
 
-import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from records import database, tasks
 from records.models import BestRecord, Job, MeasureRecord
 from tests.cli import Cli, finish
 from tests.engines.faults import Control
+from tests.waiting import wait_for
 from tuner import cost_models
 from tuner.context import Context
 from tuner.devices.device import Device
@@ -317,10 +317,7 @@ def test_job_whose_workers_are_killed_from_outside_finishes(tmp_path: Path) -> N
     cli = Cli(tmp_path)
     arguments = ("--trials", "10", "--trials-per-round", "4", "--cost-model", "random", "--json")
     process = cli.start("tune", "zoo:mlp", *arguments)
-    deadline = time.monotonic() + 60
-    while cli.count_records() < 4 and process.poll() is None:
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
+    wait_for(lambda: cli.count_records() >= 4 or process.poll() is not None)
     workers = cli.workers_of(process)
     for worker in workers:
         worker.kill()

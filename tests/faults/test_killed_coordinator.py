@@ -19,7 +19,8 @@ from sqlalchemy.orm import Session, sessionmaker
 from records.models import MeasureRecord, Pick
 from tests.cli import ROOT
 from tests.engines.toy_network import open_sessions
-from tests.faults.conftest import Location, check_bests, check_counts, wait_until
+from tests.faults.conftest import Location, check_bests, check_counts
+from tests.waiting import wait_for
 
 # Starting a coordinator and its workers takes a minute beside other work; only a hang takes longer.
 _END_SECS = 240.0
@@ -49,7 +50,7 @@ def test_killed_coordinator_goes_on_with_all_rounds(
         if n_before >= trials - 12:
             break
         process = start(tmp_path, trials, location)
-        wait_until(lambda: count(sessions) > n_before, _END_SECS)  # noqa: B023
+        wait_for(lambda: count(sessions) > n_before, _END_SECS)  # noqa: B023
         time.sleep(rng.random() * 0.3)
         children = [*psutil.Process(process.pid).children(recursive=True), *location.agents()]
         process.kill()
@@ -71,7 +72,7 @@ def test_coordinator_that_is_stopped_for_a_while_goes_on(tmp_path: Path) -> None
     """Results that its devices measured while it was stopped are stored once."""
     sessions = open_sessions(f"sqlite:///{tmp_path / 'tuner.db'}")
     process = start(tmp_path, 60, Location())
-    wait_until(lambda: count(sessions) > 4, _END_SECS)
+    wait_for(lambda: count(sessions) > 4, _END_SECS)
 
     os.kill(process.pid, signal.SIGSTOP)
     time.sleep(1.0)

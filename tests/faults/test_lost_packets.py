@@ -19,8 +19,9 @@ from sqlalchemy import Connection, exc, make_url, text
 from records import database
 from records.tuning import events
 from tests.cli import ROOT
-from tests.service.rig import rig, serve, wait_for
+from tests.service.rig import rig, serve
 from tests.tuner.client.tokens import make_token
+from tests.waiting import wait_for
 from tuner.client import TunerClient
 from tuner.client.errors import ServiceError
 from tuner.devices.runners.addresses import parse_addresses

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sqlite3
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from tests.cli import Cli, finish
 from tests.engines.faults import CONTROL, Control
 from tests.environments import RELAY_PYTHON, needs_relay
+from tests.waiting import wait_for
 
 pytestmark = needs_relay
 
@@ -68,13 +68,11 @@ def test_killed_and_hung_workers_cost_their_own_trials(cli: Cli, control: Contro
 def test_workers_end_with_a_killed_run(cli: Cli) -> None:
     """Kill -9 takes the workers along, those that start and those that work."""
     first = cli.start(*_TUNE, "--trials", "8")
-    deadline = time.monotonic() + 240
-    while len(workers := cli.workers_of(first)) < 2 and time.monotonic() < deadline:
-        time.sleep(0.2)
+    wait_for(lambda: len(cli.workers_of(first)) >= 2, 240.0)
+    workers = cli.workers_of(first)
     os.killpg(first.pid, signal.SIGKILL)
     finish(first)
 
-    assert len(workers) >= 2
     assert not psutil.wait_procs(workers, 10.0)[1]
 
 
@@ -82,9 +80,7 @@ def test_workers_end_with_a_killed_run(cli: Cli) -> None:
 def test_a_killed_run_goes_on_where_it_was(cli: Cli) -> None:
     """No trial is lost or spent twice."""
     first = cli.start(*_TUNE, "--trials", "8")
-    deadline = time.monotonic() + 240
-    while cli.count_records() < 2 and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_for(lambda: cli.count_records() >= 2, 240.0)
     os.killpg(first.pid, signal.SIGKILL)
     finish(first)
     before = trials(cli)

@@ -11,8 +11,9 @@ from records import database, jobs
 from records.models import MeasureRecord
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
-from tests.faults.conftest import DEVICE, NODES, START_SECS, check_bests, check_counts, wait_until
+from tests.faults.conftest import DEVICE, NODES, START_SECS, check_bests, check_counts
 from tests.ray_rack import Rack
+from tests.waiting import wait_for
 from tuner.devices.calibration.calibrator import CalibrationSettings
 from tuner.executors.ray.executor import RayExecutor
 from tuner.settings import Settings
@@ -57,7 +58,7 @@ def test_device_that_slows_down_is_found_marked_and_taken_back(
     settings = Settings("", tmp_path, toy.NAME, 2, ray_address=rack.address)
     seen: list[str] = []
     with RayExecutor(settings) as executor:
-        wait_until(lambda: len(executor.runners) == len(NODES) + 1, START_SECS)
+        wait_for(lambda: len(executor.runners) == len(NODES) + 1, START_SECS)
         shop = Workshop(database.sessions(engine), tmp_path, cast("LocalExecutor", executor))
 
         def watch(_: TuningStatus) -> None:

@@ -13,6 +13,7 @@ from records.models import MeasureRecord
 from tests import sleeping_engine as sleeping
 from tests.cli import Cli, finish
 from tests.rpc_servers import RpcServers
+from tests.waiting import wait_for
 from tuner.devices.runners.rpc_fleet import RpcFleet
 from tuner.engines.base import BuildRequest, EvaluatorSettings, RunRequest
 from tuner.errors import DeviceLost
@@ -67,14 +68,6 @@ def open_fleet(servers: RpcServers, folder: Path) -> Iterator[RpcFleet]:
         fleet.close()
 
 
-def wait_until(happened: Callable[[], bool]) -> None:
-    """Look again and again, for three minutes at most."""
-    deadline = time.monotonic() + 180.0
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def is_lost(call: Call) -> bool:
     """Wait for a call, and tell whether its device was lost."""
     try:
@@ -93,10 +86,10 @@ def test_a_lost_tracker_takes_the_devices_and_brings_them_back(
         runner = fleet.runners[0]
         before = runner.meter.busy_secs
         running = runner.measure("run", request_of(sleeping.HANG), timeout_secs=8.0)
-        wait_until(lambda: runner.meter.busy_secs > before + 0.5)
+        wait_for(lambda: runner.meter.busy_secs > before + 0.5, 180.0)
         waiting = runner.measure("run", request_of("program-0"), timeout_secs=30.0)
         servers.kill("tracker")
-        wait_until(lambda: not fleet.runners)
+        wait_for(lambda: not fleet.runners, 180.0)
 
         with pytest.raises(CallTimeout):
             running.result()
@@ -104,7 +97,7 @@ def test_a_lost_tracker_takes_the_devices_and_brings_them_back(
             waiting.result()
 
         servers.start_tracker()
-        wait_until(lambda: len(fleet.runners) == 2)
+        wait_for(lambda: len(fleet.runners) == 2, 180.0)
         request = request_of("program-0")
         calls = [each.measure("run", request, timeout_secs=30.0) for each in fleet.runners]
         assert all(call.result().run_secs for call in calls)
@@ -120,18 +113,20 @@ def test_a_lost_server_takes_its_call_and_no_other(
         before = {each.name: each.meter.busy_secs for each in fleet.runners}
         calls = [each.measure("run", request, timeout_secs=30.0) for each in fleet.runners]
         names = [each.name for each in fleet.runners]
-        wait_until(lambda: all(each.meter.busy_secs > before[each.name] for each in fleet.runners))
+        wait_for(
+            lambda: all(each.meter.busy_secs > before[each.name] for each in fleet.runners), 180.0
+        )
         servers.kill("first")
 
         outcomes = [is_lost(call) for call in calls]
         assert sorted(outcomes) == [False, True]
-        wait_until(lambda: len(fleet.runners) == 1)
+        wait_for(lambda: len(fleet.runners) == 1, 180.0)
         (left,) = fleet.runners
         assert left.name == names[outcomes.index(False)]
         assert left.measure("run", request, timeout_secs=30.0).result().run_secs
 
         servers.start_server("first")
-        wait_until(lambda: len(fleet.runners) == 2)
+        wait_for(lambda: len(fleet.runners) == 2, 180.0)
         assert fleet.runners[1].measure("run", request, timeout_secs=30.0).result().run_secs
 
 
@@ -145,7 +140,7 @@ def test_a_crash_takes_the_server_in_python_with_it(
         with pytest.raises(DeviceLost, match="is offline"):
             call.result()
 
-        wait_until(lambda: len(fleet.runners) == 1)
+        wait_for(lambda: len(fleet.runners) == 1, 180.0)
         servers.wait_for(1)
 
 
@@ -156,9 +151,9 @@ def test_a_job_outlives_a_server_and_the_tracker(servers: RpcServers, tmp_path: 
     words = "tune zoo:mlp --trials 32 --trials-per-round 4 --cost-model random"
     cli = Cli(tmp_path, environ)
     tuning = cli.start(*words.split(), "--no-cache-flush", "--min-repeat-ms", "0")
-    wait_until(lambda: cli.count_records() >= 8)
+    wait_for(lambda: cli.count_records() >= 8, 180.0)
     servers.kill("first")
-    wait_until(lambda: cli.count_records() >= 12)
+    wait_for(lambda: cli.count_records() >= 12, 180.0)
     servers.kill("tracker")
     time.sleep(2.0)
     servers.start_tracker()

@@ -15,7 +15,8 @@ from records.models import MeasureRecord
 from tests.engines import toy
 from tests.engines.faults import checksum
 from tests.engines.toy_network import bests_of
-from tests.faults.conftest import Hall, Repeat, wait_until, workers_of
+from tests.faults.conftest import Hall, Repeat, workers_of
+from tests.waiting import wait_for
 from tuner.engines.base import Candidate
 from tuner.errors import WorkError
 from tuner.tuning.session import TuningSession
@@ -140,7 +141,7 @@ def test_answer_that_comes_too_late_counts_once(hall: Hall) -> None:
     hall.check_whole(job, trials=60)
     # Lost, where it was stopped before it took the call: that is made again.
     assert errors(hall)["run_timeout"] <= 1
-    wait_until(lambda: not stopped[0].is_running())
+    wait_for(lambda: not stopped[0].is_running())
 
 
 def test_job_that_fails_takes_its_rounds_along_and_nobody_elses(

@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from records.service.service_models import Build, Worker
 from records.tuning import events
 from tests.cli import ROOT, WORKER_VARIABLES
 from tests.engines import toy
+from tests.waiting import wait_for
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
 from tuner.jobs.submission import submit_request
@@ -201,12 +201,3 @@ def serve(opened: Rig, *args: str) -> tuple[subprocess.Popen[bytes], str]:
     url = f"http://{HOST}:{port}"
     wait_for(lambda: f"Serving on {url}" in (opened.folder / "serve.0.log").read_text(), 60.0)
     return process, url
-
-
-def wait_for(ask: Callable[[], T | None], secs: float = 30.0) -> T:
-    """Wait until something is true, and return it."""
-    deadline = time.monotonic() + secs
-    while not (answer := ask()):
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.05)
-    return answer

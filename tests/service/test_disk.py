@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from records.models import MeasureRecord
-from tests.service.rig import Rig, rig, wait_for
+from tests.service.rig import Rig, rig
+from tests.waiting import wait_for
 from tuner.disk_floor import WAITING
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")

@@ -16,8 +16,9 @@ from records.models import Job, MeasureRecord
 from tests.cli import ROOT, Cli, finish
 from tests.engines import toy
 from tests.engines.toy_network import open_sessions, trials_of
-from tests.service.rig import Rig, rig, serve, wait_for
+from tests.service.rig import Rig, rig, serve
 from tests.tuner.tuning.test_interrupted_command import expire_leases, tune
+from tests.waiting import wait_for
 from tuner.client import TunerClient
 
 _TRIALS = 48

@@ -10,7 +10,8 @@ import pytest
 
 from records.tuning import attempts
 from tests.engines import toy
-from tests.service.rig import Rig, rig, wait_for
+from tests.service.rig import Rig, rig
+from tests.waiting import wait_for
 
 
 def has_attempts(service: Rig, job_id: int, n_attempts: int) -> bool:

@@ -15,8 +15,9 @@ import httpx
 import pytest
 
 from tests.database_fixtures import empty_postgres
-from tests.service.rig import Rig, rig, serve, wait_for
+from tests.service.rig import Rig, rig, serve
 from tests.tuner.networks.models import relu_model
+from tests.waiting import wait_for
 
 AT = "/api/v1"
 FORM = {"trials": "24", "trials_per_round": "4", "cost_model": "random", "input": "data=2,4"}

@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from api import __main__ as api_main
-from tests.service.rig import HOST, Rig, rig, serve, wait_for
+from tests.service.rig import HOST, Rig, rig, serve
+from tests.waiting import wait_for
 from tuner.errors import RequestError
 from tuner.service import supervisor
 from tuner.service.supervisor import Child, Program, Serving, check_port, programs

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.rig import rig, wait_for
+from tests.service.rig import rig
+from tests.waiting import wait_for
 
 
 @pytest.mark.slow("10 s: a worker process starts, coordinates and ends")

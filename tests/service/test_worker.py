@@ -14,7 +14,8 @@ from records.models import JobState, MeasureRecord
 from records.service import builds
 from records.service.service_models import Worker
 from tests.engines import toy
-from tests.service.rig import Rig, rig, wait_for
+from tests.service.rig import Rig, rig
+from tests.waiting import wait_for
 from tuner.client.downloads import unpack
 from tuner.devices.locks import cores_lock, device_lock
 from tuner.jobs.submission import upload_path

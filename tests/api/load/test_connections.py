@@ -16,7 +16,7 @@ from api.load.connections import Connections
 from api.settings import ApiSettings
 from api.web import assets
 from tests.api.conftest import Served, serving
-from tests.api.test_tune import wait_for
+from tests.waiting import wait_for
 
 # More than buffers of the kernel take.
 _LARGE = f"GET {assets.address('plotly.min.js')} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode()

@@ -4,10 +4,8 @@ import os
 import random
 import shlex
 import signal
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +20,7 @@ from records.service.service_models import Lease
 from tests.cli import Cli, finish
 from tests.engines import toy
 from tests.engines.toy_network import bests_of, open_sessions, picks_of, trials_of
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     import subprocess
@@ -67,13 +66,13 @@ def test_a_killed_command_continues_as_an_undisturbed_one(
         process = rough.start(*command)
         before = rough.count_records()
         # Up to a round of new records, and then any moment of the next few.
-        _wait(lambda: process.poll() is not None or rough.count_records() > before)  # noqa: B023
+        wait_for(lambda: process.poll() is not None or rough.count_records() > before)  # noqa: B023
         time.sleep(rng.random() * 0.15)
         workers = _descendants(process)
         process.send_signal(signal.SIGKILL)
         process.communicate()
         n_killed += 1
-        _wait(lambda: not any(worker.is_running() for worker in workers))  # noqa: B023
+        wait_for(lambda: not any(worker.is_running() for worker in workers))  # noqa: B023
         if rough.count_records() >= int(trials):
             break
     n_before_last = rough.count_records()
@@ -102,7 +101,7 @@ def test_a_signal_stops_a_command_cleanly(
 ) -> None:
     """A stopped command says how to continue, and leaves a paused job and no process."""
     process = cli.start(*tune("4000"), TOY_RUN_SECS="0.02")
-    _wait(lambda: cli.count_records() > 3)
+    wait_for(lambda: cli.count_records() > 3)
     workers = _descendants(process)
     _send(process, number, whole_group=whole_group)
     answer = finish(process, 60)
@@ -112,7 +111,7 @@ def test_a_signal_stops_a_command_cleanly(
     assert "Traceback" not in answer.err
     assert answer.out == ""
     assert len(workers) >= 3
-    _wait(lambda: not any(worker.is_running() for worker in workers))
+    wait_for(lambda: not any(worker.is_running() for worker in workers))
     with open_sessions(cli.url)() as session:
         assert session.get_one(Job, 1).state == "paused"
     n_before = cli.count_records()
@@ -125,7 +124,7 @@ def test_a_signal_stops_a_command_cleanly(
 def test_repeated_signals_are_as_good_as_one(cli: Cli) -> None:
     """Ctrl-C three times stops a command as cleanly as once."""
     process = cli.start(*tune("4000"), TOY_RUN_SECS="0.02")
-    _wait(lambda: cli.count_records() > 3)
+    wait_for(lambda: cli.count_records() > 3)
     for _ in range(3):
         _send(process, signal.SIGINT, whole_group=True)
     answer = finish(process, 60)
@@ -137,14 +136,14 @@ def test_repeated_signals_are_as_good_as_one(cli: Cli) -> None:
 def test_a_signal_before_the_first_trial_stops_a_command_cleanly(cli: Cli) -> None:
     """A command that is stopped while it loads its model reports that in one line."""
     process = cli.start(*tune("4000"))
-    _wait(lambda: len(_descendants(process)) >= 3)
+    wait_for(lambda: len(_descendants(process)) >= 3)
     workers = _descendants(process)
     _send(process, signal.SIGINT, whole_group=False)
     answer = finish(process, 60)
 
     assert answer.status == 130
     assert "Traceback" not in answer.err
-    _wait(lambda: not any(worker.is_running() for worker in workers))
+    wait_for(lambda: not any(worker.is_running() for worker in workers))
 
 
 @pytest.mark.slow("two commands for 12 s")
@@ -170,7 +169,7 @@ def test_two_commands_share_a_database(cli: Cli) -> None:
 def test_a_second_command_on_one_machine_is_refused(cli: Cli) -> None:
     """Two commands that measure on one CPU would slow each other's candidates."""
     first = cli.start(*tune("4000"), TOY_RUN_SECS="0.02")
-    _wait(lambda: cli.count_records() > 3)
+    wait_for(lambda: cli.count_records() > 3)
 
     second = cli(*tune("40", "zoo:mlp?batch=2"), "--json")
     _send(first, signal.SIGINT, whole_group=False)
@@ -197,21 +196,12 @@ def _send(process: "subprocess.Popen[str]", number: int, *, whole_group: bool) -
         process.send_signal(number)
 
 
-def _wait(condition: Callable[[], bool], limit_secs: float = 60.0) -> None:
-    """Poll until a condition holds; a minute is a hang."""
-    event = threading.Event()
-    deadline = time.monotonic() + limit_secs
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        event.wait(0.05)
-
-
 @pytest.mark.guards_data
 @pytest.mark.slow("15 s: two commands, one is killed")
 def test_a_killed_command_is_paused_after_its_lease(cli: Cli) -> None:
     """It is shown as running for its lease at most; the next command takes its job up at once."""
     process = cli.start(*tune("4000"), TOY_RUN_SECS="0.05")
-    _wait(lambda: cli.count_records() > 3)
+    wait_for(lambda: cli.count_records() > 3)
     assert cli("jobs", "ls", "--json").json["jobs"][0]["state"] == "running"
     process.send_signal(signal.SIGKILL)
     process.communicate()

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent import futures
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import pytest
 
 from tests.cli import ROOT
 from tests.tuner.executors import helpers
+from tests.waiting import wait_for
 from tuner.engines.base import BuildResult
 from tuner.engines.environments import Interpreter
 from tuner.errors import (
@@ -256,7 +257,7 @@ def test_idle_worker_that_is_killed_is_replaced(pool: Pool) -> None:
     for _ in range(3):
         worker = psutil.Process(pool.call(HELPERS, "whoami"))
         worker.kill()
-        _wait(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE)  # noqa: B023
+        wait_for(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE)  # noqa: B023
         time.sleep(0.5)
         assert pool.call(HELPERS, "add", 1, 2) == 3
 
@@ -364,7 +365,7 @@ def test_message_of_an_idle_worker_is_not_the_answer_of_the_next_call(pool: Pool
     """The worker is ended, and another one serves the call."""
     forged = messages.framed(messages.encode(666))
     before = pool.call(HELPERS, "send_raw", forged, 0.2)
-    _wait(lambda: before not in pool.process_ids)
+    wait_for(lambda: before not in pool.process_ids)
 
     assert pool.call(HELPERS, "add", 1, 2) == 3
 
@@ -450,7 +451,7 @@ def test_close_ends_workers_in_the_middle_of_a_call(tmp_path: Path) -> None:
         pool.submit(HELPERS, "hang", 60.0)
         pool.submit(HELPERS, "whoami")
 
-    _wait(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+    wait_for(lambda: not any(psutil.pid_exists(pid) for pid in pids))
 
 
 def test_workers_die_with_a_killed_parent(tmp_path: Path) -> None:
@@ -480,7 +481,7 @@ def test_workers_die_with_a_killed_parent(tmp_path: Path) -> None:
     process.stdout.close()
 
     assert len(workers) >= 2
-    _wait(lambda: not any(worker.is_running() for worker in workers))
+    wait_for(lambda: not any(worker.is_running() for worker in workers))
 
 
 def test_pool_that_is_not_closed_lets_its_process_end(tmp_path: Path) -> None:
@@ -502,13 +503,6 @@ def test_pool_that_is_not_closed_lets_its_process_end(tmp_path: Path) -> None:
     )
 
     assert not psutil.pid_exists(int(ended.stdout))
-
-
-def _wait(condition: Callable[[], bool], limit_secs: float = 30.0) -> None:
-    deadline = time.monotonic() + limit_secs
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.01)
 
 
 def test_call_that_needs_too_much_memory_fails_alone(tmp_path: Path) -> None:

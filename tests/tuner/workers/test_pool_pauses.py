@@ -6,25 +6,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.cli import ROOT
+from tests.waiting import wait_for
 from tuner.workers.base import CallTimeout
 from tuner.workers.pool import Pool, WorkerSettings
 
 HELPERS = "tests.tuner.executors.helpers"
-
-
-def wait(condition: Callable[[], bool]) -> None:
-    """Poll until a condition holds."""
-    deadline = time.monotonic() + 30.0
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.01)
 
 
 def has_ended(process_id: int) -> bool:
@@ -57,7 +49,7 @@ def test_a_paused_worker_that_starts_dies_with_a_killed_parent(tmp_path: Path) -
     )
     process_id = int(done.stdout)
     try:
-        wait(lambda: has_ended(process_id))
+        wait_for(lambda: has_ended(process_id))
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process_id, signal.SIGKILL)
@@ -69,9 +61,9 @@ def test_a_worker_that_starts_in_a_pause_waits_for_its_end(tmp_path: Path) -> No
     with Pool(WorkerSettings(1, tmp_path / "worker.log")) as pool:
         # The call may begin before the pause, but does not end.
         call = pool.submit(HELPERS, "wait_for_file", str(marker), timeout_secs=60.0)
-        wait(lambda: bool(pool.process_ids))
+        wait_for(lambda: bool(pool.process_ids))
         pool.pause()
-        wait(lambda: psutil.Process(pool.process_ids[0]).status() == psutil.STATUS_STOPPED)
+        wait_for(lambda: psutil.Process(pool.process_ids[0]).status() == psutil.STATUS_STOPPED)
 
         pool.resume()
         marker.touch()

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import closing, contextmanager
@@ -14,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests import sleeping_engine as sleeping
-from tests.rpc_servers import RpcServers, free_port
+from tests.rpc_servers import RpcServers
+from tests.services import free_port
+from tests.waiting import wait_for
 from tuner.devices.runners.rpc import RpcRunner
 from tuner.devices.runners.rpc_fleet import RpcFleet
 from tuner.devices.runners.rpc_leases import RpcLeases
@@ -84,14 +85,6 @@ def is_sleep_of(result: RunResult, trace: str) -> bool:
         result.run_secs is not None
         and expected <= min(result.run_secs) < expected + 0.25 * sleeping.BASE_SECS
     )
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Poll until a condition holds, for a minute at most."""
-    deadline = time.monotonic() + 60.0
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_runner_is_a_server_and_a_key_a_kind(fleet: RpcFleet, servers: RpcServers) -> None:
@@ -199,7 +192,7 @@ def test_waiting_for_a_server_is_not_timed(
     with open_fleet(servers, tmp_path) as others:
         (other,) = (peer for peer in others.runners if peer.name == runner.name)
         hung = other.measure("run", request_of(sleeping.HANG), timeout_secs=5.0)
-        wait_until(lambda: other.meter.busy_secs > 0.5)
+        wait_for(lambda: other.meter.busy_secs > 0.5)
 
         result = runner.measure("run", request_of("program-0"), timeout_secs=2.0).result()
 
@@ -229,7 +222,7 @@ def test_a_killed_local_process_costs_one_call(runner: RpcRunner, request_of: Re
     process_id = runner._pool.call("os", "getpid")
     busy_secs = runner.meter.busy_secs
     call = runner.measure("run", request_of(sleeping.HANG), timeout_secs=5.0)
-    wait_until(lambda: runner.meter.busy_secs > busy_secs + 0.5)
+    wait_for(lambda: runner.meter.busy_secs > busy_secs + 0.5)
     os.kill(process_id, signal.SIGKILL)
 
     with pytest.raises(WorkerLost) as lost:
@@ -249,7 +242,7 @@ def test_closing_ends_a_call_in_flight(
         calls = [
             runner.measure("run", request_of(sleeping.HANG), timeout_secs=5.0) for _ in range(2)
         ]
-        wait_until(lambda: runner.meter.busy_secs > 0.5)
+        wait_for(lambda: runner.meter.busy_secs > 0.5)
 
     for call in calls:
         with pytest.raises((WorkerLost, CancelledError)):

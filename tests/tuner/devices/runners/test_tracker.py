@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.rpc_servers import RpcServers, free_port
+from tests.rpc_servers import RpcServers
+from tests.services import free_port
 from tests.tuner.devices.runners.registering import put
 from tuner.devices.runners.addresses import RpcAddress
 from tuner.devices.runners.tracker import Lease, Tracker

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from tests.engines import faulty_toy, toy
 from tests.engines.faults import CONTROL, Control, checksum
 from tests.ray_rack import Rack
+from tests.waiting import wait_for
 from tuner.devices.inventory import resource_of
 from tuner.engines.base import (
     BuildRequest,
@@ -83,7 +84,7 @@ def runner(executor: RayExecutor, node: str) -> RayRunner:
     def runners() -> list[Any]:
         return [runner for runner in executor.runners if runner.name.startswith(f"{node}/")]
 
-    wait_until(lambda: bool(runners()))
+    wait_for(lambda: bool(runners()), 120.0)
     (device,) = runners()
     assert isinstance(device, RayRunner)
     return device
@@ -144,7 +145,7 @@ def test_artifact_does_not_pass_the_coordinator(executor: RayExecutor, rack: Rac
     import ray
 
     rack.add("builder", n_cpus=2)
-    wait_until(lambda: executor.n_builders == 3)
+    wait_for(lambda: executor.n_builders == 3, 120.0)
     names = {node["NodeID"]: node["NodeName"] for node in ray.nodes()}
     holders = set()
     for number in range(9):
@@ -273,7 +274,7 @@ def test_agent_that_is_killed_is_replaced(
     assert not caught.value.crashed
     assert device in executor.runners
     assert isinstance(run(executor, "left"), RunResult)
-    wait_until(lambda: not any(worker.is_running() for worker in workers))
+    wait_for(lambda: not any(worker.is_running() for worker in workers), 120.0)
 
 
 def test_builder_agent_that_is_killed_is_replaced(executor: RayExecutor, rack: Rack) -> None:
@@ -300,7 +301,7 @@ def test_agent_that_hangs_is_replaced(executor: RayExecutor, rack: Rack) -> None
         runner(executor, "right").measure("run", request(artifact), timeout_secs=1.0).result()
 
     assert isinstance(run(executor, "right"), RunResult)
-    wait_until(lambda: not agent.is_running())
+    wait_for(lambda: not agent.is_running(), 120.0)
 
 
 def test_node_that_is_added_measures(executor: RayExecutor, rack: Rack) -> None:
@@ -328,7 +329,7 @@ def test_artifact_of_a_lost_node_is_built_again(executor: RayExecutor, rack: Rac
     """An artifact keeps its name; another node builds it again when it is to run."""
     n_builders = executor.n_builders
     rack.add("brief", n_cpus=4)
-    wait_until(lambda: executor.n_builders == n_builders + 4)
+    wait_for(lambda: executor.n_builders == n_builders + 4, 120.0)
     artifacts = [built(executor, f"{number} {LARGE}") for number in range(14)]
     nodes = {executor._fleet._artifacts.artifacts[name].node_id for name in artifacts}
     rack.kill("brief")
@@ -349,7 +350,7 @@ def test_node_with_another_release_is_left_out(
     """A node with another release gets no calls; a warning names it and both releases."""
     monkeypatch.setattr("tuner.executors.ray.supervisor.release", lambda: "tuner 9.9")
     rack.add("odd", DEVICE)
-    wait_until(lambda: "left out" in caplog.text)
+    wait_for(lambda: "left out" in caplog.text, 120.0)
 
     assert "node odd is left out: it has tuner 0.1.0 (" in caplog.text
     assert "the coordinator has tuner 9.9" in caplog.text
@@ -369,11 +370,3 @@ def _run_or_lost(executor: RayExecutor, node: str) -> Any:
         return run(executor, node)
     except WorkerLost as error:
         return error
-
-
-def wait_until(condition: Callable[[], bool], secs: float = 120.0) -> None:
-    """Poll until a condition holds; nodes take long to start on a busy machine."""
-    deadline = time.monotonic() + secs
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not hold in time"
-        time.sleep(0.05)

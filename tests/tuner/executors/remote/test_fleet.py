@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -28,6 +28,7 @@ from tests.cli import ROOT, environ_of
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
 from tests.faults.conftest import check_bests, check_counts
+from tests.waiting import wait_for
 from tuner.client.errors import RequestRejected
 from tuner.client.transport import Transport
 from tuner.devices.inventory import CPU, LocalDevice
@@ -73,7 +74,7 @@ class Site:
         with ThreadPoolExecutor(1) as pool:
             run = pool.submit(worker.run)
             try:
-                wait_until(lambda: f"{host}/cpu" in self.names or run.done())
+                wait_for(lambda: f"{host}/cpu" in self.names or run.done())
                 yield run
             finally:
                 worker.stop()
@@ -91,7 +92,7 @@ class Site:
             [sys.executable, "-c", program, *arguments], env=environ, cwd=ROOT
         )
         try:
-            wait_until(lambda: f"{host}/cpu" in self.names or process.poll() is not None)
+            wait_for(lambda: f"{host}/cpu" in self.names or process.poll() is not None)
             yield process
         finally:
             process.terminate()
@@ -100,14 +101,6 @@ class Site:
     def shop(self) -> Workshop:
         """Return a workshop whose only devices are remote."""
         return Workshop(self.served.sessions, self.folder, self.executor)
-
-
-def wait_until(is_so: Callable[[], bool], secs: float = 60.0) -> None:
-    """Poll until a condition holds."""
-    deadline = time.monotonic() + secs
-    while not is_so():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -195,7 +188,7 @@ def test_a_device_that_is_killed_loses_nothing(site: Site) -> None:
                     calls = remote_devices.leased(session)
                     return any(call.device == "left/cpu" for call in calls)
 
-            wait_until(has_leased)
+            wait_for(has_leased)
             left.send_signal(signal.SIGKILL)
 
         killer = threading.Thread(target=kill)
@@ -222,11 +215,11 @@ def test_calls_end_whatever_becomes_of_their_device(site: Site) -> None:
                 leased.extend(c.id for c in remote_devices.lease(session, "lab/cpu", key, 1))
             return bool(leased)
 
-        wait_until(try_lease)
+        wait_for(try_lease)
         return leased[0]
 
     def ask() -> Any:
-        wait_until(lambda: site.names == ["lab/cpu"])
+        wait_for(lambda: site.names == ["lab/cpu"])
         return site.executor.runners[0].describe("llvm")
 
     register("first")
@@ -271,7 +264,7 @@ def test_a_replaced_process_ends_with_an_error(site: Site) -> None:
         with site.worker("lab") as run:
             with site.served.sessions.begin() as session:
                 remote_devices.register(session, "lab/cpu", "anonymous", "another")
-            wait_until(run.done)
+            wait_for(run.done)
 
     with pytest.raises(RequestRejected, match="another process measures as lab/cpu"):
         replace_process()

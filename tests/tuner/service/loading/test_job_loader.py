@@ -3,8 +3,7 @@
 import asyncio
 import os
 import signal
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,6 +13,7 @@ from records import jobs
 from records.models import Job, JobState, Target
 from records.tuning import attempts
 from tests.engines.toy_network import Workshop
+from tests.waiting import wait_for
 from tuner.context import Context
 from tuner.errors import ModelError, WorkerLost
 from tuner.executors.local import LocalExecutor
@@ -232,14 +232,6 @@ def test_a_load_that_succeeds_takes_its_attempt_back(
     assert job_of(context, job_id).attempts == 1
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + 30.0
-    while not is_so():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def kills(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Functions whose calls find their worker killed, as the kernel does when memory runs out."""
@@ -256,7 +248,7 @@ def kills(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             pid = submit("os", "getpid").result()
             os.kill(pid, signal.SIGSTOP)
             call = submit(module, function, *args, **options)  # type: ignore[arg-type]
-            wait_until(call.future.running)  # the worker has it, and cannot answer it
+            wait_for(call.future.running)  # the worker has it, and cannot answer it
             os.kill(pid, signal.SIGKILL)
             return call
 
