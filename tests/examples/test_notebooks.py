@@ -1,14 +1,35 @@
 """The notebook of the examples runs."""
 
+import ast
+import inspect
+import json
+import re
 from typing import Any
 
 import pytest
 
+import tuner
 from tests.docs.documents import ROOT
 
 NOTEBOOK = ROOT / "examples" / "tune_and_compare.ipynb"
 
 
+def test_calls_of_the_notebook_fit_their_functions() -> None:
+    """Every function of the package that it calls exists and takes the arguments."""
+    cells = _code(json.loads(NOTEBOOK.read_text()))
+    nodes = [node for cell in cells for node in ast.walk(ast.parse("".join(cell["source"])))]
+    calls = [(ast.unparse(node.func), node) for node in nodes if isinstance(node, ast.Call)]
+    ours = [(path, call) for path, call in calls if re.fullmatch(r"tuner(\.\w+)+", path)]
+    assert len(ours) >= 10
+    for path, call in ours:
+        function: Any = tuner
+        for name in path.split(".")[1:]:
+            function = getattr(function, name)
+        named = {word.arg: None for word in call.keywords if word.arg}
+        inspect.signature(function).bind(*call.args, **named)
+
+
+@pytest.mark.slow("a minute of real tuning")
 @pytest.mark.tvm
 def test_the_notebook_runs() -> None:
     """Every cell ends without an error and shows the kinds of output that are committed."""

@@ -5,7 +5,8 @@ import signal
 from pathlib import Path
 
 from records.models import MeasureRecord
-from tests.service.rig import rig, serve, wait_for
+from tests.service.rig import rig, serve
+from tests.waiting import wait_for
 from tuner.client import TunerClient
 
 _TRIALS = 24
