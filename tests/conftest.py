@@ -26,7 +26,6 @@ _KEPT_TOGETHER = ("tuner/engines/relay", "deploy", "tuner/client", "browser")
 # A process starts one Ray cluster for all tests that need it.
 _RAY_FILES = (
     "faults/test_ray.py",
-    "faults/test_slow_device.py",
     "tuner/executors/ray/test_executor.py",
 )
 _RAY_PARAMETERS = {"ray", "cluster"}

@@ -54,31 +54,6 @@ def test_job_spreads_over_devices(hall: Hall) -> None:
     assert devices(hall) == {"left/cpu", "right/cpu"}
 
 
-def test_garbage_costs_its_own_trial(hall: Hall) -> None:
-    """Answers that mean nothing are errors of their candidates, wherever they ran."""
-    garbage = ["none", "text", "unsendable", "unreceivable", "huge", "odd_samples"]
-    hall.control.inject(
-        run=[{"fault": garbage, "one_in": 3}], build=[{"fault": garbage, "one_in": 5}]
-    )
-
-    tune(hall, 60)
-
-    assert errors(hall)[None] > 0
-    assert set(errors(hall)) <= {None, "run_error", "build_error"}
-
-
-def test_workers_that_die_cost_their_own_trials(hall: Hall) -> None:
-    """Segmentation faults and hung kernels are what they are on one machine."""
-    hall.control.inject(
-        run=[{"fault": ["segfault", "kill", "hang"], "one_in": 11}],
-        build=[{"fault": "segfault", "one_in": 13}],
-    )
-
-    tune(hall, 40)
-
-    assert errors(hall)[None] > 20
-
-
 def test_agents_that_are_killed_cost_no_trial(hall: Hall, rack: Rack) -> None:
     """Kill -9 of one agent after the other: calls are made again."""
     nodes = ["left", "head", "right"]

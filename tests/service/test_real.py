@@ -70,11 +70,14 @@ def unpacked(archive: bytes, folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("content", "arrays"),
     [
-        pytest.param(small_network(), {"data": draw(*_SHAPE, seed=6)}, id="classifier"),
-        # It takes the same way, and has a tail as well.
         pytest.param(
-            detector().SerializeToString(), feeds(), id="detector", marks=pytest.mark.guards_data
+            small_network(),
+            {"data": draw(*_SHAPE, seed=6)},
+            id="classifier",
+            marks=pytest.mark.guards_data,
         ),
+        # It takes the same way, and has a tail as well.
+        pytest.param(detector().SerializeToString(), feeds(), id="detector"),
     ],
 )
 def test_a_network_becomes_a_tuned_library_that_computes_the_same(

@@ -99,13 +99,21 @@ def test_a_killed_command_continues_as_an_undisturbed_one(
 def test_a_signal_stops_a_command_cleanly(
     cli: Cli, number: signal.Signals, status: int, name: str, whole_group: bool
 ) -> None:
-    """A stopped command says how to continue, and leaves a paused job and no process."""
+    """A stopped command says how to continue, and leaves a paused job and no process.
+
+    A second command is refused before: two that measure on one CPU would slow each other's
+    candidates.
+    """
     process = cli.start(*tune("4000"), TOY_RUN_SECS="0.02")
     wait_for(lambda: cli.count_records() > 3)
     workers = _descendants(process)
+    second = cli(*tune("40", "zoo:mlp?batch=2"), "--json")
     _send(process, number, whole_group=whole_group)
     answer = finish(process, 60)
 
+    assert (second.status, second.out) == (1, "")
+    assert second.err.startswith(f"tuner: process {process.pid} is measuring on this machine")
+    assert len(second.err.splitlines()) == 1
     assert answer.status == status
     assert answer.complaint.startswith(f"tuner: stopped by {name}; finished work is kept")
     assert "Traceback" not in answer.err
@@ -164,21 +172,6 @@ def test_two_commands_share_a_database(cli: Cli) -> None:
         (trial.task_id, trial.trace_hash) for trial in trials_of(open_sessions(cli.url))
     )
     assert set(counted.values()) == {1}
-
-
-def test_a_second_command_on_one_machine_is_refused(cli: Cli) -> None:
-    """Two commands that measure on one CPU would slow each other's candidates."""
-    first = cli.start(*tune("4000"), TOY_RUN_SECS="0.02")
-    wait_for(lambda: cli.count_records() > 3)
-
-    second = cli(*tune("40", "zoo:mlp?batch=2"), "--json")
-    _send(first, signal.SIGINT, whole_group=False)
-    finish(first, 60)
-
-    assert second.status == 1
-    assert second.err.startswith(f"tuner: process {first.pid} is measuring on this machine")
-    assert len(second.err.splitlines()) == 1
-    assert second.out == ""
 
 
 def _descendants(process: "subprocess.Popen[str]") -> list[psutil.Process]:
