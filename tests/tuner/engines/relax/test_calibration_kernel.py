@@ -16,12 +16,12 @@ def test_it_runs_on_this_cpu(target: TargetInfo, tmp_path: Path) -> None:
     """It runs long enough that the resolution of the clock does not matter."""
     ir = worker.calibration_kernel(target.spec)
     built = worker.build(BuildRequest(ir, target.spec, "", str(tmp_path)))
-    evaluator = EvaluatorSettings(repeat=10, min_repeat_ms=0)
+    evaluator = EvaluatorSettings(repeat=3, min_repeat_ms=0)
 
     result = worker.run(RunRequest(built.artifact, target.spec, (), evaluator, math.inf))
 
     assert result.run_secs is not None
-    assert len(result.run_secs) == 10
+    assert len(result.run_secs) == 3
     assert min(result.run_secs) > 1e-3
 
 

@@ -126,8 +126,10 @@ def test_functions_that_cuda_lacks_in_half_precision_compile(dtype: str) -> None
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(
+    ("dtype", "arch"),
+    [("float16", "sm_75"), ("float16", "sm_90"), ("float32", "sm_90"), ("float64", "sm_90")],
+)
 def test_extremes_keep_nan(dtype: str, arch: str) -> None:
     """Maxima, in vectors and over threads, are functions that keep NaN, and start at infinity."""
     lanes = 2

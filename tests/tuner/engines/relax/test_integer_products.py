@@ -422,15 +422,6 @@ def test_a_large_bias_does_not_overflow(target: TargetInfo) -> None:
     assert np.sign(actual[:, :4]).tolist() == [[1, -1, 1, 0]] * 3
 
 
-@pytest.mark.parametrize("name", _CASES)
-def test_products_are_of_bytes(target: TargetInfo, name: str) -> None:
-    """Each product is found; of the two operands of a sum, none is left in float32."""
-    names = names_of(combine([_CASES[name]])[0], target.spec)
-
-    assert [each for each in names if "dot_" in each]
-    assert not [each for each in names if each.startswith(("conv2d", "matmul"))]
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -524,15 +515,18 @@ def test_only_packed_weights_are_tensorised(mcpu: str, is_packed: bool) -> None:
 
 @pytest.mark.parametrize("mcpu", _CPUS)
 def test_products_are_tensorised(mcpu: str) -> None:
-    """Each product has a schedule by rule with the intrinsic, whatever surrounds it."""
+    """Each product is found, and has a schedule by rule with the intrinsic."""
     spec = described(mcpu).spec
-    # The other two have the same rules, and lanes of one of these.
-    cases = list(_CASES) if mcpu in ("icelake-server", "haswell") else _QUICK
+    # The others have the same rules, and lanes of one of these.
+    cases = list(_CASES) if mcpu in ("icelake-server", "haswell") else _QUICK[:3]
     module, _ = lower_proto(combine([_CASES[name] for name in cases])[0], spec)
-    subgraphs = [each for each in find_subgraphs(module) if "dot_" in each.name]
+    subgraphs = find_subgraphs(module)
+    products = [each for each in subgraphs if "dot_" in each.name]
 
-    assert len(subgraphs) > len(cases) / 2
-    for subgraph in subgraphs:
+    assert sum(each.n_calls for each in products) >= len(cases)
+    # Of the two operands of a sum, none is left in float32.
+    assert not [each for each in subgraphs if each.name.startswith(("conv2d", "matmul"))]
+    for subgraph in products:
         trace = ranking.compute_trace(subgraph.module, make_target(spec))
         assert _CPUS[mcpu] in trace, subgraph.name
 

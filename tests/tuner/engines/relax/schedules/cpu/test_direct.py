@@ -120,7 +120,7 @@ def test_no_tile_changes_an_output(name: str, target: TargetInfo) -> None:
     tiles = direct_tiles(extents, operands_of(module), _AVX512, 4)
     expected = call(module, target)
 
-    for tile in (tiles[0], tiles[len(tiles) // 2], tiles[-1]):
+    for tile in (tiles[0], tiles[-1]):
         schedule = Schedule(module)
         schedule_direct(schedule, tile)
         scheduled = traces.schedule_module(module, traces.dump(schedule.trace), made)

