@@ -21,8 +21,11 @@ _WAITING = (
     *("tuner/workers/processes", "browser", "tuner/client", "tuner/executors"),
 )
 _COMPUTING = ("deploy", "examples", "benchmarks", "tuner/packs", "tuner/engines", "tuner/jit")
-# Fixtures that are shared by all files below take tens of seconds to make.
-_KEPT_TOGETHER = ("tuner/engines/relay", "deploy", "tuner/client", "browser")
+# Fixtures that are shared by all files below take tens of seconds to make, and exporters of torch
+# seconds to import.
+_KEPT_TOGETHER = (
+    *("tuner/engines/relay", "tuner/engines/relax/frontend", "deploy", "tuner/client", "browser"),
+)
 # A process starts one Ray cluster for all tests that need it.
 _RAY_FILES = (
     "faults/test_ray.py",
