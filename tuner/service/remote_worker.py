@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
@@ -31,20 +31,20 @@ from tuner.schemas import LeasedCall, LeasedCalls
 from tuner.settings import Settings
 from tuner.workers import messages
 
-# Calls of a lease: a slow network costs two round trips for as many.
-_N_CALLS = 16
+# Calls that a device has at a time, at most; a service has fewer for it.
+_MAX_LEASED = 64
 _WAIT_SECS = 5.0
 #: Time-out of a request.
 REQUEST_TIMEOUT_SECS = 25.0
 # Interval between signs of life, and between two requests with answers.
 _SIGN_INTERVAL_SECS, _SEND_INTERVAL_SECS = 5.0, 0.2
-# Longest wait for answers to be sent before the next lease, and the interval between two looks.
-_MAX_SEND_SECS, _CHECK_INTERVAL_SECS = 1.0, 0.005
+# Pause before a request that may have another answer soon.
+_RETRY_INTERVAL_SECS = 0.05
 # Bytes of answers in one request, of at most 1 MiB in Base64.
 _MAX_SENT_BYTES = 500_000
 _N_DOWNLOADS = 4
 # Files that are kept for further calls.
-_MAX_FILES = 64
+_MAX_FILES = 256
 # Time without progress, beyond the time-out of a call, after which a device gives no sign of life.
 _MAX_STALL_SECS = 120.0
 _POLL_INTERVAL_SECS = 0.5
@@ -102,8 +102,8 @@ class RemoteWorker:
         self._device = device
         self._identity = {"name": name, "key": secrets.token_hex(16)}
         self._unsent: dict[str, bytes] = {}
-        # Calls that were answered; a lease may name them before the answer has arrived.
-        self._answered: deque[str] = deque(maxlen=16 * _N_CALLS)
+        # Names of the last calls that were leased.
+        self._known: deque[str] = deque(maxlen=16 * _MAX_LEASED)
         self._deadline = time.monotonic() + _MAX_STALL_SECS
         self._has_answers = threading.Event()
         # Set when a batch has ended: its last answers are sent at once.
@@ -164,37 +164,59 @@ class RemoteWorker:
                 n_failures += 1
 
     def _serve(self, transport: Transport, files: "_Files", runner: LocalRunner) -> None:
+        # A transfer disturbs a kernel that a CPU times, and none of a GPU.
+        has_next = self._device.name != CPU
+        with ThreadPoolExecutor(1, "leases") as pool:
+            lease = pool.submit(self._lease, transport, files)
+            while not self._stopping.is_set():
+                self._deadline = time.monotonic() + _MAX_STALL_SECS
+                with suppress(TimeoutError):
+                    calls = lease.result(_SIGN_INTERVAL_SECS)
+                    if has_next:
+                        lease = pool.submit(self._lease, transport, files)
+                    self._run_calls(calls, files, runner)
+                    if not has_next:
+                        lease = pool.submit(self._lease, transport, files)
+
+    def _lease(self, transport: Transport, files: "_Files") -> list[LeasedCall]:
+        """Wait for calls, and fetch their files; return none only when stopped.
+
+        Raises:
+            ServiceError: If the service rejects this device.
+            OSError: If a file cannot be written.
+        """
         n_failures = 0
         while not self._stopping.is_set():
-            self._deadline = time.monotonic() + _MAX_STALL_SECS
             # Calls whose lease did not arrive come again at once.
             wait = 0.0 if n_failures else _WAIT_SECS
-            body = {**self._identity, "limit": _N_CALLS, "wait": wait}
+            body = {**self._identity, "limit": _MAX_LEASED, "wait": wait}
             try:
                 leased = transport.read(LeasedCalls, "POST", "/remote/lease", json=body).items
-                calls = [call for call in leased if call.id not in self._answered]
+                calls = [call for call in leased if call.id not in self._known]
                 files.fetch({digest for call in calls for digest in call.files})
             except NotFoundError:
                 self._register(transport)
-                continue
             except ServiceError as error:
                 self._pause_after(error, n_failures)
                 n_failures += 1
-                continue
-            n_failures = 0
-            self._batch_ended.clear()
-            for call in calls:
-                if self._stopping.is_set():
-                    return
-                self._deadline = time.monotonic() + call.timeout_secs + _MAX_STALL_SECS
-                self._unsent[call.id] = _answer(call, files, runner)
-                self._answered.append(call.id)
-                self._has_answers.set()
-            self._batch_ended.set()
-            # Calls whose answers have not arrived would come again.
-            until = time.monotonic() + _MAX_SEND_SECS
-            while self._unsent and time.monotonic() < until and not self._stopping.is_set():
-                time.sleep(_CHECK_INTERVAL_SECS)
+            else:
+                n_failures = 0
+                self._known.extend(call.id for call in calls)
+                if calls:
+                    return calls
+                # Calls that are known come again until their answers have arrived.
+                self._stopping.wait(_RETRY_INTERVAL_SECS if leased else 0.0)
+        return []
+
+    def _run_calls(self, calls: Sequence[LeasedCall], files: "_Files", runner: LocalRunner) -> None:
+        self._batch_ended.clear()
+        for call in calls:
+            if self._stopping.is_set():
+                return
+            self._deadline = time.monotonic() + call.timeout_secs + _MAX_STALL_SECS
+            self._unsent[call.id] = _answer(call, files, runner)
+            self._has_answers.set()
+        self._batch_ended.set()
 
     def _send(self) -> None:
         """Send answers and signs of life, until stopped and all are sent."""
@@ -212,7 +234,7 @@ class RemoteWorker:
                     n_failures = 0
                 except NotFoundError:
                     # The other thread registers again.
-                    self._stopping.wait(_MAX_SEND_SECS)
+                    self._stopping.wait(_SEND_INTERVAL_SECS)
                     self._has_answers.set()
                 except ServiceError as error:
                     try:
@@ -233,7 +255,7 @@ class RemoteWorker:
         n_bytes = 0
         for call_id, answer in list(self._unsent.items()):
             n_bytes += len(answer)
-            if sent and (n_bytes > _MAX_SENT_BYTES or len(sent) == _N_CALLS):
+            if sent and (n_bytes > _MAX_SENT_BYTES or len(sent) == _MAX_LEASED):
                 break
             sent[call_id] = wire.text_of(answer)
         body = {**self._identity, "answers": sent, "leaves": leaves}
@@ -258,7 +280,7 @@ class _Files:
         self._transport = transport
         self._folder = folder
         # The file that was used last is the last.
-        self.paths: dict[str, str] = {}
+        self.paths: OrderedDict[str, str] = OrderedDict()
 
     def fetch(self, digests: Iterable[str]) -> None:
         """Fetch the files that are not here; those that the service does not have are left out.
@@ -269,7 +291,7 @@ class _Files:
         """
         digests = set(digests)
         for digest in digests & self.paths.keys():
-            self.paths[digest] = self.paths.pop(digest)
+            self.paths.move_to_end(digest)
         while len(self.paths) > max(_MAX_FILES - len(digests), 0):
             oldest = next(iter(self.paths))
             if oldest in digests:

@@ -41,7 +41,9 @@ from tuner.service.remote_worker import RemoteWorker
 from tuner.settings import Settings
 from tuner.workers import messages
 
-DEVICE = LocalDevice(CPU, "llvm", "llvm")
+CORES = LocalDevice(CPU, "llvm", "llvm")
+# A device that fetches its next calls while it measures, unlike a CPU.
+BOARD = LocalDevice("board", "llvm", "llvm")
 
 
 @dataclass
@@ -67,14 +69,17 @@ class Site:
         return Settings("", self.folder / host, toy.NAME, 1, worker_sandbox="off")
 
     @contextmanager
-    def worker(self, host: str, url: str = "") -> Iterator[Future[None]]:
+    def worker(
+        self, host: str, url: str = "", device: LocalDevice = CORES
+    ) -> Iterator[Future[None]]:
         """Measure in threads during the block."""
+        name = f"{host}/{device.name}"
         connect = partial(Transport, url or self.url, None, 10.0)
-        worker = RemoteWorker(connect, self.settings(host), DEVICE, f"{host}/cpu")
+        worker = RemoteWorker(connect, self.settings(host), device, name)
         with ThreadPoolExecutor(1) as pool:
             run = pool.submit(worker.run)
             try:
-                wait_for(lambda: f"{host}/cpu" in self.names or run.done())
+                wait_for(lambda: name in self.names or run.done())
                 yield run
             finally:
                 worker.stop()
@@ -162,7 +167,7 @@ def test_a_job_measures_on_two_devices_over_a_slow_link(site: Site) -> None:
     """Connections that break lose nothing, and each trial counts once."""
     port = site.served.client.base_url.port
     assert port is not None
-    with slow_link(port, break_every=2) as url, site.worker("near"), site.worker("far", url):
+    with slow_link(port, break_every=2) as url, site.worker("near"), site.worker("far", url, BOARD):
         shop = site.shop()
         job = shop.session(shop.prepare(), 24, trials_per_round=4)
         shop.run(job)
@@ -171,7 +176,7 @@ def test_a_job_measures_on_two_devices_over_a_slow_link(site: Site) -> None:
 
     check_counts(site.served.sessions, {job.job_id: 24})
     check_bests(site.served.sessions)
-    assert workers == {"near/cpu", "far/cpu"}
+    assert workers == {"near/cpu", "far/board"}
     with site.served.sessions() as session:
         assert remote_devices.devices(session) == []
 
