@@ -47,6 +47,11 @@ class Programs {
 
   // Run a program on what the memory of its inputs holds; describe what it returns.
   virtual void Run(size_t number, std::vector<Described>& returned) = 0;
+
+  // Run a program on memory of the GPU, in a stream, without waiting.
+  virtual void RunOnGpu(size_t, const std::vector<uint64_t>&, const std::vector<uint64_t>&, void*) {
+    Fail("the library runs on a CPU: use tuner_run");
+  }
 };
 
 }  // namespace

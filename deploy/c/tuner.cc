@@ -16,6 +16,7 @@
 #include "buckets.h"
 #include "cpu.h"
 #include "files.h"
+#include "gpu.h"
 #include "machine.h"
 #include "programs.h"
 #include "tail.h"
@@ -34,6 +35,10 @@ Value ReadManifest(const std::string& path) {
   return Value::Parsed({reinterpret_cast<const char*>(file.data()), file.size()});
 }
 
+std::string KindOf(const Value& manifest) {
+  return Value::Parsed(manifest["target"].Text())["kind"].Text();
+}
+
 // Check all that can be checked before code is loaded; return the files.
 Files Checked(const Value& manifest, const std::string& folder) {
   int64_t version = manifest["version"].Int();
@@ -41,8 +46,8 @@ Files Checked(const Value& manifest, const std::string& folder) {
     Fail(folder + " has manifest version " + std::to_string(version) +
          ", and this program reads version " + std::to_string(kManifestVersion) +
          ": build the library again");
-  if (Value::Parsed(manifest["target"].Text())["kind"].Text() != "llvm")
-    Fail(folder + " is not a library for a CPU: its target is " + manifest["target"].Text());
+  if (const std::string kind = KindOf(manifest); kind != "llvm" && kind != "cuda")
+    Fail(folder + " is neither for a CPU nor for an NVIDIA GPU: its target is " + manifest["target"].Text());
   const std::string engine = manifest["engine"].Text();
   if (engine.rfind("tuner.engines.relax.", 0))
     Fail(folder + " was built by " + engine + ", which alone can load it");
@@ -78,9 +83,12 @@ struct tuner_library {
     if (n_threads < 0) Fail("threads must be at least 1, got " + std::to_string(n_threads));
     const std::string path = folder + "/manifest.json";
     Files files;
+    Value manifest;
+    bool is_for_gpu = false;
     try {
-      const Value manifest = ReadManifest(path);
+      manifest = ReadManifest(path);
       files = Checked(manifest, folder);
+      is_for_gpu = KindOf(manifest) == "cuda";
       Describe(manifest, files, has_tail && !manifest["tail"].IsNull());
       n_threads = SetThreads(manifest["device"], n_threads);
     } catch (const ffi::Error& error) {
@@ -92,7 +100,10 @@ struct tuner_library {
       if (!program.tail.empty() && !tails_.count(program.tail))
         tails_.emplace(program.tail, Tail(*files.at(program.tail), n_threads));
     try {
-      runner_ = std::make_unique<CpuPrograms>(*files.at("lib.so"), programs_);
+      if (is_for_gpu)
+        runner_ = std::make_unique<GpuPrograms>(*files.at("lib.so"), manifest, programs_);
+      else
+        runner_ = std::make_unique<CpuPrograms>(*files.at("lib.so"), programs_);
     } catch (const std::out_of_range& error) {
       Fail(path + " is damaged: " + error.what());
     }
@@ -138,6 +149,27 @@ struct tuner_library {
     Choice choice_;
   };
 
+  // Run on memory of the GPU.
+  void RunOnGpu(const tuner_tensor* inputs, size_t n_inputs, const tuner_tensor* outputs,
+                size_t n_outputs, void* stream) {
+    std::unique_lock<std::mutex> lock(running_, std::try_to_lock);
+    if (!lock) Fail("the library runs in another thread: open it once for each thread");
+    const Choice choice = ChoiceFor(inputs, n_inputs);
+    const Program& program = programs_[choice.program];
+    if (!program.tail.empty()) Fail("operators run on the CPU after the program: use tuner_run");
+    CheckOutputs(outputs, n_outputs, program.outputs);
+    std::vector<uint64_t> given, made;
+    for (size_t i = 0; i < n_inputs; ++i) {
+      CheckData(inputs[i], i);
+      if (Shape(inputs[i].shape, inputs[i].shape + inputs[i].rank) != program.inputs[i].shape)
+        Fail("input '" + program.inputs[i].name + "' must have the size of a bucket: nothing is padded on a GPU");
+      given.push_back(AddressOf(inputs[i], "input '" + program.inputs[i].name + "' "));
+    }
+    for (size_t i = 0; i < n_outputs; ++i)
+      made.push_back(AddressOf(outputs[i], "output '" + program.outputs[i].name + "' "));
+    runner_->RunOnGpu(choice.program, given, made, stream);
+  }
+
   // Describe the outputs of a call.
   void DescribeOutputs(const tuner_tensor* inputs, size_t n_inputs, tuner_tensor* outputs, size_t n_outputs) {
     std::unique_lock<std::mutex> lock(running_, std::try_to_lock);
@@ -175,6 +207,12 @@ struct tuner_library {
       for (const Described& input : program.inputs) shapes.push_back(input.shape);
       limits_.emplace_back(buckets_.SizesOf(shapes, program.inputs), program.limits);
     }
+  }
+
+  static uint64_t AddressOf(const tuner_tensor& tensor, const std::string& name) {
+    const uint64_t address = reinterpret_cast<uintptr_t>(tensor.data);
+    if (address % kAlignment) Fail(name + "must be aligned to " + std::to_string(kAlignment) + " bytes");
+    return address;
   }
 
   static std::vector<Described> Named(const Value& names, const Value& specs) {
@@ -434,6 +472,11 @@ int tuner_run_into(tuner_library* library, const tuner_tensor* inputs, size_t n_
     call->CopyOutputs(outputs);
   };
   return Succeeds(run) ? 0 : 2;
+}
+
+int tuner_run_on_gpu(tuner_library* library, const tuner_tensor* inputs, size_t n_inputs,
+                     const tuner_tensor* outputs, size_t n_outputs, void* stream) {
+  return Succeeds([&] { library->RunOnGpu(inputs, n_inputs, outputs, n_outputs, stream); }) ? 0 : 1;
 }
 
 const char* tuner_error(void) { return last_error.c_str(); }

@@ -1,5 +1,4 @@
-/* Run the libraries of Subgraph Tuner without Python: libraries for CPUs, from C or any language
- * that calls C.
+/* Run the libraries of Subgraph Tuner without Python, from C or any language that calls C.
  *
  *   tuner_library *library = tuner_open("network.lib", 0);
  *   tuner_tensor input = *tuner_input(library, 0, 0);
@@ -47,8 +46,9 @@ typedef struct tuner_tensor {
  * n_threads: threads that run it, at least 1; 0 for the value that TVM_NUM_THREADS had at first,
  *   or else as many as it was tuned with, at most the cores that this process may use. Ignored
  *   while the same lib.so is open in this process: it keeps the number of its first opening.
- * Returns NULL if it cannot be run here. Libraries for GPUs are refused. A library whose last
- *   operators run in ONNX Runtime needs libonnxruntime.so.1 on the library path.
+ * Returns NULL if it cannot be run here. A library whose last operators run in ONNX Runtime needs
+ *   libonnxruntime.so.1 on the library path. A library for a GPU runs in the CUDA context that is
+ *   current in this thread, or else on the first GPU.
  */
 tuner_library *tuner_open(const char *folder, int n_threads);
 
@@ -114,6 +114,20 @@ int tuner_run(tuner_library *library, const tuner_tensor *inputs, size_t n_input
  */
 int tuner_run_into(tuner_library *library, const tuner_tensor *inputs, size_t n_inputs,
                    const tuner_tensor *outputs, size_t n_outputs);
+
+/* Run a library for a GPU on memory of the GPU, in a stream, without waiting for it.
+ *
+ * The data of the tensors are addresses on the GPU of the library, aligned to 64 bytes, and must
+ * stay until the run ends. Inputs have the shapes of a program: nothing is padded, and values are
+ * not checked. The first run launches the kernels one by one; later ones are one graph launch. A
+ * stream that the caller captures gets the kernels, after a first run without a capture.
+ *
+ * inputs, outputs: as those of tuner_run_into().
+ * stream: a CUstream or cudaStream_t of the context of the library; NULL for the default stream.
+ * Returns 0; 1 if a tensor cannot be used or CUDA fails.
+ */
+int tuner_run_on_gpu(tuner_library *library, const tuner_tensor *inputs, size_t n_inputs,
+                     const tuner_tensor *outputs, size_t n_outputs, void *stream);
 
 /* Message of the last failure in this thread; valid until its next. */
 const char *tuner_error(void);

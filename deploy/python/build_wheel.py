@@ -27,7 +27,7 @@ _LIBRARIES = ("libtuner.so", "libtvm_runtime.so", "libtvm_ffi.so")
 _METADATA = """Metadata-Version: 2.1
 Name: subgraph-tuner-runtime
 Version: {version}
-Summary: Runs libraries of Subgraph Tuner for CPUs, without the tuner and without TVM's compiler
+Summary: Runs libraries of Subgraph Tuner without the tuner and without TVM's compiler
 License: Apache-2.0
 Requires-Python: >=3.11
 Requires-Dist: numpy>=2.0

@@ -17,6 +17,9 @@ from tests.docs.documents import ROOT
 from tests.tuner.networks.models import model
 from tuner.library.manifest import sha256_of
 
+needs_cmake = pytest.mark.skipif(
+    not shutil.which("cmake") or not shutil.which("c++"), reason="needs cmake"
+)
 EXAMPLES = ROOT / "deploy" / "c" / "examples"
 #: Inputs of the library with buckets that are returned, each twice, by their dtypes.
 MASKS = {name: name for name in ("float16", "float32", "float64", "int8", "int64", "bool")}

@@ -19,7 +19,7 @@ from onnx import helper
 import tuner
 from deploy.python.tuner_runtime.core import Tensor, described_array
 from tests.deploy.c_library import Array, Interface, spec_of
-from tests.deploy.small_network import EXAMPLES, MASKS, inputs_of
+from tests.deploy.small_network import EXAMPLES, MASKS, inputs_of, needs_cmake
 from tests.tuner.networks.models import difference, model, run
 from tuner.errors import RequestError
 from tuner.library import processors
@@ -30,7 +30,7 @@ _NODE_HEADERS = Path(shutil.which("node") or "/usr/bin/node").resolve().parents[
 pytestmark = [
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore:::tvm"),
-    pytest.mark.skipif(not shutil.which("cmake") or not shutil.which("c++"), reason="needs cmake"),
+    needs_cmake,
 ]
 
 
@@ -236,7 +236,7 @@ Change = Callable[[dict[str, Any]], Any]
     ("change", "message"),
     [
         (lambda raw: raw.update(version=4), "has manifest version 4, and this program reads"),
-        (lambda raw: raw.update(target='{"kind":"cuda"}'), "is not a library for a CPU"),
+        (lambda raw: raw.update(target='{"kind":"vulkan"}'), "is neither for a CPU nor for an"),
         (
             lambda raw: raw.update(tail={"returned": raw["outputs"]}),
             "damaged: the tail '' is not one of its files",

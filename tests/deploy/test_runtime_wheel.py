@@ -1,6 +1,5 @@
 """The wheel for machines that only run libraries computes what the tuner's own ``load`` does."""
 
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -14,7 +13,7 @@ import pytest
 from deploy.python import build_wheel
 from deploy.python.tuner_runtime import core
 from tests.deploy.c_library import Array
-from tests.deploy.small_network import MASKS, inputs_of
+from tests.deploy.small_network import MASKS, inputs_of, needs_cmake
 from tests.tuner.networks.models import difference, run
 from tuner.errors import WorkError
 from tuner.library.arrays import read_arrays, write_arrays
@@ -22,7 +21,7 @@ from tuner.library.arrays import read_arrays, write_arrays
 pytestmark = [
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore:::tvm"),
-    pytest.mark.skipif(not shutil.which("cmake") or not shutil.which("c++"), reason="needs cmake"),
+    needs_cmake,
 ]
 _MAX_BYTES = 15e6
 _CALL = """

@@ -161,6 +161,7 @@ class LibraryFiles:
                     tail_outputs=tuple(network.model.outputs.values()) if tail else (),
                     limits=network.model.limits,
                     memory=program.memory,
+                    plan=program.plan,
                 )
                 for network, program, tail in zip(
                     self.networks, result.programs, _tail_names(self.networks), strict=True

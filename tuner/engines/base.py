@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 from tuner.engines.packed import KernelOffer, PackedCandidate, PackedNetwork, PackedSource
 from tuner.engines.runtime.tensor_digests import TensorDigest
-from tuner.library.manifest import KernelCall, ProgramMemory, TensorSpec, Weight
+from tuner.library.manifest import KernelCall, LaunchPlan, ProgramMemory, TensorSpec, Weight
 
 ErrorKind = Literal[
     "build_error", "build_timeout", "run_error", "run_timeout", "wrong_result", "worker_lost"
@@ -449,6 +449,7 @@ class LinkedProgram:
         calls: Number of kernel calls by workload, in the order of the first calls.
         outputs: Shape and dtype of each tensor that the function returns.
         memory: Memory that the function takes; None if it allocates its own.
+        plan: Launches of its kernels; None on a CPU, or if they do more than launching.
     """
 
     entry: str
@@ -456,6 +457,7 @@ class LinkedProgram:
     calls: Mapping[str, int]
     outputs: tuple[TensorSpec, ...]
     memory: ProgramMemory | None = None
+    plan: LaunchPlan | None = None
 
 
 @dataclass(frozen=True)

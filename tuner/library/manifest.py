@@ -109,6 +109,55 @@ class ProgramMemory:
 
 
 @dataclass(frozen=True)
+class KernelLaunch:
+    """A launch of a kernel of a program for a GPU.
+
+    Attributes:
+        name: Name of its function.
+        at: Place of its binary in ``lib.so``.
+        n_bytes: Size of the binary.
+        grid: Blocks along each axis.
+        block: Threads of a block along each axis.
+        shared_bytes: Shared memory of a block that the launch asks for.
+        pointers: Number of the memory that each pointer is in, and its place there.
+        n_parameters: Number of parameters; those after the pointers take zero.
+        overlaps: True if it waits itself for the end of the kernel before, and is launched earlier
+            (programmatic dependent launch).
+        after: Launches that must have ended before it; not used in a chain.
+    """
+
+    name: str
+    at: int
+    n_bytes: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    pointers: tuple[tuple[int, int], ...]
+    n_parameters: int
+    overlaps: bool = False
+    after: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """The launches of a program for a GPU, for runtimes without TVM.
+
+    Memory is numbered: inputs, weights, the outputs that kernels write, then :attr:`sizes`.
+
+    Attributes:
+        sizes: Bytes of the memory between and beside kernels.
+        launches: The launches, in an order in which they may run.
+        outputs: Number of the memory that each output of the program is in.
+        is_chain: True if each launch needs the one before it.
+    """
+
+    sizes: tuple[int, ...]
+    launches: tuple[KernelLaunch, ...]
+    outputs: tuple[int, ...]
+    is_chain: bool
+
+
+@dataclass(frozen=True)
 class Program:
     """A network of a library, for one set of input shapes.
 
@@ -125,6 +174,7 @@ class Program:
         tail_outputs: Shape and dtype of the outputs of a call; empty without a tail.
         limits: Limits of the values of inputs that it takes as indices and divisors.
         memory: Memory that the function takes; None if it allocates its own, as on a CPU.
+        plan: Launches of its kernels; None on a CPU, or if they do more than launching.
     """
 
     entry: str
@@ -138,6 +188,7 @@ class Program:
     tail_outputs: tuple[TensorSpec, ...] = ()
     limits: tuple[InputLimit, ...] = ()
     memory: ProgramMemory | None = None
+    plan: LaunchPlan | None = None
 
 
 @dataclass(frozen=True)

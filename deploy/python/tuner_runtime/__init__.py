@@ -1,4 +1,4 @@
-"""Run libraries of Subgraph Tuner for CPUs with NumPy alone."""
+"""Run libraries of Subgraph Tuner with NumPy alone."""
 
 from deploy.python.tuner_runtime.core import load
 from tuner.errors import RequestError, TargetError, TunerError, WorkError

@@ -27,12 +27,12 @@ _BAD_INPUT = 1
 
 
 def load(folder: str | Path, threads: int | None = None) -> "Library":
-    """Load a library for a CPU; see ``tuner.load``.
+    """Load a library; see ``tuner.load``.
 
     Raises:
         TargetError: If this machine cannot run its code.
-        RequestError: If there is no library, it is damaged or for a GPU, or the number of threads
-            is not positive.
+        RequestError: If there is no library, it is damaged or cannot run here, or the number of
+            threads is not positive.
     """
     path = Path(folder)
     described = manifest.read(path)
@@ -79,6 +79,7 @@ def functions_of(file: Path) -> Any:
         ("describe_outputs", ctypes.c_int, (library, tensor, size, tensor, size)),
         ("run", ctypes.c_int, (library, tensor, size)),
         ("run_into", ctypes.c_int, (library, tensor, size, tensor, size)),
+        ("run_on_gpu", ctypes.c_int, (library, tensor, size, tensor, size, ctypes.c_void_p)),
         ("error", ctypes.c_char_p, ()),
     ):
         function = getattr(functions, f"tuner_{name}")
@@ -127,7 +128,7 @@ class CompiledLibrary(NamedLibrary):
         Raises:
             RequestError: Always.
         """
-        raise RequestError("the library runs on a CPU: call it with arrays of NumPy")
+        raise RequestError("call the library with arrays of NumPy: tuner_runtime takes no others")
 
     def _output(self, number: int) -> Array:
         tensor = self._functions.tuner_output(self._library, number).contents

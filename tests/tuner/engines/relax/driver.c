@@ -613,7 +613,8 @@ status cuDeviceGetUuid(unsigned char *uuid) {
 }
 status cuDeviceGetUuid_v2(unsigned char *uuid) { return cuDeviceGetUuid(uuid); }
 status cuDeviceGetAttribute(int *value, int attribute) {
-  *value = attribute == 10 ? 32 : attribute == 38 ? 50 << 20 : attribute == 8 ? 49152 : 1024;
+  *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 10 ? 32
+           : attribute == 38 ? 50 << 20 : attribute == 8 ? 49152 : 1024;
   return 0;
 }
 // NVRTC asks for the driver's own tables of functions; 500 is CUDA_ERROR_NOT_FOUND.
@@ -644,3 +645,36 @@ DOES_NOTHING(cudaGetDeviceProperties)
 DOES_NOTHING(cudaMemGetInfo)
 DOES_NOTHING(cudaMemcpyPeerAsync)
 DOES_NOTHING(cudaSetDevice)
+
+// Calls of the driver that do what those of the runtime do, and have their names in the log.
+#define SAME_AS(name, other) __typeof__(other) name __attribute__((alias(#other)))
+SAME_AS(cuMemAlloc_v2, cudaMalloc);
+SAME_AS(cuMemFree_v2, cudaFree);
+SAME_AS(cuStreamCreate, cudaStreamCreateWithFlags);
+SAME_AS(cuStreamDestroy_v2, cudaStreamDestroy);
+SAME_AS(cuStreamSynchronize, cudaStreamSynchronize);
+SAME_AS(cuStreamIsCapturing, cudaStreamIsCapturing);
+SAME_AS(cuStreamBeginCapture_v2, cudaStreamBeginCapture);
+SAME_AS(cuStreamEndCapture, cudaStreamEndCapture);
+SAME_AS(cuStreamWaitEvent, cudaStreamWaitEvent);
+SAME_AS(cuGraphInstantiateWithFlags, cudaGraphInstantiate);
+SAME_AS(cuGraphLaunch, cudaGraphLaunch);
+SAME_AS(cuGraphExecDestroy, cudaGraphExecDestroy);
+SAME_AS(cuGraphDestroy, cudaGraphDestroy);
+SAME_AS(cuEventCreate, cudaEventCreateWithFlags);
+SAME_AS(cuEventRecord, cudaEventRecord);
+SAME_AS(cuEventSynchronize, cudaEventSynchronize);
+SAME_AS(cuEventDestroy_v2, cudaEventDestroy);
+status cuMemcpyHtoDAsync_v2(void *to, const void *from, size_t n_bytes, stream *given) {
+  return cudaMemcpyAsync(to, from, n_bytes, 1, given);
+}
+SAME_AS(cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2);
+SAME_AS(cuMemcpyDtoDAsync_v2, cuMemcpyHtoDAsync_v2);
+status cuCtxGetCurrent(void **context) {
+  *context = 0;
+  return 0;
+}
+
+DOES_NOTHING(cuCtxPushCurrent_v2)
+DOES_NOTHING(cuCtxPopCurrent_v2)
+DOES_NOTHING(cuDevicePrimaryCtxRetain)

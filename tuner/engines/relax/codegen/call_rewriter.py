@@ -13,16 +13,17 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.tirx import Evaluate, PrimFunc, decl_buffer
 
 from tuner.engines.base import LinkedObject
+from tuner.engines.packed import PackedKernel
 from tuner.engines.relax.codegen.build import PACK
-from tuner.engines.relax.codegen.objects import PACKER, load_devices
+from tuner.engines.relax.codegen.objects import PACKER, load_devices, load_launches
 from tuner.engines.relax.codegen.weights import WeightPool
 from tuner.engines.relax.graph.definitions.step_loops import StepLoop
 from tuner.engines.relax.graph.extract import step_name
 from tuner.engines.relax.ir.blobs import DeviceModule
 from tuner.errors import LinkError
 
-# Smaller constants stay in the program: another argument costs as much as reading one.
-_LARGE_BYTES = 4096
+#: Smaller constants stay in a program for a CPU: another argument costs as much as reading one.
+LARGE_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class LinkableObject:
         packed: Index, shape and dtype of the arguments that it takes packed.
         devices: Binaries for the GPU; none on CPU targets.
         variant: Variant that it computes; empty for the workload itself.
+        launches: Its kernels and the size of the memory that they share; None on CPU targets, or
+            if it does more than launching them.
     """
 
     folder: Path
@@ -42,6 +45,7 @@ class LinkableObject:
     packed: tuple[dict[str, Any], ...]
     devices: tuple[DeviceModule, ...] = ()
     variant: str = ""
+    launches: tuple[Sequence[PackedKernel], int] | None = None
 
     @classmethod
     def load(cls, compiled: LinkedObject) -> Self:
@@ -49,7 +53,8 @@ class LinkableObject:
         folder = Path(compiled.folder)
         devices = tuple(load_devices(folder, compiled.info))
         packed, variant = tuple(compiled.info["packed"]), str(compiled.info.get("variant", ""))
-        return cls(folder, compiled.symbol, packed, devices, variant)
+        launches = load_launches(devices, compiled.info)
+        return cls(folder, compiled.symbol, packed, devices, variant, launches)
 
     @cached_property
     def _packer(self) -> Any:
@@ -98,12 +103,14 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
         number: int,
         objects: dict[str, LinkableObject],
         pool: WeightPool,
+        min_bytes: int = LARGE_BYTES,
     ) -> None:
         super().__init__(module)
         self._module = module
         self._number = number
         self._objects = objects
         self._pool = pool
+        self._min_bytes = min_bytes
         self._variables: list[relax.Var] = []
         self.entry = f"main_{number}"
         self.functions: dict[Any, Any] = {}
@@ -194,11 +201,11 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
         return packed
 
     def _lift_weights(self, arguments: Sequence[relax.Expr]) -> list[relax.Expr]:
-        """Turn all large constants into arguments of the program."""
+        """Turn constants of enough bytes into arguments of the program."""
         lifted = list(arguments)
         for index, argument in enumerate(lifted):
             value = self._value(argument)
-            if value is not None and _n_bytes(value) >= _LARGE_BYTES:
+            if value is not None and _n_bytes(value) >= self._min_bytes:
                 lifted[index] = self._lift(value)
         return lifted
 

@@ -1,7 +1,7 @@
 """Linking of a network from the objects of its subgraphs: lowering, weight packing, programs."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,13 @@ from tvm.tirx import PrimFunc
 from tuner.engines.base import LinkedProgram, LinkRequest, LinkResult, ModelFile
 from tuner.engines.linker import link_shared, machine_of
 from tuner.engines.relax.codegen import cpu_codegen, nvrtc
-from tuner.engines.relax.codegen.call_rewriter import CallRewriter, LinkableObject, LoopCalls
+from tuner.engines.relax.codegen.call_rewriter import (
+    LARGE_BYTES,
+    CallRewriter,
+    LinkableObject,
+    LoopCalls,
+)
+from tuner.engines.relax.codegen.launch_plans import PlanMaker
 from tuner.engines.relax.codegen.objects import OBJECT
 from tuner.engines.relax.codegen.weights import WEIGHTS, WeightPool
 from tuner.engines.relax.graph.extract import find_subgraphs
@@ -60,8 +66,7 @@ def link_network(request: LinkRequest) -> LinkResult:
         for number, model in enumerate(request.models)
     ]
     with described(_failure):
-        calls, memories = _link(written, target, linked, out)
-    programs = [replace(each.program, memory=memories.get(each.program.entry)) for each in written]
+        calls, programs = _link(written, target, linked, out)
     entries = weights.write(out / WEIGHTS)
     return LinkResult(
         files=(LIBRARY, WEIGHTS) if entries else (LIBRARY,),
@@ -93,7 +98,11 @@ def write_program(
     if missing:
         raise LinkError(f"no object of subgraph {missing[0]} was given")
     objects = {name: linked[graph.workload] for graph in subgraphs for name in graph.functions}
-    rewriter = CallRewriter(module, number, objects, weights)
+    rewriter = CallRewriter(
+        *(module, number, objects, weights),
+        # Captured once, a call costs the same whatever it takes.
+        min_bytes=0 if is_cuda(target) else LARGE_BYTES,
+    )
     main = rewriter.rewrite()
     returned = module["main"].ret_ty
     fields = returned.fields if isinstance(returned, relax.TupleType) else [returned]
@@ -121,7 +130,7 @@ def _spec(kind: Any) -> TensorSpec:
 
 def _link(
     written: list[WrittenProgram], target: Target, linked: dict[str, LinkableObject], out: Path
-) -> tuple[tuple[KernelCall, ...], dict[str, ProgramMemory]]:
+) -> tuple[tuple[KernelCall, ...], list[LinkedProgram]]:
     functions = {name: code for program in written for name, code in program.functions.items()}
     symbols = {call: symbol for program in written for call, symbol in program.symbols.items()}
     loops = {name: calls for program in written for name, calls in program.loops.items()}
@@ -162,6 +171,8 @@ def _link(
     if own and not is_cuda(target):
         own += compile_pool([*objects, *own], out)
 
+    compiled: list[bytes] = []  # binaries of kernels that are not of objects
+
     def finish(path: str, files: list[str]) -> None:
         # Where no timer stands between a call and its kernel, the call is a name of the kernel.
         names = {} if has_timers else dict(kernels)
@@ -174,16 +185,37 @@ def _link(
         if not is_cuda(target):
             return _pack_program(module, Path(folder))
         devices = [device for linkable in linked.values() for device in linkable.devices]
-        own = nvrtc.compile_devices(module, target)
-        return nvrtc.pack_devices(module, [*own, *devices], Path(folder))
+        others = nvrtc.compile_devices(module, target)
+        compiled.extend(device.code for device in others)
+        return nvrtc.pack_devices(module, [*others, *devices], Path(folder))
 
     executable.export_library(str(out / LIBRARY), fcompile=finish, fpack_imports=pack)
     for file in own:
         file.unlink()
+    programs = [each.program for each in written]
+    if is_cuda(target):
+        by_symbol = {linkable.symbol: linkable for linkable in linked.values()}
+        maker = PlanMaker(
+            lowered,
+            target,
+            {call: by_symbol[symbol] for call, symbol in symbols.items()},
+            loops,
+            compiled,
+            (out / LIBRARY).read_bytes(),
+        )
+        programs = [maker.planned(each, memories[each.entry]) for each in programs]
+    return _calls(written, linked, symbols, loops) if has_timers else (), programs
+
+
+def _calls(
+    written: list[WrittenProgram],
+    linked: dict[str, LinkableObject],
+    symbols: dict[str, str],
+    loops: dict[str, LoopCalls],
+) -> tuple[KernelCall, ...]:
+    """Return the kernel calls by their number in a profile."""
     workloads = {linkable.symbol: workload for workload, linkable in linked.items()}
     n_outputs = {call: n for program in written for call, n in program.n_outputs.items()}
-    if not has_timers:
-        return (), memories
     calls = []
     for call, symbol in symbols.items():
         loop = loops.get(call)
@@ -191,7 +223,7 @@ def _link(
         n_runs = 1 if loop is None else loop.n_runs
         workload = workloads.get(called, "")
         calls.append(KernelCall(call, workload, n_outputs.get(call, 1), n_runs))
-    return tuple(calls), memories
+    return tuple(calls)
 
 
 def _compile_timers(kernels: dict[str, str], objects: list[Path], out: Path) -> bool:

@@ -3,19 +3,22 @@
 import base64
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import tvm
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from tuner.engines.base import ObjectRequest, ObjectResult, variant_of
 from tuner.engines.linker import find_linker, link_shared
+from tuner.engines.packed import PackedKernel
 from tuner.engines.relax.codegen import cpu_codegen
 from tuner.engines.relax.codegen.build import PACK, build_for_gpu, schedule_for_gpu, split_packing
+from tuner.engines.relax.codegen.packing import read_launches
 from tuner.engines.relax.ir import ir_checks, traces, workloads
 from tuner.engines.relax.ir.blobs import DeviceModule
 from tuner.engines.relax.run import fallbacks
@@ -25,7 +28,7 @@ from tuner.engines.relax.target.kinds import is_cuda
 from tuner.engines.relax.target.targets import make_target
 from tuner.engines.relax.triton import variants as triton
 from tuner.engines.runs import KERNEL
-from tuner.errors import LinkError, OutOfMemory, described, error_text
+from tuner.errors import LinkError, OutOfMemory, WorkError, described, error_text
 
 OBJECT = "kernel.o"
 PACKER = "pack.so"
@@ -58,6 +61,23 @@ def load_devices(folder: Path, info: Mapping[str, Any]) -> list[DeviceModule]:
         DeviceModule("cubin", base64.b64decode(table), (folder / name).read_bytes())
         for name, table in info.get("kernels", {}).items()
     ]
+
+
+def load_launches(
+    devices: Sequence[DeviceModule], info: Mapping[str, Any]
+) -> tuple[list[PackedKernel], int] | None:
+    """Return the kernels of a subgraph and the size of the memory that they share.
+
+    None if it was compiled for a CPU, or does more than launching kernels.
+    """
+    stored = info.get("launches")
+    if stored is None:
+        return None
+    kernels = [
+        msgspec.convert({**each, "code": devices[each["code"]].code}, PackedKernel)
+        for each in stored["kernels"]
+    ]
+    return kernels, stored["n_bytes"]
 
 
 def _compile_for_cpu(request: ObjectRequest, target: Target, out: Path) -> Mapping[str, Any]:
@@ -141,7 +161,23 @@ def _compile_for_gpu(request: ObjectRequest, target: Target, out: Path) -> Mappi
         name = f"kernel.{number}.cubin" if number else BINARY
         (out / name).write_bytes(device.code)
         tables[name] = base64.b64encode(device.table).decode()
-    return {"packed": [], "variant": triton.name_of(function), "kernels": tables}
+    return {
+        "packed": [],
+        "variant": triton.name_of(function),
+        "kernels": tables,
+        "launches": _launches(function, target, [device.code for device in devices]),
+    }
+
+
+def _launches(function: PrimFunc, target: Target, codes: list[bytes]) -> dict[str, Any] | None:
+    """Return what :func:`load_launches` reads, in which code is the number of a binary."""
+    try:
+        kernels, n_bytes = read_launches(function, target, codes)
+    except WorkError as error:
+        _LOGGER.info("no plan of the launches: %s", error)
+        return None
+    stored = [{**vars(kernel), "code": codes.index(kernel.code)} for kernel in kernels]
+    return {"kernels": stored, "n_bytes": n_bytes}
 
 
 def _write(function: PrimFunc, symbol: str, target: Target, path: Path) -> None:

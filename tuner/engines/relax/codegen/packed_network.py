@@ -1,15 +1,12 @@
 """Launches of whole networks for packs, read from the program that a library has of a network."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax
-from tvm.ir import GenericConst
 
 from tuner.engines.base import ModelFile
 from tuner.engines.packed import PackedBlock, PackedCandidate, PackedNetwork
@@ -17,21 +14,12 @@ from tuner.engines.relax.codegen import link
 from tuner.engines.relax.codegen.call_rewriter import LinkableObject
 from tuner.engines.relax.codegen.packing import pack_function
 from tuner.engines.relax.codegen.weights import WeightPool
-from tuner.engines.relax.library.program_memory import take_memory
+from tuner.engines.relax.library.program_calls import ProgramCalls
+from tuner.engines.relax.library.program_memory import take_memory, workspace_sizes
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.engines.relax.target.targets import make_target
 from tuner.errors import WorkError
-from tuner.library.manifest import BEGIN_CALL, WORKSPACE
 
-# Tensors that begin where their first argument does, and calls without effect on memory.
-_VIEWS = ("relax.vm.alloc_tensor", "vm.builtin.reshape")
-_NOTHING = (
-    "relax.null_value",
-    "relax.vm.kill_object",
-    "vm.builtin.check_tensor_info",
-    "vm.builtin.match_shape",
-    BEGIN_CALL,
-)
 # Larger weights are drawn: a pack is small, and the time of a kernel hardly depends on them.
 _MAX_CONTENT_BYTES = 4096
 # Whole numbers of more bytes are indices: those that are too large for a pack are zero.
@@ -63,106 +51,36 @@ def pack_network(model: ModelFile, target: str) -> PackedNetwork:
         module, memories = take_memory(module, {})
     entry = written.program.entry
     values = weights.values()
-    program = _Program(module, written.symbols, described)
-    program.take(
-        module[entry].params,
-        [values[number] for number in written.program.weights],
-        len(memories[entry].written),
-    )
-    return program.read(module[entry], memories[entry].after)
+    read = ProgramCalls.of(module[entry])
+    given = [values[number] for number in written.program.weights]
+    blocks = _blocks(module, entry, given, len(memories[entry].written))
+    blocks += map(_weight, read.constants)
+    others: dict[str, PackedCandidate] = {}
+    calls = []
+    for name, places in read.calls:
+        kernel = written.symbols.get(name, name)
+        if kernel == name and name not in others:  # it belongs to no subgraph
+            kernels, workspace_bytes = pack_function(module[name], described)
+            others[name] = PackedCandidate("", "", kernels, workspace_bytes)
+        calls.append((kernel, places))
+    # Others are shapes, which no kernel writes.
+    outputs = tuple((block, str(ty.dtype)) for block, ty in read.returned if block is not None)
+    return PackedNetwork(tuple(blocks), tuple(calls), outputs, others, memories[entry].after)
 
 
-@dataclass
-class _Program:
-    """The launches of a program, as far as they were read."""
-
-    module: tvm.IRModule
-    symbols: Mapping[str, str]
-    target: tvm.target.Target
-    blocks: list[PackedBlock] = field(default_factory=list)
-    calls: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
-    others: dict[str, PackedCandidate] = field(default_factory=dict)
-    # Block of each tensor.
-    _places: dict[relax.Var, int] = field(default_factory=dict)
-    _tuples: dict[relax.Var, relax.Tuple] = field(default_factory=dict)
-
-    def take(self, params: Sequence[relax.Var], weights: Sequence[Any], n_written: int) -> None:
-        """Give a block to each parameter: inputs, weights, outputs, workspace."""
-        storages = self.module[WORKSPACE].body.blocks[0].bindings
-        sizes = [int(each.value.args[0].values[0]) for each in storages]
-        n_inputs = len(params) - len(weights) - n_written - len(sizes)
-        blocks = [
-            *(_input(each.ty) for each in params[:n_inputs]),
-            *map(_weight, weights),
-            *(
-                PackedBlock(_n_bytes(each.ty))
-                for each in params[n_inputs + len(weights) :][:n_written]
-            ),
-            *map(PackedBlock, sizes),
-        ]
-        for param, block in zip(params, blocks, strict=True):
-            self._places[param] = self._add(block)
-
-    def read(self, function: relax.Function, after: tuple[tuple[int, ...], ...]) -> PackedNetwork:
-        """Read the calls of a function whose parameters have blocks.
-
-        Args:
-            function: The function.
-            after: Calls that each call waits for; empty if each needs the one before it.
-
-        Raises:
-            WorkError: If it does something else than launching kernels.
-        """
-        for part in function.body.blocks:
-            for binding in part.bindings:
-                self._read(binding.var, binding.value)
-        result = function.body.body
-        leaves = self._tuples[result].fields if result in self._tuples else [result]
-        # Others are shapes, which no kernel writes.
-        outputs = tuple(
-            (self._places[each], str(each.ty.dtype)) for each in leaves if each in self._places
-        )
-        blocks, calls = tuple(self.blocks), tuple(self.calls)
-        return PackedNetwork(blocks, calls, outputs, self.others, after)
-
-    def _read(self, variable: relax.Var, value: Any) -> None:
-        if isinstance(value, relax.Tuple):
-            self._tuples[variable] = value
-            return
-        if isinstance(value, relax.Var):
-            self._places[variable] = self._place(value)
-            return
-        if not isinstance(value, relax.Call):
-            raise WorkError(f"the network has a {type(value).__name__}")
-        if isinstance(value.op, tvm.ir.GlobalVar):
-            name = str(value.op.name_hint)
-            kernel = self.symbols.get(name) or self._other(name)
-            self.calls.append((kernel, tuple(map(self._place, value.args))))
-            return
-        name = str(getattr(value.op, "name", "") or getattr(value.op, "global_symbol", ""))
-        if name in _VIEWS:
-            self._places[variable] = self._place(value.args[0])
-        elif name not in _NOTHING:
-            raise WorkError(f"the network calls {name}")
-
-    def _place(self, value: Any) -> int:
-        """Return the block of a tensor or a constant."""
-        if isinstance(value, GenericConst):
-            self._places[value] = self._add(_weight(value.value))
-        if value not in self._places:
-            raise WorkError(f"a kernel of the network takes {value}")
-        return self._places[value]
-
-    def _add(self, block: PackedBlock) -> int:
-        self.blocks.append(block)
-        return len(self.blocks) - 1
-
-    def _other(self, name: str) -> str:
-        """Compile a kernel outside of subgraphs; return its name."""
-        if name not in self.others:
-            kernels, workspace_bytes = pack_function(self.module[name], self.target)
-            self.others[name] = PackedCandidate("", "", kernels, workspace_bytes)
-        return name
+def _blocks(
+    module: tvm.IRModule, entry: str, weights: Sequence[Any], n_written: int
+) -> list[PackedBlock]:
+    """Return the block of each parameter: inputs, weights, outputs, workspace."""
+    params, sizes = module[entry].params, workspace_sizes(module)
+    n_inputs = len(params) - len(weights) - n_written - len(sizes)
+    outputs = params[n_inputs + len(weights) :][:n_written]
+    return [
+        *(_input(each.ty) for each in params[:n_inputs]),
+        *map(_weight, weights),
+        *(PackedBlock(_n_bytes(each.ty)) for each in outputs),
+        *map(PackedBlock, sizes),
+    ]
 
 
 def _input(kind: Any) -> PackedBlock:

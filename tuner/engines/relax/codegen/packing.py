@@ -123,12 +123,38 @@ def pack_function(function: PrimFunc, target: Target) -> tuple[list[PackedKernel
     return kernels, workspace_bytes
 
 
+def read_launches(
+    function: PrimFunc, target: Target, binaries: Sequence[bytes]
+) -> tuple[list[PackedKernel], int]:
+    """Return the kernels of a function that was compiled; see :func:`pack_function`.
+
+    Args:
+        function: Scheduled kernel with the name that it was compiled by.
+        target: Target for a GPU.
+        binaries: Its binaries: one for each kernel of Triton, or one for all of TVM's.
+
+    Raises:
+        WorkError: If it does more than launching kernels.
+    """
+    program = variants.program_of(function)
+    if program is not None:
+        return packed_programs.compile_program(program, str(target.attrs["arch"]))
+    symbol = str(function.attrs["global_symbol"])
+    return _read_host_code(tvm.IRModule({symbol: function}), symbol, target, binaries[0])
+
+
 def _pack_by_tvm(function: PrimFunc, target: Target) -> tuple[list[PackedKernel], int]:
     """Compile a kernel by NVRTC or nvcc; its host code tells the launches."""
     module = tvm.IRModule({_SYMBOL: function.with_attr("global_symbol", _SYMBOL)})
     _, device = nvrtc.build(module, target)
+    return _read_host_code(module, _SYMBOL, target, device.code)
+
+
+def _read_host_code(
+    module: tvm.IRModule, symbol: str, target: Target, code: bytes
+) -> tuple[list[PackedKernel], int]:
     workspace_bytes, kernels = 0, []
-    host = nvrtc.launches(module, target)[_SYMBOL]
+    host = nvrtc.launches(module, target)[symbol]
     places = {key(param): place for place, param in enumerate(host.params)}
     for statement in _statements(host.body):
         if isinstance(statement, AllocBuffer):
@@ -139,7 +165,7 @@ def _pack_by_tvm(function: PrimFunc, target: Target) -> tuple[list[PackedKernel]
         elif isinstance(statement, DeclBuffer):
             places[key(statement.buffer)] = places[_buffer_of(statement.data)]
         elif isinstance(statement, Evaluate):
-            kernels.append(_launched(statement.value, device.code, places))
+            kernels.append(_launched(statement.value, code, places))
     return kernels, workspace_bytes
 
 

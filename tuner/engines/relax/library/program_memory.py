@@ -63,6 +63,12 @@ def take_memory(
     return changed, memories
 
 
+def workspace_sizes(module: tvm.IRModule) -> list[int]:
+    """Return the bytes of the blocks of the workspace of a module, in order."""
+    storages = module[WORKSPACE].body.blocks[0].bindings
+    return [int(each.value.args[0].values[0]) for each in storages]
+
+
 class _Block:
     """Memory of tensors that are never there at once.
 

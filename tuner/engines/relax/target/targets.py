@@ -288,7 +288,7 @@ def _compiler(target: Target, kind: str) -> dict[str, Any]:
     if calls_onednn(target):
         common["onednn_calls"] = onednn.version_of_calls()
     if kind == "cuda":
-        return {**common, **nvrtc.describe_compiler(), "triton": compiler.version()}
+        return {**common, **nvrtc.describe_compiler(), "triton": compiler.version(), "launches": 1}
     return common
 
 

@@ -19,9 +19,10 @@ def _product(left: te.Tensor, right: te.Tensor) -> te.Tensor:
     return te.compute((24, 24), lambda i, j: te.sum(left[i, inner] * right[inner, j], axis=inner))
 
 
-def test_kernels_share_memory_between_them() -> None:
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_kernels_share_memory_between_them(arch: str) -> None:
     """Products of products, each by a kernel of its own: those between have places of their own."""
-    target = make_target(worker.describe_target("cuda:sm_90").spec)
+    target = make_target(worker.describe_target(f"cuda:{arch}").spec)
     given = te.placeholder((24, 24), name="given")
     square = _product(given, given)
     cube = _product(square, given)
