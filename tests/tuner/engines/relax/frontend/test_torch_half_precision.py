@@ -111,7 +111,7 @@ def _attend(x: torch.Tensor, n_shared: int = 4, **options: Any) -> torch.Tensor:
             },
         ),
     ],
-    ids=str,
+    ids=["float16", "bfloat16", "float32"],
 )
 def test_attention_is_one_kernel_of_its_type(
     dtype: torch.dtype, functions: Functions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
