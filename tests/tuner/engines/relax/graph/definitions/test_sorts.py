@@ -43,6 +43,9 @@ def _draw(shape: tuple[int, ...], dtype: str) -> np.ndarray:
         ((130, 3), 0, 4, "int8"),
         # All, which is a sort.
         ((2, 50), 1, 50, "int64"),
+        # None.
+        ((0, 5), 1, 2, "float32"),
+        ((2, 0), 1, 0, "float32"),
     ],
 )
 def test_first_elements_are_those_of_a_stable_sort(
