@@ -140,6 +140,11 @@ def _perceptron(model: HalfModel) -> list[str]:
     return [model.add("MatMul", up, model.weight(40, 48))]
 
 
+def _softplus(model: HalfModel) -> list[str]:
+    """Add a product with an activation that TVM defines otherwise."""
+    return [model.add("Softplus", model.add("MatMul", model.input(5, 48), model.weight(48, 40)))]
+
+
 def _residual_block(model: HalfModel) -> list[str]:
     """Add a block of a ResNet whose shortcut is a convolution with strides."""
     data = model.input(1, 16, 6, 6)
@@ -166,6 +171,7 @@ def _excitation(model: HalfModel, n_squeezed: int) -> list[str]:
     ("add", "names"),
     [
         (_perceptron, ["matmul_cast", "matmul_cast_sigmoid_multiply_matmul_cast_multiply"]),
+        (_softplus, ["matmul_cast_softplus"]),
         (
             _residual_block,
             [
@@ -188,7 +194,7 @@ def _excitation(model: HalfModel, n_squeezed: int) -> list[str]:
             ],
         ),
     ],
-    ids=["gate", "branches", "excitation", "long excitation"],
+    ids=["gate", "activation", "branches", "excitation", "long excitation"],
 )
 def test_products_that_meet_are_one_kernel(
     add: Callable[[HalfModel], list[str]], names: list[str], tmp_path: Path, verify: Verify

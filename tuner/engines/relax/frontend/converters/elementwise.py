@@ -1,5 +1,6 @@
 """Converters of small operators that TVM's importer converts slowly, wrongly or not at all."""
 
+import math
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
@@ -193,17 +194,9 @@ def convert_prelu(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) 
     return relax.op.where(is_negative, builder.emit(relax.op.multiply(x, slope)), x)
 
 
-def convert_softplus(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Convert Softplus as max(x, 0) + 2 atanh(u / (u + 2)) with u = exp(-abs(x)).
-
-    TVM adds u to 1, which drops the digits of a small one.
-    """
-    del attrs, opset
-    (x,), emit = inputs, builder.emit
-    zero, two = (relax.const(value, str(x.ty.dtype)) for value in (0, 2))
-    power = emit(relax.op.exp(emit(relax.op.negative(emit(relax.op.abs(x))))))
-    half = emit(relax.op.atanh(emit(relax.op.divide(power, emit(relax.op.add(power, two))))))
-    return relax.op.add(emit(relax.op.maximum(x, zero)), emit(relax.op.multiply(half, two)))
+def convert_softplus(_builder: Any, inputs: Any, _attrs: Any, _opset: int) -> relax.Expr:
+    """Convert Softplus to one operator, whose definition keeps the digits of small powers."""
+    return relax.op.nn.softplus(inputs[0], threshold=math.inf)
 
 
 def convert_mish(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:

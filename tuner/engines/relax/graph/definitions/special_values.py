@@ -158,6 +158,25 @@ def _halves(values: Any) -> tuple[Any, Any]:
     return values[:n], values[n:]
 
 
+def _softplus(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Define log(1 + exp(x)) with the digits of a small power, which TVM adds to 1."""
+    attrs = call.attrs
+
+    def define(x: te.Tensor) -> te.Tensor:
+        zero, beta = tirx.const(0, x.dtype), tirx.const(float(attrs.beta), x.dtype)
+
+        def element(*i: Any) -> Any:
+            scaled = x(*i) * beta
+            result = (tirx.max(scaled, zero) + tirx.log1p(tirx.exp(-tirx.abs(scaled)))) / beta
+            if math.isinf(float(attrs.threshold)):
+                return result
+            return tirx.Select(scaled > tirx.const(float(attrs.threshold), x.dtype), x(*i), result)
+
+        return te.compute(x.shape, element, "softplus")
+
+    return builder.call_te(define, call.args[0], primfunc_name_hint="softplus")
+
+
 def _equal(left: Any, right: Any) -> Any:
     return topi.logical_not(topi.logical_xor(left, right))
 
@@ -195,6 +214,7 @@ DEFINITIONS: dict[str, Legalization] = {
     "relax.divide": _quotient,
     "relax.equal": _compared(_equal, topi.equal),
     "relax.multiply": _product,
+    "relax.nn.softplus": _softplus,
     "relax.not_equal": _compared(topi.logical_xor, _differ),
     "relax.sign": _sign,
     "relax.subtract": _difference,
