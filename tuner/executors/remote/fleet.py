@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, sessionmaker
 
+from records import database
 from records.errors import RecordsError
 from records.service import remote_devices
 from records.service.service_models import RemoteCall, RemoteDevice
@@ -97,6 +98,8 @@ class RemoteFleet:
 
     def __init__(self, settings: Settings, sessions: sessionmaker[Session]) -> None:
         self._sessions = sessions
+        # The others have the only write lock of SQLite.
+        self._readers = database.sessions(sessions.kw["bind"], read_only=True)
         self._files = _Files(settings.data_dir)
         self._runners: dict[str, RemoteRunner] = {}
         self._new: deque[tuple[str, _OpenCall]] = deque()
@@ -162,9 +165,11 @@ class RemoteFleet:
                 self._open[call_id] = call
         ended, self._ended = self._ended, set()
         try:
-            with self._sessions.begin() as session:
-                session.add_all(rows)
-                if ended:
+            if rows or ended:
+                with self._sessions.begin() as session:
+                    # Calls are worth nothing after a power failure.
+                    database.defer_sync(session)
+                    session.add_all(rows)
                     remote_devices.remove_calls(session, ended)
         except BaseException:
             self._ended |= ended
@@ -173,7 +178,7 @@ class RemoteFleet:
                 self._files.release(call.files)
                 self._new.appendleft((row.id, call))
             raise
-        with self._sessions() as session:
+        with self._readers() as session:
             devices = remote_devices.devices(session)
             calls = remote_devices.leased(session) if self._open else ()
         keys = {device.name: device.key for device in devices}
