@@ -1,7 +1,6 @@
 """Make jitted functions from functions and modules of torch, and from ONNX files."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -31,23 +30,12 @@ def make(function: Any, options: JitOptions) -> Jitted:
             "tuner.jit takes a function or a module of torch, or the path of an ONNX model, "
             f"not {type(function).__name__}"
         )
-    return _torch(function, options)
-
-
-def _torch(function: Callable[..., Any], options: JitOptions) -> "TorchFunction":
     try:
-        import torch
-    except ImportError as error:
+        from tuner.jit.torch.torch_function import TorchFunction
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
         raise ImportError(
             f"jitting a function needs the extra torch: {install_command('torch')}"
         ) from error
-    from tuner.jit.torch.torch_function import TorchFunction
-
-    if not isinstance(function, torch.nn.Module) and not hasattr(function, "__code__"):
-        plain = getattr(function, "__func__", None)
-        if plain is None or not hasattr(plain, "__code__"):
-            raise TypeError(
-                "tuner.jit takes Python functions, methods and modules, not "
-                f"{type(function).__name__}: wrap it in a function"
-            )
     return TorchFunction(function, options)

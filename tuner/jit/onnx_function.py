@@ -99,7 +99,7 @@ class OnnxFunction:
     def _add(self, key: Hashable, arrays: dict[str, Array]) -> dict[str, Array]:
         state = _state_of(self._path)
         if state != self._state:
-            self._cache.drop_all()
+            self._cache.drop(lambda _: True)
             self._state = state
         shapes = {name: array.shape for name, array in arrays.items()}
         loaded = self._get(shapes)

@@ -19,6 +19,7 @@ class JitFields(TypedDict, total=False):
     token: str | None
     trials: int
     name: str
+    strict: bool
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class JitOptions:
         token: Token for the service.
         trials: Budget of one job of the service.
         name: Name for people; empty for that of the function.
+        strict: True to raise an error where a function of torch would run in eager.
     """
 
     target: str = ""
@@ -45,6 +47,7 @@ class JitOptions:
     token: str | None = None
     trials: int = DEFAULT_TRIALS
     name: str = ""
+    strict: bool = False
 
     def __post_init__(self) -> None:
         for key in ("maxsize", "trials"):

@@ -3,7 +3,7 @@
 import itertools
 import threading
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -71,34 +71,26 @@ class ServedLibrary:
             self._weights = program.weights
 
     def run(self, tensors: Sequence[Any], outputs: Sequence[Any] = ()) -> Any:
-        """Call the library on tensors in the order of its inputs; see :meth:`try_out`."""
-        with self._lock:
-            self.n_hits += 1
-            return self._run(tensors, outputs)
-
-    def run_arrays(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        """Call the library on arrays by input name."""
-        with self._lock:
-            self.n_hits += 1
-            return self.loaded.library(arrays)
-
-    def try_out(self, tensors: Sequence[Any], outputs: Sequence[Any] = ()) -> Any:
-        """Call the library without counting the call.
+        """Call the library.
 
         Args:
             tensors: Tensors in the order of its inputs.
             outputs: Tensors for its outputs on a GPU, which are returned; empty on a CPU.
         """
         with self._lock:
-            return self._run(tensors, outputs)
+            self.n_hits += 1
+            if not outputs:
+                return self._function(*tensors, *self._weights)
+            library = self.loaded.library
+            inputs = dict(zip(library.inputs, tensors, strict=True))
+            library.run_on_device(inputs, dict(zip(library.outputs, outputs, strict=True)))
+            return list(outputs)
 
-    def _run(self, tensors: Sequence[Any], outputs: Sequence[Any]) -> Any:
-        if not outputs:
-            return self._function(*tensors, *self._weights)
-        library = self.loaded.library
-        inputs = dict(zip(library.inputs, tensors, strict=True))
-        library.run_on_device(inputs, dict(zip(library.outputs, outputs, strict=True)))
-        return list(outputs)
+    def run_arrays(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """Call the library on arrays by input name."""
+        with self._lock:
+            self.n_hits += 1
+            return self.loaded.library(arrays)
 
 
 class HasLibrary(Protocol):
@@ -163,11 +155,11 @@ class SignatureCache(Generic[_Call]):
         """Return all calls."""
         return list(self._calls.values())
 
-    def drop_all(self) -> None:
-        """Drop all calls; the counts stay."""
-        for call in self._calls.values():
-            self._count_hits(call)
-        self._calls = {}
+    def drop(self, is_old: Callable[[_Call], bool]) -> None:
+        """Drop some calls; the counts stay."""
+        for key, call in list(self._calls.items()):
+            if is_old(call):
+                self._drop(key)
 
     def info(self) -> CacheInfo:
         """Return the counts."""
@@ -185,9 +177,7 @@ class SignatureCache(Generic[_Call]):
         )
 
     def _drop_oldest(self) -> None:
-        oldest = min(self._calls, key=lambda key: self._calls[key].served.used)
-        self._count_hits(self._calls[oldest])
-        self._calls = {key: call for key, call in self._calls.items() if key != oldest}
+        self._drop(min(self._calls, key=lambda key: self._calls[key].served.used))
         if not self._warned:
             self._warned = True
             warnings.warn(
@@ -198,7 +188,9 @@ class SignatureCache(Generic[_Call]):
                 stacklevel=6,
             )
 
-    def _count_hits(self, call: _Call) -> None:
-        """Keep the hits of a call that is dropped."""
+    def _drop(self, key: Hashable) -> None:
+        """Drop a call, and keep its hits."""
+        call = self._calls[key]
+        self._calls = {other: kept for other, kept in self._calls.items() if other != key}
         self._hits += call.served.n_hits
         self._saved_secs += call.served.n_hits * call.served.secs

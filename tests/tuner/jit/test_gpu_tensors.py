@@ -26,15 +26,15 @@ import json, os, sys
 import pytest, torch, tuner
 from tests.tuner.engines.relax.gpu_cases import count, logged, torch_on_gpu
 from tuner.errors import TargetError
-from tuner.jit.torch import torch_signatures
+from tuner.jit.torch import torch_calls
 
 def function(numbers, values):
-    return {"sum": numbers + 1, "pair": (values.reshape(4, 2), values)}
+    return {"sum": numbers + 1, "pair": (values.reshape(4, 2).clone(), values.clone())}
 
 data_dir, seen = sys.argv[1], {}
-jitted = tuner.jit(function, data_dir=data_dir)
+jitted = tuner.jit(function, data_dir=data_dir, strict=True)
 numbers = torch.arange(6, dtype=torch.int32)
-torch_signatures.is_on_gpu = lambda tensor: True
+torch_calls.is_on_gpu = lambda device: True
 torch_on_gpu(pytest.MonkeyPatch())
 results = []
 for seed in range(4):

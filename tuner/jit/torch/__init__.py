@@ -1,1 +1,1 @@
-"""Jitted functions and modules of torch: signatures, tracing, changes of weights."""
+"""Backend of ``torch.compile``, and jitted functions of torch."""

@@ -14,10 +14,8 @@ from torch import nn
 import tuner
 from tests.cli import ROOT, Cli
 from tests.tuner.jit.modules import Perceptron, close, eager
+from tests.tuner.jit.torch.test_torch_programs import written
 from tuner.jit.signature_cache import CacheInfo
-from tuner.jit.torch.torch_changes import dependencies_of
-from tuner.jit.torch.torch_signatures import split_arguments
-from tuner.jit.torch.torch_tracing import trace
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -44,7 +42,10 @@ def counts(info: CacheInfo) -> tuple[int, int, int, int]:
 
 @pytest.mark.slow("compiles kernels for many seconds")
 def test_each_batch_size_is_compiled_once(jit: Jit) -> None:
-    """In a loop over two batch sizes, all calls but the first of each are hits."""
+    """In a loop over two batch sizes, no library is compiled twice.
+
+    From the second size on, a graph for all sizes serves, which loads the first library again.
+    """
     module = Perceptron(seed=1).eval()
     jitted = jit(module)
 
@@ -53,7 +54,7 @@ def test_each_batch_size_is_compiled_once(jit: Jit) -> None:
         close(jitted(x), eager(module, x))
 
     info = jitted.cache_info()
-    assert counts(info) == (3, 0, 2, 2)
+    assert counts(info) == (2, 1, 2, 3)
     assert info.seconds_saved > 0.0
 
 
@@ -112,7 +113,7 @@ def test_results_are_never_stale(jit: Jit) -> None:
 def test_results_belong_to_the_caller(jit: Jit) -> None:
     """Neither a later call nor a write into a result changes another result or the library."""
     weights = torch.arange(6.0)
-    jitted = jit(lambda x: (x.reshape(3, 2), weights * 2.0, x + weights))
+    jitted = jit(lambda x: (x.clone(), weights * 2.0, x + weights))
     x = torch.ones(6)
 
     first = jitted(x)
@@ -141,7 +142,7 @@ def test_arguments_of_any_layout(jit: Jit) -> None:
     for view in views:
         close(eager(jitted, view), eager(lambda x: x * 2.0 + 1.0, view))
 
-    assert jitted.cache_info().currsize == 1
+    assert jitted.cache_info().misses == 1
 
 
 def test_structures_scalars_and_dtypes(jit: Jit) -> None:
@@ -161,7 +162,8 @@ def test_structures_scalars_and_dtypes(jit: Jit) -> None:
         assert actual[1:3] == expected[1:3]
         assert type(actual[2]) is type(expected[2])
 
-    assert jitted.cache_info().currsize == 5
+    # Equal programs are one library.
+    assert jitted.cache_info().misses == 3
 
 
 def test_decorators(data_dir: Path) -> None:
@@ -178,7 +180,7 @@ def test_decorators(data_dir: Path) -> None:
 
 
 def test_threads_compile_once(jit: Jit) -> None:
-    """Eight threads with one new signature share one library, with right results for each."""
+    """Eight threads with one new signature compile it once, with right results for each."""
     module = Perceptron(seed=3).eval()
     jitted = jit(module)
     inputs = [torch.full((2, 6), float(number)) for number in range(8)]
@@ -196,22 +198,8 @@ def test_threads_compile_once(jit: Jit) -> None:
 
     for number, x in enumerate(inputs):
         close(results[number], eager(module, x))
-    assert counts(jitted.cache_info()) == (159, 0, 1, 1)
-
-
-def test_gradients_and_autocast_are_refused(jit: Jit) -> None:
-    """An argument that requires a gradient is refused unless gradients are off."""
-    jitted = jit(Perceptron().eval())
-    x = torch.ones(2, 6, requires_grad=True)
-    assert not jitted(x.detach()).requires_grad
-
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match="computes no gradients"):
-            jitted(x)
-    with pytest.raises(RuntimeError, match="autocast"), torch.autocast("cpu"):
-        jitted(x.detach())
-    with torch.no_grad():
-        assert jitted(x).shape == (2, 3)
+    info = jitted.cache_info()
+    assert (info.misses, info.hits + info.store_hits) == (1, 159)
 
 
 def test_more_signatures_than_fit(jit: Jit) -> None:
@@ -230,31 +218,6 @@ def test_more_signatures_than_fit(jit: Jit) -> None:
 
     jitted.cache_clear()
     assert counts(jitted.cache_info()) == (0, 0, 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ((), "at least one tensor"),
-        ((3,), "at least one tensor"),
-        ((torch.ones(2), object()), "got object"),
-        ((torch.ones(2).to_sparse(),), "dense tensors"),
-        ((torch.ones(2, device="meta"),), "of the CPU or CUDA, not meta"),
-        ((torch.ones(2), torch.ones(2, device="meta")), "one device, not on cpu and meta"),
-    ],
-)
-def test_unsupported_arguments(jit: Jit, arguments: tuple[Any, ...], error: str) -> None:
-    """Each error gives the reason."""
-    with pytest.raises((TypeError, RuntimeError), match=error):
-        jit(lambda *given: given[0] + 1)(*arguments)
-
-
-def test_objects_that_are_not_functions() -> None:
-    """Neither data nor built-in functions of torch can be jitted."""
-    with pytest.raises(TypeError, match="takes a function or a module of torch"):
-        tuner.jit(3)  # type: ignore[call-overload]
-    with pytest.raises(TypeError, match="wrap it in a function"):
-        tuner.jit(torch.add)
 
 
 def test_jitted_functions_are_traced_through(jit: Jit) -> None:
@@ -282,11 +245,10 @@ def test_refresh_finds_better_records(tmp_path: Path) -> None:
     close(jitted(x), eager(module, x))
     assert jitted.refresh() == 0
     fallbacks = jitted.cache_info().fallbacks
-    signature, _ = split_arguments((x,), {})
-    path = trace(module, dependencies_of(module), signature).write(tmp_path)
+    written(lambda x: eager(module, x), tmp_path, x)
 
     options = ("--trials", "8", "--trials-per-round", "4", "--cost-model", "random")
-    tuned = cli("tune", str(path), *options)
+    tuned = cli("tune", str(tmp_path / "function.pt2"), *options)
     assert tuned.status == 0, tuned.err
 
     assert jitted.refresh() == 1
