@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +15,14 @@ import httpx
 
 from tests.cli import ROOT, Cli
 from tests.engines import toy
+from tests.waiting import wait_for
 
-_START_SECS = 30.0
+
+def is_ready(url: str) -> bool:
+    """Return whether a service answers that it is ready."""
+    with contextlib.suppress(httpx.TransportError):
+        return httpx.get(f"{url}/readyz", timeout=5, trust_env=False, verify=False).is_success
+    return False
 
 
 def free_port() -> int:
@@ -54,11 +59,12 @@ class Service:
     def start_api(self, *options: str) -> None:
         """Start an API process and wait until it serves."""
         self._start("api", ["-m", "api", "--port", str(self.port), *options])
-        deadline = time.monotonic() + _START_SECS
-        while not self._is_ready():
+
+        def is_up() -> bool:
             assert self._running["api"].poll() is None, self.output("api")
-            assert time.monotonic() < deadline, self.output("api")
-            time.sleep(0.1)
+            return is_ready(self.url)
+
+        wait_for(is_up)
 
     def start_worker(self, **environ: str) -> None:
         """Start a worker; it has jobs to do once it is awake."""
@@ -96,13 +102,6 @@ class Service:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-
-    def _is_ready(self) -> bool:
-        with contextlib.suppress(httpx.TransportError):
-            return httpx.get(
-                f"{self.url}/readyz", timeout=5, trust_env=False, verify=False
-            ).is_success
-        return False
 
 
 @contextlib.contextmanager

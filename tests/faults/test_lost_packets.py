@@ -20,6 +20,7 @@ from records import database
 from records.tuning import events
 from tests.cli import ROOT
 from tests.service.rig import rig, serve
+from tests.services import is_ready
 from tests.tuner.client.tokens import make_token
 from tests.waiting import wait_for
 from tuner.client import TunerClient
@@ -223,15 +224,7 @@ def test_a_client_recovers_within_half_a_minute(network: Network, tmp_path: Path
                     for event in client.events(job):
                         seen.append(event.sequence)  # noqa: PERF401  seen by the other thread
 
-            def is_ready() -> bool:
-                try:
-                    return httpx.get(
-                        f"{url}/readyz", timeout=1.0, trust_env=False, verify=False
-                    ).is_success
-                except httpx.TransportError:
-                    return False
-
-            wait_for(is_ready, 60.0)
+            wait_for(lambda: is_ready(url))
             threading.Thread(target=read, daemon=True).start()
             wait_for(lambda: seen, 20.0)
             network.lose_packets()

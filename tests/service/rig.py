@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import httpx
 import psutil
 from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
@@ -201,3 +202,8 @@ def serve(opened: Rig, *args: str) -> tuple[subprocess.Popen[bytes], str]:
     url = f"http://{HOST}:{port}"
     wait_for(lambda: f"Serving on {url}" in (opened.folder / "serve.0.log").read_text(), 60.0)
     return process, url
+
+
+def get(url: str, path: str) -> httpx.Response:
+    """Send a request to the API."""
+    return httpx.get(url + path, timeout=20.0, trust_env=False, verify=False)

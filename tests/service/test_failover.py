@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
 
@@ -16,7 +15,7 @@ from records.models import Job, MeasureRecord
 from tests.cli import ROOT, Cli, finish
 from tests.engines import toy
 from tests.engines.toy_network import open_sessions, trials_of
-from tests.service.rig import Rig, rig, serve
+from tests.service.rig import Rig, get, rig, serve
 from tests.tuner.tuning.test_interrupted_command import expire_leases, tune
 from tests.waiting import wait_for
 from tuner.client import TunerClient
@@ -73,11 +72,6 @@ def watching(url: str, job: int) -> Iterator[list[int]]:
     thread.join(20.0)
     assert not failures, failures
     assert not thread.is_alive(), "it still reads"
-
-
-def get(url: str, path: str) -> httpx.Response:
-    """Send a request to the API."""
-    return httpx.get(url + path, timeout=20.0, trust_env=False, verify=False)
 
 
 def check_unavailable(url: str, path: str) -> None:
@@ -193,7 +187,7 @@ def test_a_job_survives_an_outage_of_its_database(own_postgres: Any, tmp_path: P
             n_seen = len(seen)
             own_postgres.start()
 
-            wait_for(lambda: get(url, "/readyz").status_code == 200)
+            wait_for(lambda: get(url, "/readyz").is_success)
             assert get(url, f"/api/v1/jobs/{job}").json()["job"]["id"] == job
             check_done(opened, job)
             n_events = opened.job(job).n_events

@@ -1,12 +1,10 @@
 """The whole service under one supervisor: its start, its repair and its end."""
 
-import json
 import signal
 import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +12,8 @@ import psutil
 import pytest
 
 from api import __main__ as api_main
-from tests.service.rig import HOST, Rig, rig, serve
+from tests.service.rig import HOST, Rig, get, rig, serve
+from tests.services import is_ready
 from tests.waiting import wait_for
 from tuner.errors import RequestError
 from tuner.service import supervisor
@@ -34,22 +33,6 @@ def descendants(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
     return children
 
 
-def get(url: str) -> bytes:
-    """Read a page."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=5.0) as response:
-        content: bytes = response.read()
-        return content
-
-
-def serves(url: str) -> bool:
-    """Return whether the API answers."""
-    try:
-        return bool(get(f"{url}/readyz"))
-    except OSError:
-        return False
-
-
 @pytest.mark.slow("20 s: processes start again")
 def test_a_supervisor_restarts_what_is_killed_and_ends_all_processes(opened: Rig) -> None:
     """The API has a lower priority; it and the worker are restarted; SIGTERM ends them all."""
@@ -58,14 +41,14 @@ def test_a_supervisor_restarts_what_is_killed_and_ends_all_processes(opened: Rig
     wait_for(lambda: opened.n_trials() >= 4)
     api = next(child for child in descendants(process) if "api" in child.cmdline())
     assert api.nice() == psutil.Process().nice() + 5
-    assert json.loads(get(f"{url}/api/v1/jobs/{job}"))["job"]["state"] == "running"
+    assert get(url, f"/api/v1/jobs/{job}").json()["job"]["state"] == "running"
 
     psutil.Process(opened.active()[0]).kill()
     api.kill()
 
     wait_for(lambda: opened.state(job) == "done", 60.0)
     opened.check_counts(job)
-    wait_for(lambda: serves(url))
+    wait_for(lambda: is_ready(url))
     processes = descendants(process)
     process.terminate()
     assert process.wait(10.0) == 128 + signal.SIGTERM
@@ -89,7 +72,7 @@ def test_the_api_alone_measures_nothing(opened: Rig) -> None:
     job = opened.submit(trials=0)
     _, url = serve(opened, "--api-only")
 
-    assert json.loads(get(f"{url}/api/v1/jobs/{job}"))["job"]["state"] == "queued"
+    assert get(url, f"/api/v1/jobs/{job}").json()["job"]["state"] == "queued"
     assert opened.active() == []
 
 

@@ -6,8 +6,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +15,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.cli import ROOT, Cli, finish
-from tests.services import free_port
+from tests.services import free_port, is_ready
+from tests.waiting import wait_for
 from tuner.workers.pool import Pool, WorkerSettings
 
 # Modules that Python itself, workers and engines import, or that a package looks for.
@@ -162,25 +161,13 @@ def test_a_service_imports_nothing_from_the_current_folder(run: Cli, folder: Pat
     process = _start(run, folder, "-m", "tuner", "serve", "--port", str(port))
     try:
         url = f"http://127.0.0.1:{port}"
-        _wait_until_ready(url, process)
+        wait_for(lambda: is_ready(url) or process.poll() is not None)
         words = ("--server", url, "tasks", "model.onnx")
         answer = finish(_start(run, folder, "-m", "tuner", *words))
         assert answer.status == 0, answer.out
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.communicate(timeout=60)
-
-
-def _wait_until_ready(url: str, process: "subprocess.Popen[str]") -> None:
-    deadline = time.monotonic() + 60.0
-    while process.poll() is None and time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(f"{url}/readyz", timeout=5):
-                return
-        except OSError:
-            time.sleep(0.2)
-    process.kill()
-    raise AssertionError(process.communicate()[0])
 
 
 @pytest.mark.parametrize("place", ["current folder", "folder of the program"])
