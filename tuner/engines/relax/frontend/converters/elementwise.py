@@ -43,9 +43,10 @@ def fold_with(operator: Callable[[Any, Any], Any]) -> Callable[..., relax.Expr]:
 
 
 def in_float64(convert: _Converter) -> _Converter:
-    """Return a converter that computes results of whole numbers in float64, as ONNX Runtime does.
+    """Return a converter that computes results of whole numbers in float64.
 
     Results are rounded towards zero. Those beyond the type become its limit, NaN the least number.
+    Those of ONNX Runtime are the same, but for some of ReduceLogSumExp, which are less by 1.
     """
 
     def convert_any(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> Any:
