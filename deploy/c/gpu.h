@@ -213,6 +213,7 @@ class GpuPrograms : public Programs {
       Cuda::Call("cuMemcpyHtoDAsync_v2", given[i], inputs[i].memory.get(), inputs[i].tensor.n_bytes, stream_);
     RunOnGpu(number, given, made, stream_);
     for (size_t i = 0; i < returned.size(); ++i) {
+      returned[i].DescribeAs(programs_[number].returned[i]);
       const size_t n_bytes = returned[i].tensor.n_bytes;
       const std::shared_ptr<char> memory = NewMemory(n_bytes);
       Cuda::Call("cuMemcpyDtoHAsync_v2", static_cast<void*>(memory.get()), made[i], n_bytes, stream_);

@@ -40,6 +40,12 @@ struct Described {
     return *this;
   }
 
+  // Describe the same as another tensor, without data.
+  void DescribeAs(const Described& other) {
+    dtype = other.dtype, shape = other.shape, memory = nullptr;
+    Point(nullptr, other.tensor.n_bytes);
+  }
+
   // A tensor of a manifest, which is a shape and a dtype.
   Described(std::string name, const Value& spec)
       : Described(std::move(name), spec.Items().at(1).Text(), spec.Items().at(0).Ints()) {}

@@ -118,7 +118,7 @@ struct tuner_library {
       // After the inputs are copied, which may be outputs of the run before.
       const std::unique_ptr<tuner_library, void (*)(tuner_library*)> cleared(&library, ClearOutputs);
       choice_ = library.ChoiceFor(inputs, n_inputs);
-      for (size_t i = 0; i < n_inputs; ++i) library.CheckData(inputs[i], i);
+      for (size_t i = 0; i < n_inputs; ++i) library.CheckData(inputs[i], i, choice_.program);
       library.CheckLimits(inputs, choice_);
       for (size_t i = 0; i < n_inputs; ++i) library.CopyInput(inputs[i], i, choice_.program);
     }
@@ -128,7 +128,14 @@ struct tuner_library {
       library_.CheckOutputs(outputs, n_outputs, library_.OutputsAt(choice_));
     }
 
-    void Run() { library_.Run(choice_); }
+    void Run() {
+      try {
+        library_.Run(choice_);
+      } catch (...) {
+        ClearOutputs(&library_);
+        throw;
+      }
+    }
 
     // Copy the outputs to memory that was checked.
     void CopyOutputs(const tuner_tensor* outputs) const {
@@ -142,7 +149,10 @@ struct tuner_library {
     }
 
    private:
-    static void ClearOutputs(tuner_library* library) { library->outputs_ = library->programs_[0].outputs; }
+    static void ClearOutputs(tuner_library* library) {
+      for (size_t i = 0; i < library->outputs_.size(); ++i)
+        library->outputs_[i].DescribeAs(library->programs_[0].outputs[i]);
+    }
 
     tuner_library& library_;
     std::unique_lock<std::mutex> lock_;
@@ -160,8 +170,8 @@ struct tuner_library {
     CheckOutputs(outputs, n_outputs, program.outputs);
     std::vector<uint64_t> given, made;
     for (size_t i = 0; i < n_inputs; ++i) {
-      CheckData(inputs[i], i);
-      if (Shape(inputs[i].shape, inputs[i].shape + inputs[i].rank) != program.inputs[i].shape)
+      CheckData(inputs[i], i, choice.program);
+      if (!HasShape(inputs[i], program.inputs[i].shape))
         Fail("input '" + program.inputs[i].name + "' must have the size of a bucket: nothing is padded on a GPU");
       given.push_back(AddressOf(inputs[i], "input '" + program.inputs[i].name + "' "));
     }
@@ -261,13 +271,17 @@ struct tuner_library {
       shapes.emplace_back(inputs[i].shape, inputs[i].shape + inputs[i].rank);
     }
     Choice choice;
-    const std::vector<Shape> given = shapes;
+    std::vector<Shape> given;
     if (!buckets_.empty()) {
+      given = shapes;
       choice.sizes = buckets_.SizesOf(shapes, expected);
       buckets_.Resize(shapes, buckets_.Fit(choice.sizes));
     }
+    auto is_same = [](const Shape& shape, const Described& input) { return shape == input.shape; };
     for (; choice.program < programs_.size(); ++choice.program)
-      if (shapes == ShapesOf(programs_[choice.program])) return choice;
+      if (std::equal(shapes.begin(), shapes.end(), programs_[choice.program].inputs.begin(), is_same))
+        return choice;
+    if (given.empty()) given = shapes;
     std::string accepted;
     for (const Program& program : programs_)
       accepted += (accepted.empty() ? "" : "; ") + Listed(ShapesOf(program));
@@ -287,9 +301,15 @@ struct tuner_library {
     return text;
   }
 
-  void CheckData(const tuner_tensor& input, size_t number) const {
-    const Described& expected = programs_[0].inputs[number];
-    const size_t n_bytes = SizeOf({input.shape, input.shape + input.rank}, expected.type());
+  static bool HasShape(const tuner_tensor& tensor, const Shape& shape) {
+    return std::equal(shape.begin(), shape.end(), tensor.shape, tensor.shape + tensor.rank);
+  }
+
+  void CheckData(const tuner_tensor& input, size_t number, size_t program) const {
+    const Described& expected = programs_[program].inputs[number];
+    const size_t n_bytes = HasShape(input, expected.shape)
+                               ? expected.tensor.n_bytes
+                               : SizeOf({input.shape, input.shape + input.rank}, expected.type());
     if (input.n_bytes != n_bytes)
       Fail("input '" + expected.name + "' must have " + std::to_string(n_bytes) + " bytes, got " +
            std::to_string(input.n_bytes));
@@ -307,8 +327,8 @@ struct tuner_library {
     const Described& input = programs_[program].inputs[number];
     char* copy = static_cast<char*>(const_cast<void*>(input.memory.get()));
     const char* data = static_cast<const char*>(given.data);
-    const Shape shape(given.shape, given.shape + given.rank);
-    if (shape != input.shape) {
+    if (!HasShape(given, input.shape)) {
+      const Shape shape(given.shape, given.shape + given.rank);
       Fill(copy, input.tensor.n_bytes, buckets_.padding[number], input.type());
       if (given.n_bytes) CopyRegion(shape, data, shape, copy, input.shape, input.ItemBytes());
     } else if (given.n_bytes) {
@@ -347,11 +367,15 @@ struct tuner_library {
 
   void Run(const Choice& choice) {
     const Program& program = programs_[choice.program];
-    std::vector<Described> returned = program.returned;
-    runner_->Run(choice.program, returned);
-    std::vector<Described> outputs = program.tail.empty() ? returned : RunTail(program, returned);
-    for (size_t i = 0; i < outputs.size(); ++i) Cut(outputs[i], buckets_.Cut(outputs[i].shape, i, choice.sizes));
-    outputs_ = outputs;
+    if (program.tail.empty()) {
+      runner_->Run(choice.program, outputs_);
+    } else {
+      std::vector<Described> returned = program.returned;
+      runner_->Run(choice.program, returned);
+      outputs_ = RunTail(program, returned);
+    }
+    if (buckets_.empty()) return;
+    for (size_t i = 0; i < outputs_.size(); ++i) Cut(outputs_[i], buckets_.Cut(outputs_[i].shape, i, choice.sizes));
   }
 
   std::vector<Described> RunTail(const Program& program, const std::vector<Described>& returned) const {
