@@ -64,7 +64,7 @@ def test_an_upgrade_keeps_rows_and_ends_the_lease_of_an_older_coordinator(
         held = leases.acquire(session, "coordinator", "old", 10.0)
     assert held is not None
     with later_version(tmp_path / "later"):
-        with pytest.raises(SchemaTooOld, match=r"revision remote_devices.*run `tuner db upgrade`"):
+        with pytest.raises(SchemaTooOld, match=r"revision version_0_1.*run `tuner db upgrade`"):
             database.open_database(url)
         with pytest.raises(SchemaTooOld):
             database.check_schema(older)

@@ -41,7 +41,7 @@ def test_a_complete_machine_passes(tuned: Shell) -> None:
     assert '"kind":"llvm"' in str(target["details"])
     assert check_of(answer, "database")["details"] == {
         "url": tuned.url,
-        "schema": "remote_devices",
+        "schema": "version_0_1",
         "records": 4,
         "tasks": 4,
         "jobs": 2,

@@ -1,6 +1,6 @@
 """Create the tables.
 
-Revision ID: first_release
+Revision ID: version_0_1
 """
 
 from functools import partial
@@ -23,8 +23,8 @@ from sqlalchemy import (
     text,
 )
 
-# Databases from before the first release have the revisions 0001 and on, with other tables.
-revision = "first_release"
+# Databases from before version 0.1 have other revisions and tables.
+revision = "version_0_1"
 down_revision = None
 BIG = BigInteger().with_variant(Integer(), "sqlite")
 TIME = DateTime(timezone=True)
@@ -384,3 +384,22 @@ def upgrade() -> None:
         Column("record_id", BIG, ForeignKey("measure_record.id"), primary_key=True),
         required("features", LargeBinary),
     )
+    create_table(
+        "remote_device",
+        Column("name", Text, primary_key=True),
+        required("owner", Text),
+        required("key", Text),
+        required("heartbeat", TIME),
+    )
+    create_table(
+        "remote_call",
+        Column("id", Text, primary_key=True),
+        required("device", Text),
+        required("function", Text),
+        required("arguments", LargeBinary),
+        required("files", JSON),
+        required("timeout_secs", Double),
+        Column("key", Text),
+        Column("answer", LargeBinary),
+    )
+    create_index(f("ix_remote_call_device"), "remote_call", ["device"])
