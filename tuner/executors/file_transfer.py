@@ -18,13 +18,19 @@ def pack(folder: Path) -> FolderContent:
 
 
 def unpack(content: FolderContent | bytes, path: Path) -> None:
-    """Write a folder, or a single file."""
+    """Write a folder, or a single file.
+
+    Raises:
+        ValueError: If a file would lie outside of the folder.
+    """
     if isinstance(content, bytes):
         path.write_bytes(content)
         return
     path.mkdir()
     for name, data in content.items():
         file = path / name
+        if not file.is_relative_to(path) or ".." in file.relative_to(path).parts:
+            raise ValueError(f"the file {name!r} is outside of the folder")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
 

@@ -286,7 +286,7 @@ class _Files:
         """Fetch the files that are not here; those that the service does not have are left out.
 
         Raises:
-            ServiceError: If the service cannot be reached.
+            ServiceError: If the service cannot be reached, or a file is malformed.
             OSError: If one cannot be written.
         """
         digests = set(digests)
@@ -310,7 +310,10 @@ class _Files:
             return False
         if hashlib.sha256(content).hexdigest() != digest:
             raise ServiceError(f"file {digest} is damaged", kind="broken")
-        wire.unpack(content, self._folder / digest)
+        try:
+            wire.unpack(content, self._folder / digest)
+        except ValueError as error:
+            raise ServiceError(f"the service sent a malformed file: {error}") from error
         return True
 
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tuner.engines.base import EvaluatorSettings, RunRequest
 from tuner.executors.file_transfer import pack, rename, requests_in, texts_in, unpack
 
@@ -27,6 +29,15 @@ def test_file_is_unpacked_as_a_file(tmp_path: Path) -> None:
     unpack(b"content", tmp_path / "reference.npz")
 
     assert (tmp_path / "reference.npz").read_bytes() == b"content"
+
+
+@pytest.mark.parametrize("name", ["../other", "a/../../other", "{}/other"])
+def test_no_file_is_written_outside_of_the_folder(tmp_path: Path, name: str) -> None:
+    """A service may send any name."""
+    with pytest.raises(ValueError, match="outside of the folder"):
+        unpack({name.format(tmp_path): b""}, tmp_path / "here")
+
+    assert not (tmp_path / "other").exists()
 
 
 def test_names_are_replaced_wherever_they_occur() -> None:

@@ -78,6 +78,7 @@ def unpack(content: bytes, path: Path) -> None:
 
     Raises:
         OSError: If it cannot be written.
+        ValueError: If it is malformed, or has a file outside of its folder.
     """
     file_transfer.unpack(msgspec.msgpack.decode(content, type=dict[str, bytes] | bytes), path)
 
