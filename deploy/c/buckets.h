@@ -168,12 +168,14 @@ class Buckets {
     std::vector<Axis> inputs;
     int64_t offset;
 
+    // The sum; -1 if no input has a part.
     int64_t SizeOf(const Sizes& sizes) const {
       int64_t size = offset;
       for (size_t part : parts) {
         if (sizes[part] < 0) return -1;
-        size += sizes[part];
+        if (__builtin_add_overflow(size, sizes[part], &size)) Fail("a sum of dimensions is too large");
       }
+      if (size < 0) Fail("a sum of dimensions is " + std::to_string(size));
       return size;
     }
   };

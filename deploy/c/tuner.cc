@@ -268,7 +268,10 @@ struct tuner_library {
       if (!inputs[i].dtype || inputs[i].dtype != expected[i].dtype)
         Fail(name + "must have dtype " + expected[i].dtype + ", got " +
              (inputs[i].dtype ? inputs[i].dtype : "NULL"));
-      shapes.emplace_back(inputs[i].shape, inputs[i].shape + inputs[i].rank);
+      if (!inputs[i].shape && inputs[i].rank) Fail(name + "has no shape");
+      const Shape& shape = shapes.emplace_back(inputs[i].shape, inputs[i].shape + inputs[i].rank);
+      for (int64_t size : shape)
+        if (size < 0) Fail(name + "has the shape " + Shown(shape) + ", which is impossible");
     }
     Choice choice;
     std::vector<Shape> given;
@@ -329,8 +332,9 @@ struct tuner_library {
     const char* data = static_cast<const char*>(given.data);
     if (!HasShape(given, input.shape)) {
       const Shape shape(given.shape, given.shape + given.rank);
+      const size_t item_bytes = input.ItemBytes();
       Fill(copy, input.tensor.n_bytes, buckets_.padding[number], input.type());
-      if (given.n_bytes) CopyRegion(shape, data, shape, copy, input.shape, input.ItemBytes());
+      if (given.n_bytes) CopyRegion(shape, data, shape, copy, input.shape, item_bytes);
     } else if (given.n_bytes) {
       memcpy(copy, data, given.n_bytes);
     }

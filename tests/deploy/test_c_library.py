@@ -193,6 +193,68 @@ def test_inputs_that_fit_no_bucket_are_refused(
     interface.close(library)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda table: table.shape.__setitem__(0, -1), r"the shape \(-1, 3\), which is impossible"),
+        (lambda table: setattr(table, "shape", None), "input 'table' has no shape"),
+    ],
+)
+def test_impossible_shapes_are_refused(
+    bucketed: Path, interface: Interface, change: Callable[[Tensor], None], message: str
+) -> None:
+    """Inputs have all sizes, and none is negative as those that the data of outputs decide."""
+    library = interface.opened(bucketed)
+    table, *others = (described_array(*each) for each in _rows(3).items())
+    change(table)
+
+    with pytest.raises(RuntimeError, match=message):
+        interface.described(library, [table, *others])
+
+    interface.close(library)
+
+
+def test_items_of_half_a_byte_are_not_padded(
+    bucketed: Path, interface: Interface, tmp_path: Path
+) -> None:
+    """They have no address."""
+
+    def change(raw: dict[str, Any]) -> None:
+        raw["buckets"]["padding"] = {"int8": 1.0}
+        for program in raw["programs"]:
+            program["inputs"]["int8"][1] = "int4"
+
+    library = interface.opened(_changed(bucketed, tmp_path, change))
+    given = _rows(3)
+    tensors = {name: described_array(name, array) for name, array in given.items()}
+    tensors["int8"].dtype, tensors["int8"].n_bytes = b"int4", 2
+
+    with pytest.raises(RuntimeError, match="tensors of int4 cannot be padded"):
+        interface.run_tensors(library, [*tensors.values()])
+
+    interface.close(library)
+
+
+def test_sums_below_zero_are_refused(bucketed: Path, interface: Interface, tmp_path: Path) -> None:
+    """The dimensions of the input are not those of the sum then."""
+
+    def change(raw: dict[str, Any]) -> None:
+        (dimension,) = raw["buckets"]["dimensions"]
+        dimension["min_size"] = 0
+        del dimension["inputs"]["float32"]
+        sums = [{"parts": ["n"], "offset": -1, "inputs": {"float32": [0]}}]
+        raw["buckets"]["sums"] = sums
+        for program in raw["programs"]:
+            program["inputs"]["float32"][0][0] -= 1
+
+    library = interface.opened(_changed(bucketed, tmp_path, change))
+
+    with pytest.raises(RuntimeError, match="a sum of dimensions is -1"):
+        interface(library, {**_rows(0), "float32": np.array(1, np.float32)})
+
+    interface.close(library)
+
+
 @pytest.mark.parametrize("value", [0.0, 1.0, -1.0, 1e-3, -10000.0, float("-inf")])
 def test_padding_has_the_value_of_the_mask(
     bucketed: Path, interface: Interface, tmp_path: Path, value: float
