@@ -9,7 +9,7 @@ from tuner.devices.inventory import CPU, usable_devices
 from tuner.devices.runners.local import LocalRunner
 from tuner.devices.target_cache import DescribeTarget
 from tuner.engines.base import TargetInfo
-from tuner.errors import RequestError, TargetError
+from tuner.errors import RequestError, TargetError, WorkError
 from tuner.executors.base import Executor
 from tuner.executors.local import LocalExecutor
 from tuner.executors.remote.fleet import RemoteFleet
@@ -99,7 +99,7 @@ def describer_of(executor: Executor, *, only_named: bool = False) -> DescribeTar
                 continue
             try:
                 info: TargetInfo = runner.describe(target).result()
-            except RequestError as error:
+            except (RequestError, WorkError) as error:
                 problems.append(f"{runner.name}: {error}")
                 continue
             if not info.problem:

@@ -262,6 +262,24 @@ def test_targets_name_a_device_or_its_host(site: Site) -> None:
     assert describe("llvm") is None
 
 
+def test_a_target_is_described_by_the_devices_that_are_left(site: Site) -> None:
+    """After one that goes silent the others of its host are asked; without any, it is named."""
+    describe = describer_of(site.executor)
+    with site.worker("lab"):
+        for spec in ("llvm@lab", "llvm@lab/a"):
+            with site.served.sessions.begin() as session:
+                remote_devices.register(session, "lab/a", "anonymous", "silent")
+            wait_for(lambda: "lab/a" in site.names)
+            if spec == "llvm@lab":
+                info = describe(spec)
+            else:
+                with pytest.raises(TargetError, match="lab/a: device lab/a is offline"):
+                    describe(spec)
+
+    assert info is not None
+    assert info.spec == toy.SPEC
+
+
 def test_a_replaced_process_ends_with_an_error(site: Site) -> None:
     """Two machines of one name do not take turns."""
 
