@@ -148,7 +148,7 @@ class RequestChecks(_Middleware):
             if name is not None:
                 connection.scope[SUBJECT] = name
             client = client_name(connection, name)
-            check_rate(state.buckets, client, scope["method"])
+            check_rate(state.buckets, client, scope["method"], scope["path"])
             program = (
                 ""
                 if state.settings.needs_tokens

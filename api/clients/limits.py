@@ -58,13 +58,15 @@ class Buckets:
         return 0.0
 
 
-def check_rate(buckets: Buckets, client: str, method: str) -> None:
+def check_rate(buckets: Buckets, client: str, method: str, path: str) -> None:
     """Reject a request of a client that sends too many.
 
     Raises:
         Problem: With the seconds to wait in Retry-After.
     """
-    cost = 1.0 if method in ("GET", "HEAD") else WRITE_COST
+    # Several devices of one token send each a few requests a second.
+    is_cheap = method in ("GET", "HEAD") or path.startswith(f"{PREFIX}/remote/")
+    cost = 1.0 if is_cheap else WRITE_COST
     if wait := buckets.take(client, cost):
         headers = {"retry-after": str(math.ceil(wait))}
         raise Problem("rate", f"{client} sent too many requests", headers=headers)

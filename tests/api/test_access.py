@@ -15,7 +15,8 @@ from sqlalchemy.exc import OperationalError
 from api import app_state
 from api.app import create_app
 from api.clients import auth
-from api.clients.limits import Buckets
+from api.clients.limits import Buckets, check_rate
+from api.errors import Problem
 from api.settings import ApiSettings, is_loopback
 from records.models import now
 from records.service import tokens
@@ -326,6 +327,19 @@ def test_too_many_requests_get_a_retry_after(quick: ApiSettings) -> None:
     assert refused[0].json()["type"].endswith("rate")
     assert int(refused[0].headers["retry-after"]) >= 1
     assert probe.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "n_served"), [("/api/v1/jobs/1/cancel", 2), ("/api/v1/remote/lease", 10)]
+)
+def test_devices_send_more_requests_than_others_change(path: str, n_served: int) -> None:
+    """A change counts as five requests, one of a device as one."""
+    buckets = Buckets(5.0, clock=lambda: 0.0)
+    for _ in range(n_served):
+        check_rate(buckets, "ci", "POST", path)
+
+    with pytest.raises(Problem, match="too many requests"):
+        check_rate(buckets, "ci", "POST", path)
 
 
 def test_a_bucket_refills_and_is_dropped() -> None:
