@@ -17,7 +17,7 @@ from tuner.jit.background import TuningRequest, make_background_tuner
 from tuner.jit.libraries import FileCopy, LoadedLibrary, is_better
 from tuner.jit.options import JitOptions
 from tuner.jit.signature_cache import ServedLibrary, SignatureCache
-from tuner.jit.torch.torch_calls import GraphCall, compare
+from tuner.jit.torch.torch_calls import GraphCall, compare, picker
 from tuner.jit.torch.torch_programs import Inputs, Number, examine, is_plain
 
 _LOG = logging.getLogger(__name__)
@@ -110,7 +110,11 @@ class CompiledGraph:
                 if not all(isinstance(size, int) for size in node.meta["example_value"].shape):
                     self._dynamic.append(at)
         # Tensors of inference mode have no count.
-        self._counted = [at for at in self._weights if not inputs[at].is_inference()]
+        self._pick_counted = picker([at for at in self._weights if not inputs[at].is_inference()])
+        self._pick_weights = picker(self._weights)
+        self._pick_dynamic = picker(self._dynamic)
+        self._pick_numbers = picker(self._numbers)
+        self._pick_scalars = picker(self._scalars)
         if not self._is_eager and (reason := self._refusal(inputs)):
             self._give_up(ModelError(f"it {reason}", code="torch-export"))
 
@@ -122,13 +126,14 @@ class CompiledGraph:
         """
         if self._is_eager:
             return self._run_eagerly(*inputs)
+        # Each call of a Python function under torch.compile takes another microsecond.
         key = (
             self,
-            *map(_version, [inputs[at] for at in self._counted]),
-            *map(torch.Tensor.data_ptr, [inputs[at] for at in self._weights]),
-            *map(_shape, [inputs[at] for at in self._dynamic]),
-            *[inputs[at] for at in self._numbers],
-            *[inputs[at].item() for at in self._scalars],
+            *map(_version, self._pick_counted(inputs)),
+            *map(torch.Tensor.data_ptr, self._pick_weights(inputs)),
+            *map(_shape, self._pick_dynamic(inputs)),
+            *self._pick_numbers(inputs),
+            *map(torch.Tensor.item, self._pick_scalars(inputs)),
         )
         call = self._backend.cache.find(key)
         return self._add(key, inputs) if call is None else call(inputs)

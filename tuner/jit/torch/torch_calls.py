@@ -1,7 +1,8 @@
 """Calls of a graph with one set of shapes, numbers and weights, by one library."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -47,6 +48,8 @@ class GraphCall:
         self._graph = graph
         self._facts = facts
         self._inputs = inputs
+        self._pick_tensors = picker(inputs.tensors)
+        self._is_on_gpu = is_on_gpu(inputs.device)
         self._views = views_of(graph, facts) if facts.views else None
         self._results: tuple[Any, ...] = ()
         self._specs: tuple[Any, ...] = ()
@@ -54,8 +57,9 @@ class GraphCall:
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
         """Return the results of the graph, and change the inputs that it changes."""
-        tensors = [prepare(inputs[at]) for at in self._inputs.tensors]
-        returned = self.served.run(tensors, self._new_outputs(self.served))
+        tensors = list(map(prepare, self._pick_tensors(inputs)))
+        outputs = self._new_outputs(self.served) if self._is_on_gpu else ()
+        returned = self.served.run(tensors, outputs)
         return self.finish(as_list(returned), inputs)
 
     def has_old(self, weights: Mapping[int, State]) -> bool:
@@ -146,6 +150,13 @@ class GraphCall:
             return []
         device = self._inputs.device
         return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in self._specs]
+
+
+def picker(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Return a function that picks elements of a sequence."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
 
 
 def is_on_gpu(device: torch.device) -> bool:
