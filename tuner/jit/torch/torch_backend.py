@@ -89,6 +89,8 @@ class CompiledGraph:
         self._name = backend.name or _name_of(graph)
         self._graph = graph
         self._run_eagerly = graph.forward
+        # Threads that make a first call together trace it one after the other.
+        self._identity = _identity_of(graph, inputs) or self
         self._facts = facts = examine(graph)
         self._is_eager = not (facts.computed or facts.mutated)
         self._weights: list[int] = []
@@ -128,7 +130,7 @@ class CompiledGraph:
             return self._run_eagerly(*inputs)
         # Each call of a Python function under torch.compile takes another microsecond.
         key = (
-            self,
+            self._identity,
             *map(_version, self._pick_counted(inputs)),
             *map(torch.Tensor.data_ptr, self._pick_weights(inputs)),
             *map(_shape, self._pick_dynamic(inputs)),
@@ -234,6 +236,19 @@ class CompiledGraph:
 
         manifest = call.served.loaded.manifest
         return TuningRequest(self._name, manifest, {}, write_model, is_current, accept)
+
+
+def _identity_of(graph: fx.GraphModule, inputs: Sequence[Any]) -> str:
+    """Return what tells a graph from others; empty if it holds tensors or modules of its own."""
+    if any(node.op in ("get_attr", "call_module") for node in graph.graph.nodes):
+        return ""
+    kinds = [
+        f"{each.device} {each.dtype} {each.shape} {each.stride()}"
+        if isinstance(each, torch.Tensor)
+        else ""
+        for each in inputs
+    ]
+    return "\n".join([*kinds, graph.code])
 
 
 def _is_weight(node: fx.Node, tensor: torch.Tensor) -> bool:

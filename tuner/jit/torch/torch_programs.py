@@ -1,7 +1,6 @@
 """Export graphs of ``torch.compile`` as programs that an engine imports."""
 
 import contextlib
-import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch._dynamo.convert_frame import compile_lock
 from torch.export.passes import move_to_device_pass
 
 from tuner.errors import ModelError, summary
@@ -18,8 +18,6 @@ from tuner.networks.torch.torch_random import is_random
 
 # Operators that may change their fourth operand, which torch does not count.
 _NORMS = frozenset(["batch_norm.default", "instance_norm.default"])
-# While torch exports in one thread, it changes how modules are called in every thread.
-_export_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,8 @@ def export(graph: fx.GraphModule, facts: GraphFacts, inputs: Inputs) -> Program:
     root = _Root(without_fast_paths(graph), facts, inputs, traces.append)
     try:
         # Users cannot act on torch's warnings about itself.
-        with _export_lock, warnings.catch_warnings(), torch.no_grad():
+        # While torch exports in one thread, no other may trace: both change state of all threads.
+        with compile_lock, warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             exported = torch.export.export(root, inputs.zeros(), strict=False)
     # Errors of the graph itself, and of torch's limits.
