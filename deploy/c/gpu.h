@@ -159,7 +159,7 @@ class GpuPrograms : public Programs {
   // Reads the plans of the programs and loads their kernels into the current context, or else into
   // that of the first GPU.
   GpuPrograms(const MappedFile& code, const Value& manifest, const std::vector<Program>& programs)
-      : programs_(programs) {
+      : GpuPrograms(programs) {  // whose end frees what there is when this fails
     Cuda::Call("cuInit", 0u);
     Cuda::Call("cuCtxGetCurrent", &context_);
     int device = 0;
@@ -180,8 +180,8 @@ class GpuPrograms : public Programs {
   }
 
   ~GpuPrograms() override {
-    if (Cuda::Status("cuCtxPushCurrent_v2", context_)) return;  // the process ends
-    Cuda::Status("cuEventSynchronize", event_);
+    if (!context_ || Cuda::Status("cuCtxPushCurrent_v2", context_)) return;  // the process ends
+    if (event_) Cuda::Status("cuEventSynchronize", event_);
     for (Plan& plan : plans_) {
       if (plan.executable) Cuda::Status("cuGraphExecDestroy", plan.executable);
       if (plan.graph) Cuda::Status("cuGraphDestroy", plan.graph);
@@ -190,8 +190,8 @@ class GpuPrograms : public Programs {
     for (const auto& [size, address] : blocks_) Cuda::Status("cuMemFree_v2", address);
     for (Address address : staging_) Cuda::Status("cuMemFree_v2", address);
     for (void* module : modules_) Cuda::Status("cuModuleUnload", module);
-    Cuda::Status("cuEventDestroy_v2", event_);
-    Cuda::Status("cuStreamDestroy_v2", stream_);
+    if (event_) Cuda::Status("cuEventDestroy_v2", event_);
+    if (stream_) Cuda::Status("cuStreamDestroy_v2", stream_);
     void* popped;
     Cuda::Status("cuCtxPopCurrent_v2", &popped);
   }
@@ -273,6 +273,8 @@ class GpuPrograms : public Programs {
     void *graph = nullptr, *executable = nullptr;
   };
 
+  explicit GpuPrograms(const std::vector<Program>& programs) : programs_(programs) {}
+
   static void CheckDevice(int device, const std::string& arch) {
     int major = 0, minor = 0;
     Cuda::Call("cuDeviceGetAttribute", &major, kMajor, device);
@@ -300,7 +302,7 @@ class GpuPrograms : public Programs {
     for (size_t i = 0; i < sizes.size(); ++i) {
       if (i == blocks_.size()) blocks_.emplace_back(0, 0);
       if (sizes[i] <= blocks_[i].first && blocks_[i].second) continue;
-      if (blocks_[i].second) Cuda::Call("cuMemFree_v2", blocks_[i].second);
+      if (const Address old = std::exchange(blocks_[i].second, 0)) Cuda::Call("cuMemFree_v2", old);
       blocks_[i] = {sizes[i], Allocated(sizes[i])};
     }
     for (const Weight& weight : program.weights) plan.weights.push_back(Uploaded(weight));

@@ -92,6 +92,11 @@ def _numbered(launches: list[tuple[list[str], list[str]]]) -> list[list[str | in
     ]
 
 
+def _memory(calls: list[list[str]], function: str) -> list[str]:
+    """Return the addresses that calls of a function got or took."""
+    return sorted(call[2] for call in calls if call[:2] == [function, "0"])
+
+
 def test_kernels_are_those_that_python_launches(play: Play, library: Path) -> None:
     """Memory is shared in the same way, and the graph replays what the first run launched."""
     (program,) = manifest.read(library).programs
@@ -119,10 +124,7 @@ def test_memory_of_the_caller_takes_the_place_of_the_library_s(play: Play) -> No
     assert {x, y} <= used[0]
     assert same not in used[0]
     assert [c[2:5] for c in calls if c[0] == "cudaMemcpyAsync"].count([*stream, same, x]) == 2
-    allocated, freed = (
-        [c[2] for c in calls if c[0] == name] for name in ("cudaMalloc", "cudaFree")
-    )
-    assert sorted(allocated) == sorted(freed)
+    assert _memory(calls, "cudaMalloc") == _memory(calls, "cudaFree")
 
 
 @pytest.mark.parametrize("failure", ["cudaStreamBeginCapture=900", "cudaGraphInstantiate=2"])
@@ -140,13 +142,15 @@ def test_kernels_run_one_by_one_where_there_is_no_graph(play: Play, failure: str
     [("cudaMalloc@2=2", "cuMemAlloc_v2: error (2)"), ("cuModuleLoadData=209", "cuModuleLoadData")],
 )
 def test_a_failure_names_its_call(
-    play: Play, failure: str, message: str, capfd: pytest.CaptureFixture[str]
+    play: Play, failure: str, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing is left of the library."""
     with pytest.raises(subprocess.CalledProcessError):
         play("run", TUNER_TEST_CUDA_FAIL=failure)
 
     assert message in capfd.readouterr().err
+    calls = [line.split() for line in (tmp_path / "run.log").read_text().splitlines()]
+    assert _memory(calls, "cudaMalloc") == _memory(calls, "cudaFree")
 
 
 def test_a_library_for_a_cpu_takes_no_memory_of_a_gpu(built: Path) -> None:

@@ -19,7 +19,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 from tuner import interrupts
-from tuner.client.errors import NotFoundError, ServiceError
+from tuner.client.errors import DISK_FULL, NotFoundError, ServiceError
 from tuner.client.transport import Transport, delay_secs, is_transient
 from tuner.devices.inventory import CPU, LocalDevice
 from tuner.devices.runners.local import LocalRunner
@@ -266,7 +266,7 @@ class RemoteWorker:
 
     def _pause_after(self, error: ServiceError, n_failures: int) -> None:
         """Wait after an error that may pass; raise any other."""
-        if not is_transient(error):
+        if not is_transient(error) and error.kind != DISK_FULL:
             raise error
         if not n_failures:
             _LOG.warning("waiting for the service: %s", error)

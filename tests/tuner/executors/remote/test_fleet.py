@@ -29,7 +29,7 @@ from tests.engines import toy
 from tests.engines.toy_network import Workshop
 from tests.faults.conftest import check_bests, check_counts
 from tests.waiting import wait_for
-from tuner.client.errors import RequestRejected
+from tuner.client.errors import RequestRejected, ServiceError
 from tuner.client.transport import Transport
 from tuner.devices.inventory import CPU, LocalDevice
 from tuner.errors import DeviceLost, TargetError, WorkerLost, WorkError
@@ -305,3 +305,17 @@ def test_calls_of_an_earlier_coordinator_are_removed(site: Site) -> None:
 
     with site.served.sessions() as session:
         assert remote_devices.waiting(session) == set()
+
+
+def test_a_device_waits_until_its_service_has_space_again() -> None:
+    """A person frees it; other requests that are refused end the device."""
+    worker = RemoteWorker(_no_transport, None, CORES, "lab/cpu")  # type: ignore[arg-type]
+
+    worker._pause_after(ServiceError("no space", status=503, kind="disk-full", retry_secs=0.0), 0)
+
+    with pytest.raises(ServiceError):
+        worker._pause_after(ServiceError("no such token", status=401), 0)
+
+
+def _no_transport() -> Transport:
+    raise AssertionError("no request is sent")
