@@ -9,7 +9,7 @@ from tvm.s_tir.meta_schedule.postproc import VerifyGPUCode
 from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from tvm.target import Target
 
-# Attribute of functions that hold their launches from the beginning.
+# Attribute of kernels that were not scheduled by rules or traces.
 _WRITTEN = "tirx.is_scheduled"
 _SHARED_BYTES = "max_shared_memory_per_block"
 # Shared memory that a block has on request, bytes (CUDA C++ Programming Guide, "Technical
@@ -25,8 +25,9 @@ _ON_REQUEST = {
 def are_kept(scheduled: tvm.IRModule, target: Target) -> bool:
     """Return whether the blocks of a kernel have the threads and the shared memory they need.
 
-    Sorts of TVM, which are written with their launches, count as such: the check cannot read
-    launches whose sizes depend on a loop.
+    TVM's sorts, which are written with their launches, and kernels with a thread for each element
+    keep them by construction, and in forms that the check cannot read: sizes that depend on a loop,
+    and several blocks of one name.
     """
     if any((function.attrs or {}).get(_WRITTEN) for function in scheduled.functions.values()):
         return True
