@@ -34,7 +34,7 @@ _CPU = '{"kind":"llvm"}'
 @pytest.mark.parametrize(
     ("reference", "n_matched"),
     [
-        ("zoo:mlp?dtype=float16", 3),
+        ("zoo:mlp?dtype=float16", 4),
         pytest.param(
             *("zoo:mobilenet?image=32&dtype=float16", 20),
             marks=pytest.mark.slow("interprets convolutions, as test_small_networks.py does"),
