@@ -170,6 +170,7 @@ class GpuPrograms : public Programs {
       Cuda::Call("cuDevicePrimaryCtxRetain", &context_, device);
     }
     CheckDevice(device, Value::Parsed(manifest["target"].Text())["arch"].Text());
+    has_context_ = true;
     InContext current(context_);
     stream_ = last_ = Cuda::Made("cuStreamCreate", kNonBlocking);
     event_ = Cuda::Made("cuEventCreate", kNoTiming);
@@ -180,7 +181,7 @@ class GpuPrograms : public Programs {
   }
 
   ~GpuPrograms() override {
-    if (!context_ || Cuda::Status("cuCtxPushCurrent_v2", context_)) return;  // the process ends
+    if (!has_context_ || Cuda::Status("cuCtxPushCurrent_v2", context_)) return;  // the process ends
     if (event_) Cuda::Status("cuEventSynchronize", event_);
     for (Plan& plan : plans_) {
       if (plan.executable) Cuda::Status("cuGraphExecDestroy", plan.executable);
@@ -386,6 +387,7 @@ class GpuPrograms : public Programs {
   std::vector<std::pair<int64_t, Address>> blocks_;  // of all programs, with their sizes
   std::vector<Address> staging_;
   std::vector<void*> modules_;
+  bool has_context_ = false;
   void *context_ = nullptr, *stream_ = nullptr, *event_ = nullptr, *last_ = nullptr;
 };
 
