@@ -16,7 +16,7 @@ from api.clients.limits import body_limit, check_rate, limited
 from api.errors import KINDS, PROBLEM, Problem, as_problem
 from api.load.fair_semaphore import PEER, SENDER, Peer, Sender
 from api.load.protocol import PROBES
-from api.routes import PREFIX
+from api.routes import REMOTE
 from api.web.errors import answer
 
 _LOG = logging.getLogger("api.access")
@@ -32,7 +32,7 @@ _HSTS = "max-age=31536000"
 # Requests of programs and of open pages, which would hide people's requests.
 _FREQUENT = (
     *(*PROBES, "/metrics", "/favicon.ico", "/static/{digest}/{name}"),
-    *(f"{PREFIX}/remote/{name}" for name in ("lease", "answers", "files/{digest}")),
+    *(f"{REMOTE}/{name}" for name in ("lease", "answers", "files/{digest}")),
 )
 _REFUSALS = (401, 403, 421, 429)
 _CLIENT_CLOSED_REQUEST = 499

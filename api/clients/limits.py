@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from starlette.types import Message, Receive
 
 from api.errors import Problem
-from api.routes import PREFIX
+from api.routes import PREFIX, REMOTE
 from api.settings import MIB
 
 _MAX_SMALL_BODY_BYTES = MIB
@@ -65,7 +65,7 @@ def check_rate(buckets: Buckets, client: str, method: str, path: str) -> None:
         Problem: With the seconds to wait in Retry-After.
     """
     # Several devices of one token send each a few requests a second.
-    is_cheap = method in ("GET", "HEAD") or path.startswith(f"{PREFIX}/remote/")
+    is_cheap = method in ("GET", "HEAD") or path.startswith(f"{REMOTE}/")
     cost = 1.0 if is_cheap else WRITE_COST
     if wait := buckets.take(client, cost):
         headers = {"retry-after": str(math.ceil(wait))}

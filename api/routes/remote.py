@@ -14,13 +14,13 @@ from api.documents.openapi import problems
 from api.documents.schemas import Body, Text
 from api.errors import Problem
 from api.load.fair_semaphore import SENDER
-from api.routes import PREFIX
+from api.routes import REMOTE
 from api.waiting_calls import LOOK_INTERVAL_SECS
 from records.service import audit, remote_devices
 from tuner.executors.remote import wire
 from tuner.schemas import LeasedCall, LeasedCalls
 
-router = APIRouter(prefix=f"{PREFIX}/remote", tags=["remote devices"])
+router = APIRouter(prefix=REMOTE, tags=["remote devices"])
 _MAX_CALLS = 64
 Name = Annotated[Text, Field(min_length=3, max_length=200, pattern=r"^[^/@\s]+/[^/@\s]+$")]
 Key = Annotated[Text, Field(min_length=16, max_length=64)]

@@ -95,13 +95,13 @@ class CompiledGraph:
         self._is_eager = not (facts.computed or facts.mutated)
         self._weights: list[int] = []
         self._tensors: list[int] = []
-        self._dynamic: list[int] = []
-        self._numbers: list[int] = []
+        dynamic: list[int] = []
+        numbers: list[int] = []
         self._scalars: list[int] = []
         for at, node in enumerate(graph.graph.find_nodes(op="placeholder")):
             value = inputs[at]
             if not isinstance(value, torch.Tensor):
-                self._numbers.append(at)
+                numbers.append(at)
             elif node.users and all(user.target == "item" for user in node.users):
                 # A number that differed between two calls, which dynamo passes as a tensor.
                 self._scalars.append(at)
@@ -110,12 +110,12 @@ class CompiledGraph:
             else:
                 self._tensors.append(at)
                 if not all(isinstance(size, int) for size in node.meta["example_value"].shape):
-                    self._dynamic.append(at)
+                    dynamic.append(at)
         # Tensors of inference mode have no count.
         self._pick_counted = picker([at for at in self._weights if not inputs[at].is_inference()])
         self._pick_weights = picker(self._weights)
-        self._pick_dynamic = picker(self._dynamic)
-        self._pick_numbers = picker(self._numbers)
+        self._pick_dynamic = picker(dynamic)
+        self._pick_numbers = picker(numbers)
         self._pick_scalars = picker(self._scalars)
         if not self._is_eager and (reason := self._refusal(inputs)):
             self._give_up(ModelError(f"it {reason}", code="torch-export"))

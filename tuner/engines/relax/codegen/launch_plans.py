@@ -41,6 +41,7 @@ class PlanMaker:
 
     def __post_init__(self) -> None:
         self._kernels: dict[str, tuple[Sequence[PackedKernel], int]] = {}
+        self._places: dict[bytes, int] = {}
 
     def planned(self, program: LinkedProgram, memory: ProgramMemory) -> LinkedProgram:
         """Return a program with its memory, and with a plan unless it does more than launching."""
@@ -98,7 +99,9 @@ class PlanMaker:
     def _launch(
         self, kernel: PackedKernel, pointers: tuple[tuple[int, int], ...], after: tuple[int, ...]
     ) -> KernelLaunch:
-        at = self.content.find(kernel.code)
+        if kernel.code not in self._places:  # a network calls most of its kernels several times
+            self._places[kernel.code] = self.content.find(kernel.code)
+        at = self._places[kernel.code]
         if at < 0:
             raise WorkError(f"the binary of {kernel.name} is not in the library")
         return KernelLaunch(

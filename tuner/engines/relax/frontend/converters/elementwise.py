@@ -209,8 +209,8 @@ def convert_mish(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -
     # The quotient is 1 from there on, and v no infinity.
     largest = relax.const(_MAX_MISH.get(dtype, 20.0), dtype)
     power = emit(relax.op.exp(emit(relax.op.minimum(x, largest))))
-    square = emit(relax.op.multiply(power, emit(relax.op.add(power, two))))
-    return relax.op.multiply(x, emit(relax.op.divide(square, emit(relax.op.add(square, two)))))
+    part = emit(relax.op.multiply(power, emit(relax.op.add(power, two))))
+    return relax.op.multiply(x, emit(relax.op.divide(part, emit(relax.op.add(part, two)))))
 
 
 def convert_one_hot(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
