@@ -33,6 +33,7 @@ from api.settings import ApiSettings
 from api.uploads.incoming import Incoming
 from api.uploads.uploads import prepare_folders
 from api.waiting_calls import WaitingCalls
+from api.webhooks.deliveries import Deliveries
 from records import database
 from records.storage.connections import Limits
 from tuner.context import open_context
@@ -139,11 +140,16 @@ async def open_state(app: FastAPI, settings: ApiSettings) -> AsyncIterator[State
         temporary = tempfile.tempdir
         tempfile.tempdir = str(prepare_folders(settings.data_dir))
         app.state.service = state
-        watch = asyncio.create_task(state.readiness.watch(), name="schema-watch")
+        tasks = [asyncio.create_task(state.readiness.watch(), name="schema-watch")]
+        if settings.webhooks is not None:
+            deliveries = Deliveries(settings.webhooks, reads, writes)
+            tasks.append(asyncio.create_task(deliveries.run(), name="webhooks"))
         try:
             yield state
         finally:
-            watch.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
             await state.hub.close()
             state.readiness.close()
             tempfile.tempdir = temporary

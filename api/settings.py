@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from api.webhooks.settings import WebhookSettings, read_webhook_settings
 from records.service import quotas
 from records.service.quotas import Quotas
 from tuner.errors import RequestError
@@ -41,6 +42,7 @@ class ApiSettings:
         trusted_proxies: Addresses and networks of the proxies that say where a request comes
             from; behind one, tokens are required.
         max_connections: Maximum of open connections.
+        webhooks: Settings of webhooks; None to refuse them.
     """
 
     tuner: Settings
@@ -53,6 +55,7 @@ class ApiSettings:
     max_priority: int = _DEFAULT_MAX_PRIORITY
     trusted_proxies: tuple[str, ...] = ()
     max_connections: int = _DEFAULT_MAX_CONNECTIONS
+    webhooks: WebhookSettings | None = None
 
     @property
     def data_dir(self) -> Path:
@@ -108,6 +111,7 @@ def read_api_settings(
         max_connections=read_count(
             "max_connections", given("max_connections", _DEFAULT_MAX_CONNECTIONS), 1
         ),
+        webhooks=read_webhook_settings(environ),
     )
 
 

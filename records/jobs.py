@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from records.errors import NoSuchRow
 from records.models import Job, JobState, NetworkTask, Task
-from records.service import access
+from records.service import access, webhooks
 from records.storage.bulk import BulkSelect
 from records.storage.upsert import find_or_insert, table
 from records.text import storable
@@ -87,7 +87,7 @@ def set_state(
     *,
     only_from: Container[JobState] | None = None,
 ) -> bool:
-    """Set the state of a job and replace its message.
+    """Set the state of a job and replace its message; an end is reported to its webhooks.
 
     Args:
         session: The transaction.
@@ -111,6 +111,7 @@ def set_state(
         job.state, job.message = state, message
         session.flush()
         events.add_event(session, job_id, "state", {"state": state, "message": message})
+        webhooks.schedule(session, job_id, state)
     return True
 
 

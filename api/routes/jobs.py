@@ -29,7 +29,7 @@ from records.service.access import check_visible
 from records.tuning import attempts, job_states
 from tuner.queries import comparison
 from tuner.queries import jobs as job_queries
-from tuner.queries.catalogue import builds_of
+from tuner.queries.catalogue import builds_of, webhooks_of
 from tuner.queries.history import read_failures
 from tuner.queries.jobs import JobOrder
 from tuner.schemas import JobComparison, JobDetails, JobSummary
@@ -69,7 +69,7 @@ def list_jobs(  # noqa: PLR0913, PLR0917  a parameter for each field of the quer
 async def read_job(
     job_id: Id, _subject: ReadingJob, state: StateDep, wait: Wait = 0.0
 ) -> JobDetails:
-    """Serve a job with its forecast, its failures and its builds; wait until it is not active."""
+    """Serve a job with its forecast, failures, builds and webhooks; wait until it is not active."""
     await wait_until(
         state, job_id, wait, lambda session: job_states.state_of(session, job_id) not in _ACTIVE
     )
@@ -95,6 +95,7 @@ def _details(session: Session, job_id: int) -> JobDetails:
         untuned_latency_secs=view.untuned_latency_secs,
         failures=read_failures(session, job_id),
         builds=builds_of(session, job_id),
+        webhooks=webhooks_of(session, job_id),
         links=links_of(job_id),
     )
 

@@ -1,14 +1,17 @@
-"""The token of a request, and its use of quotas."""
+"""The token of a request, its use of quotas, and the secret of its webhooks."""
 
 from dataclasses import asdict
 
 from fastapi import APIRouter
 
-from api.dependencies import ReaderDep, Reading, SettingsDep
+from api.dependencies import ReaderDep, Reading, SettingsDep, Submitting
+from api.documents.openapi import problems
+from api.errors import Problem
 from api.routes import PREFIX
+from api.webhooks.settings import secret_text
 from records.service import quotas
 from tuner.jobs.spec import MAX_PRIORITY
-from tuner.schemas import QuotaUse, TokenInfo
+from tuner.schemas import QuotaUse, TokenInfo, WebhookSecret
 
 router = APIRouter(prefix=PREFIX, tags=["catalogue"])
 
@@ -26,3 +29,15 @@ def read_usage(subject: Reading, session: ReaderDep, settings: SettingsDep) -> T
         max_priority=MAX_PRIORITY if is_admin else settings.max_priority,
         quotas=[QuotaUse(quota=name, used=n, limit=limits[name]) for name, n in used.items()],
     )
+
+
+@router.get("/usage/webhook-secret", response_model=WebhookSecret, responses=problems(404))
+def read_webhook_secret(subject: Submitting, settings: SettingsDep) -> WebhookSecret:
+    """Serve the secret that signs the webhooks of the jobs of your token."""
+    if settings.webhooks is None:
+        raise Problem(
+            "not-found",
+            "this service sends no webhooks",
+            advice="Its operator sets TUNER_WEBHOOK_SECRET.",
+        )
+    return WebhookSecret(secret=secret_text(settings.webhooks.key_of(subject.owner)))

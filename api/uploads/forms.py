@@ -8,6 +8,7 @@ from starlette.datastructures import FormData, UploadFile
 
 from api.documents.schemas import Text
 from api.errors import wrong_field
+from api.webhooks.addresses import MAX_URL_CHARS
 from tuner.errors import RequestError
 from tuner.jobs.buckets import parse_padded
 from tuner.jobs.requests import ModelRequest, TuneRequest, in_sets, parse_input_sets
@@ -48,6 +49,10 @@ class TuneForm(TuneSpec):
         int | None, Field(ge=0, lt=2**31, description="Seed of weights that replace the model's.")
     ] = None
     name: Annotated[Text, Field(max_length=200, description="Name of the job for people.")] = ""
+    webhook: Annotated[
+        Text,
+        Field(max_length=MAX_URL_CHARS, description="Address that hears of the end of the job."),
+    ] = ""
     models_of: Annotated[
         int | None,
         Field(

@@ -23,12 +23,14 @@ from api.errors import Problem, wrong_field
 from api.settings import MIB, ApiSettings
 from api.uploads.forms import TuneForm, read_form
 from api.uploads.uploads import Staged, stage
+from api.webhooks.addresses import check_url
 from records import jobs
 from records.models import Job
-from records.service import audit, submissions
+from records.service import audit, submissions, webhooks
 from records.service.access import check_visible
 from records.service.quotas import add_upload, check_upload
 from records.service.service_models import Upload
+from tuner.errors import RequestError
 from tuner.jobs.submission import submit_request, upload_reference
 
 _KEY_LIFETIME = timedelta(hours=24)
@@ -179,6 +181,11 @@ def _submit(session: Session, settings: ApiSettings, submitted: _Submitted) -> t
     models = [(model.reference, model.name) for model in staged]
     models += [(upload_reference(upload.sha256), name) for upload, name in again]
     request = options.request(models)
+    hooks = settings.webhooks
+    if options.webhook:
+        if hooks is None:
+            raise RequestError("is not possible: this service sends no webhooks", field="webhook")
+        check_url(options.webhook, allows_private=hooks.allows_private)
     with access.enforced(session, subject, settings):
         job, is_new = submit_request(
             session,
@@ -192,6 +199,10 @@ def _submit(session: Session, settings: ApiSettings, submitted: _Submitted) -> t
             add_upload(session, job.id, subject.owner, model.sha256, model.n_bytes)
         for upload, _ in again:
             add_upload(session, job.id, subject.owner, upload.sha256, upload.n_bytes)
+    if options.webhook:
+        webhooks.register(session, job, options.webhook)
+    if hooks is not None and hooks.url is not None:
+        webhooks.register(session, job, hooks.url, of_service=True)
     return job, is_new
 
 

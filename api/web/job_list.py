@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 from sqlalchemy.orm import Session
 
+from api.app_state import state_of
 from api.dependencies import ReaderDep
 from api.documents import pagination
 from api.documents.schemas import OptionalId, Text
@@ -204,6 +205,7 @@ def job_list_page(
         error=error,
         objectives=known_objectives(),
         zoo_names=ZOO_NAMES,
+        has_webhooks=state_of(request).settings.webhooks is not None,
     )
 
 

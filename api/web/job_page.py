@@ -107,6 +107,7 @@ def job_page(
         picks=picks.read_picks(session, job_id, limit=_N_PICKS),
         terms=picks.TERMS,
         builds=builds,
+        webhooks=catalogue.webhooks_of(session, job_id),
         models=models,
         coverages=_coverages(session, builds, models),
         profiled=read_section(session, view.job.network_id, view.job.target_id),

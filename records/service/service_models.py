@@ -1,4 +1,4 @@
-"""Tables of the service: tokens, audit log, leases, workers, devices and builds."""
+"""Tables of the service: tokens, audit log, webhooks, leases, workers, devices and builds."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -71,6 +71,27 @@ class IdempotencyKey(Base):
     fingerprint: Mapped[str]
     job_id: Mapped[int] = mapped_column(ForeignKey("job.id"))
     created: Mapped[datetime] = mapped_column(default=now)
+
+
+class Webhook(Base):
+    """An address that hears of the end of a job; see :mod:`records.service.webhooks`.
+
+    ``delivery`` and ``state`` are those of the last end, ``status`` is the outcome of the last
+    attempt to deliver it. ``due`` is the time of the next attempt, null if there is none.
+    """
+
+    __tablename__ = "webhook"
+
+    job_id: Mapped[int] = mapped_column(ForeignKey("job.id"), primary_key=True)
+    of_service: Mapped[bool] = mapped_column(primary_key=True)
+    url: Mapped[str]
+    delivery: Mapped[str | None]
+    state: Mapped[str | None]
+    attempts: Mapped[int] = mapped_column(default=0)
+    attempted: Mapped[datetime | None]
+    due: Mapped[datetime | None] = mapped_column(index=True)
+    status: Mapped[str | None]
+    delivered: Mapped[bool] = mapped_column(default=False)
 
 
 class Lease(Base):

@@ -21,7 +21,7 @@ from records.models import (
     MeasureRecord,
     Network,
 )
-from records.service.service_models import AuditEvent, Build, IdempotencyKey, Upload
+from records.service.service_models import AuditEvent, Build, IdempotencyKey, Upload, Webhook
 
 STEP_ROWS = 1000
 _PURGED = "purged:"
@@ -111,7 +111,7 @@ def purge_job(session: Session, job_id: int, before: datetime) -> int:
         .where(Library.key.in_(keys), ~shared)
         .execution_options(synchronize_session=False)
     )
-    for model in (JobStatus, IdempotencyKey, Upload, Build):
+    for model in (JobStatus, IdempotencyKey, Upload, Build, Webhook):
         session.execute(delete(model).where(model.job_id == job_id))
     # Not through the ORM, which would count it as an update of the job.
     session.execute(

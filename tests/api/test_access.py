@@ -54,7 +54,7 @@ _ADMIN = {
     ("POST", "/api/v1/jobs/{job_id}/release"),
     ("POST", "/jobs/{job_id}/release"),
 }
-_SUBMIT = {("GET", "/jobs/{job_id}/delete")}
+_SUBMIT = {("GET", "/jobs/{job_id}/delete"), ("GET", "/api/v1/usage/webhook-secret")}
 
 
 def routes(settings: ApiSettings) -> list[tuple[str, str]]:

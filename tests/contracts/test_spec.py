@@ -45,14 +45,24 @@ def test_an_option_of_the_command_line_is_a_field(name: str) -> None:
 
 def test_the_form_has_every_field() -> None:
     """The form adds fields for the models."""
-    own = {"zoo", "target", "input", "bucket", "mask", "random_weights", "name", "models_of"}
+    own = {
+        "zoo",
+        "target",
+        "input",
+        "bucket",
+        "mask",
+        "random_weights",
+        "name",
+        "webhook",
+        "models_of",
+    }
 
     assert set(TuneForm.model_fields) == {*NAMES, *own}
 
 
 def test_the_client_sends_every_field() -> None:
     """The client adds fields for the models."""
-    own = {"target", "inputs", "buckets", "masks", "random_weights", "name"}
+    own = {"target", "inputs", "buckets", "masks", "random_weights", "name", "webhook"}
 
     assert set(get_type_hints(TuneFields)) == {*NAMES, *own}
 

@@ -40,6 +40,7 @@ from tuner.schemas import (
     Submitted,
     TargetInfo,
     TokenInfo,
+    WebhookSecret,
     WorkerInfo,
 )
 from tuner.settings import read_settings
@@ -388,6 +389,10 @@ class TunerClient:
     def usage(self) -> TokenInfo:
         """Return the token of this client, with its use of quotas."""
         return self._transport.read(TokenInfo, "GET", "/usage")
+
+    def webhook_secret(self) -> str:
+        """Return the secret that signs the webhooks of the jobs of this client's token."""
+        return self._transport.read(WebhookSecret, "GET", "/usage/webhook-secret").secret
 
     def health(self) -> Health:
         """Return the condition of the service."""

@@ -26,6 +26,7 @@ class TuneFields(fields.SpecFields, total=False):
         masks: Value of the padding by name of the inputs that mark it.
         random_weights: Seed to replace the weights with; None keeps them.
         name: Name of the job for people.
+        webhook: Address that gets a signed request when the job has ended; empty for none.
     """
 
     target: str
@@ -34,6 +35,7 @@ class TuneFields(fields.SpecFields, total=False):
     masks: Mapping[str, float]
     random_weights: int | None
     name: str
+    webhook: str
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from records import bests, libraries, tasks
 from records.models import Job, NetworkTask, Target, Task
-from records.service import audit, builds, catalogue, devices, workers
+from records.service import audit, builds, catalogue, devices, webhooks, workers
 from records.service.access import EVERYTHING, Viewer, visible_jobs
 from records.service.service_models import Build as BuildRow
 from tuner import schemas
@@ -161,6 +162,14 @@ def builds_of(session: Session, job_id: int) -> list[schemas.Build]:
 def view_build(row: BuildRow) -> schemas.Build:
     """Return a build without the path of its archive, which stays on the service."""
     return _shape(schemas.Build, row)
+
+
+def webhooks_of(session: Session, job_id: int) -> list[schemas.WebhookView]:
+    """Return the webhooks of a job without their addresses, which may contain secrets."""
+    return [
+        _shape(schemas.WebhookView, row, host=urlsplit(row.url).hostname or "")
+        for row in webhooks.of_job(session, job_id)
+    ]
 
 
 def _seen_jobs(

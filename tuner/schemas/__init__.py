@@ -14,6 +14,7 @@ from tuner.schemas.catalogue import (
     QuotaUse,
     TargetInfo,
     TokenInfo,
+    WebhookSecret,
     WorkerInfo,
 )
 from tuner.schemas.comparison import JobComparison, OwnTask, TaskComparison
@@ -33,6 +34,7 @@ from tuner.schemas.jobs import (
     Submitted,
     TaskTrials,
     TaskView,
+    WebhookView,
 )
 from tuner.schemas.records import (
     BestView,
@@ -75,5 +77,7 @@ __all__ = [
     "TaskTrials",
     "TaskView",
     "TokenInfo",
+    "WebhookSecret",
+    "WebhookView",
     "WorkerInfo",
 ]

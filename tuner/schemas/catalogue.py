@@ -126,6 +126,13 @@ class TokenInfo(Schema):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WebhookSecret(Schema):
+    """The secret that signs the webhooks of a token's jobs."""
+
+    secret: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class AuditEntry(Schema):
     """A logged request; ``subject`` is the name of a token, or anonymous."""
 

@@ -1,6 +1,6 @@
 """Jobs: their tables, picks, histories, events and builds."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -275,6 +275,31 @@ class Build(Schema):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WebhookView(Schema):
+    """An address that hears of the end of a job, and the delivery for its last end.
+
+    Attributes:
+        of_service: True for the address of the service, False for that of the job.
+        host: Host of the address, whose path may be a secret.
+        state: State that is or was delivered; None before the first end.
+        attempts: Number of attempts to deliver it.
+        attempted: Time of the last attempt.
+        status: Outcome of the last attempt.
+        delivered: True once the receiver accepted it.
+        due: Time of the next attempt; None if there is none.
+    """
+
+    of_service: bool
+    host: str
+    state: str | None = None
+    attempts: int
+    attempted: datetime | None = None
+    status: str | None = None
+    delivered: bool
+    due: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Links(Schema):
     """Addresses of what belongs to a job; ``page`` is the one for people."""
 
@@ -299,7 +324,7 @@ class Submitted(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class JobDetails(Schema):
-    """A job with its forecast, its failures and its builds; see :class:`JobView`."""
+    """A job with its forecast, failures, builds and webhooks; see :class:`JobView`."""
 
     job: JobSummary
     split: SplitView | None = None
@@ -308,4 +333,5 @@ class JobDetails(Schema):
     untuned_latency_secs: float | None = None
     failures: list[FailureView]
     builds: list[Build]
+    webhooks: list[WebhookView] = field(default_factory=list)
     links: Links

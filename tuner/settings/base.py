@@ -16,6 +16,7 @@ from tuner.settings.request_caps import RequestCaps
 from tuner.settings.retention import RetentionSettings
 from tuner.settings.values import (
     OTHER_VARIABLES,
+    SECRET_VARIABLES,
     check_names,
     parse_age,
     parse_size,
@@ -230,7 +231,7 @@ def explain_settings(
     return explained + [
         EffectiveSetting(name.lower(), environ[f"TUNER_{name}"], f"TUNER_{name}")
         for name in others
-        if name != "TOKEN" and not name.endswith("PASSWORD")
+        if not name.endswith(SECRET_VARIABLES)
     ]
 
 

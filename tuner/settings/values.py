@@ -20,11 +20,13 @@ OTHER_VARIABLES = (
     *("CONFIG", "SERVER", "TOKEN", "RUNTIME_DIR", "WORKER_ENVIRONMENT"),
     # of the API
     *("HOST", "PORT", "MAX_UPLOAD_MB", "RATE", "REQUIRE_TOKENS", "QUOTAS", "MAX_PRIORITY"),
-    *("TRUSTED_PROXIES", "MAX_CONNECTIONS"),
+    *("TRUSTED_PROXIES", "MAX_CONNECTIONS", "WEBHOOK_SECRET", "WEBHOOK_URL", "WEBHOOK_PRIVATE"),
     # of compose.yaml, which may reach a container
     *("DB_PASSWORD", "DB_API_PASSWORD", "DB_WORKER_PASSWORD"),
     *("PUBLISH", "TAG", "WORKER_CPUS", "WORKER_MEMORY_LIMIT", "BASE_IMAGE", "POSTGRES_IMAGE"),
 )
+#: Endings of those with secrets; addresses of webhooks are secrets, too.
+SECRET_VARIABLES = ("TOKEN", "PASSWORD", "_SECRET", "_URL")
 # Variables of tests, and variables that Kubernetes sets for a service named tuner.
 _FOREIGN = re.compile(r"TUNER_(TEST_.*|(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT_\d+_.*))")
 # Similarity to a setting, from 0 to 1, above which a name counts as a misspelling of it.

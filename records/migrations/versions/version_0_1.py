@@ -403,3 +403,17 @@ def upgrade() -> None:
         Column("answer", LargeBinary),
     )
     create_index(f("ix_remote_call_device"), "remote_call", ["device"])
+    create_table(
+        "webhook",
+        Column("job_id", Integer, ForeignKey("job.id"), primary_key=True),
+        Column("of_service", Boolean, primary_key=True),
+        required("url", Text),
+        Column("delivery", Text),
+        Column("state", Text),
+        required("attempts", Integer),
+        Column("attempted", TIME),
+        Column("due", TIME),
+        Column("status", Text),
+        required("delivered", Boolean),
+    )
+    create_index(f("ix_webhook_due"), "webhook", ["due"])

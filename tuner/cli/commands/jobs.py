@@ -75,6 +75,23 @@ def wait(
         raise typer.Exit(1)
 
 
+@app.command("webhook-secret")
+def webhook_secret(json_output: options.JsonOption = False) -> None:
+    """Print the secret with which the server signs the webhooks of this token's jobs.
+
+    Example:
+        tuner --server http://tuner.example:8080 jobs webhook-secret
+    """
+    from tuner.cli import connection
+
+    with connection.connect({}) as client:
+        secret = client.webhook_secret()
+    if json_output:
+        print_json({"secret": secret})
+        return
+    print_line(secret)
+
+
 @app.command("compare")
 def compare(
     a: JobArgument,

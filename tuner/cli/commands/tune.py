@@ -37,6 +37,14 @@ def tune(
             rich_help_panel=options.MODEL_PANEL,
         ),
     ] = False,
+    webhook: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="Have the server send a signed request there when the job has ended.",
+            show_default=False,
+        ),
+    ] = "",
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     engine: options.EngineOption = None,
@@ -62,6 +70,7 @@ def tune(
         tuner tune model.onnx --target cuda
         tuner tune model.onnx --rpc tracker.local:9190/rasp4b --target raspberry-pi/4b-aarch64
     """
+    from tuner.errors import RequestError
     from tuner.jobs.buckets import parse_padded
     from tuner.jobs.requests import TuneRequest, model_requests, parse_input_sets
     from tuner.jobs.spec import make_spec
@@ -81,6 +90,8 @@ def tune(
         "engine": engine,
     }
     if connection.chosen() is None:
+        if webhook:
+            raise RequestError("--webhook needs a server; name it with --server URL")
         from tuner import local
         from tuner.cli.console import stderr_console
         from tuner.cli.rendering.progress import console_callbacks
@@ -91,7 +102,7 @@ def tune(
         from tuner.cli.remote import tune as remote_tune
 
         with connection.connect(overrides) as client:
-            reports = remote_tune.run(client, request, separate=separate)
+            reports = remote_tune.run(client, request, separate=separate, webhook=webhook)
     _show(reports, separate=separate, json_output=json_output)
     if any(report.error for report in reports):
         raise typer.Exit(1)

@@ -22,11 +22,14 @@ _POLL_INTERVAL_SECS = 0.3
 _OUTAGE_TIMEOUT_SECS = 300.0
 
 
-def submit(client: TunerClient, models: Sequence[ModelRequest], spec: TuneSpec) -> Submitted:
+def submit(
+    client: TunerClient, models: Sequence[ModelRequest], spec: TuneSpec, webhook: str = ""
+) -> Submitted:
     """Upload models with the options of their job; a progress bar shows a long upload."""
     references = list(dict.fromkeys(model.reference for model in models))
+    fields: TuneFields = {**fields_of(models, spec), "webhook": webhook}
     with transfer("uploading") as sent:
-        return client.tune(*references, sent=sent, **fields_of(models, spec))
+        return client.tune(*references, sent=sent, **fields)
 
 
 def split(client: TunerClient, model: ModelRequest) -> JobView:

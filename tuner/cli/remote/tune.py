@@ -30,7 +30,9 @@ class Detached(Interrupted):
         self.exit_code = stop.exit_code
 
 
-def run(client: TunerClient, request: TuneRequest, *, separate: bool) -> list[TuneReport]:
+def run(
+    client: TunerClient, request: TuneRequest, *, separate: bool, webhook: str = ""
+) -> list[TuneReport]:
     """Tune networks in one job or in a job each, and watch until all have ended.
 
     Raises:
@@ -46,7 +48,8 @@ def run(client: TunerClient, request: TuneRequest, *, separate: bool) -> list[Tu
         submitted: list[Submitted] = []
         try:
             for models in groups:
-                submitted.append(submit(client, models, request.spec))  # noqa: PERF401  keep what was sent
+                sent = submit(client, models, request.spec, webhook)
+                submitted.append(sent)
             results = _watch(client, submitted, started)
         except TunerError:
             for submission in submitted:
