@@ -225,8 +225,18 @@ class Job(Base):
     state: Mapped[JobState] = mapped_column(Text, default="queued")
     settings: Mapped[dict[str, Any]]
     message: Mapped[str | None]
+    note: Mapped[str | None]  # of people, about the job
     created: Mapped[datetime] = mapped_column(default=now)
     updated: Mapped[datetime] = mapped_column(default=now, onupdate=now)
+
+
+class JobTag(Base):
+    """A word by which people find a job."""
+
+    __tablename__ = "job_tag"
+
+    job_id: Mapped[int] = mapped_column(ForeignKey("job.id"), primary_key=True)
+    tag: Mapped[str] = mapped_column(primary_key=True, index=True)
 
 
 class Pick(Base):

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from tuner.jobs.spec import MAX_PRIORITY, MAX_SECS, MAX_TRIALS
+from tuner.jobs.spec import MAX_PRIORITY, MAX_SECS, MAX_TRIALS, Tags
 from tuner.schemas import (
     AuditEntry,
     BestView,
@@ -67,6 +67,13 @@ class PriorityIn(Body):
     """A priority; one more doubles the share of device time."""
 
     priority: Priority
+
+
+class LabelsIn(Body):
+    """Tags and note of a job; what is left out stays, and what is empty is removed."""
+
+    tags: Tags | None = None
+    note: Annotated[Text, Field(max_length=4000)] | None = None
 
 
 class BuildIn(Body):

@@ -22,7 +22,7 @@ from api.documents.schemas import Id, JobPage, links_of
 from api.errors import Problem
 from api.routes import PREFIX
 from api.waiting import Wait, wait_until
-from records import jobs
+from records import jobs, labels
 from records.models import Job, JobState
 from records.service import audit, submissions
 from records.service.access import check_visible
@@ -47,6 +47,9 @@ def list_jobs(  # noqa: PLR0913, PLR0917  a parameter for each field of the quer
     session: ReaderDep,
     state: Annotated[list[JobState], Query(max_length=6)] = [],  # noqa: B006  FastAPI copies it
     q: Annotated[schemas.Text, Query(max_length=200, description="Part of the name.")] = "",
+    tag: Annotated[
+        list[schemas.Text], Query(max_length=20, description="Tags of the jobs, all of them.")
+    ] = [],  # noqa: B006  likewise
     sort: JobOrder = "-created",
     cursor: schemas.Cursor = None,
     limit: schemas.Limit = 50,
@@ -56,6 +59,7 @@ def list_jobs(  # noqa: PLR0913, PLR0917  a parameter for each field of the quer
         session,
         states=state,
         text=q,
+        tags=tag,
         sort=sort,
         after=pagination.job_after(cursor, sort),
         limit=limit + 1,
@@ -98,6 +102,16 @@ def _details(session: Session, job_id: int) -> JobDetails:
         webhooks=webhooks_of(session, job_id),
         links=links_of(job_id),
     )
+
+
+@router.patch("/jobs/{job_id}", response_model=JobSummary, responses=_ONE)
+def edit_labels(
+    job_id: Id, body: schemas.LabelsIn, subject: ChangingJob, session: WriterDep, state: StateDep
+) -> JobSummary:
+    """Replace the tags of a job, its note, or both; what is left out stays."""
+    jobs.get_job(session, job_id)
+    labels.edit(session, job_id, tags=body.tags, note=body.note)
+    return _changed(session, state, subject, job_id, "labels", body)
 
 
 @router.post("/jobs/{job_id}/cancel", response_model=JobSummary, responses=_CHANGE)

@@ -16,7 +16,7 @@ from tuner.jobs.spec import TuneSpec
 
 _LISTS = (
     *("zoo", "input", "bucket", "mask"),
-    *("task", "importance", "require_ms", "baseline_ms"),
+    *("task", "tag", "importance", "require_ms", "baseline_ms"),
 )
 _MAX_MODELS = 16
 _Line = Annotated[Text, Field(max_length=500)]

@@ -23,6 +23,10 @@ class Form:
         texts = self.sent.get(name, ())
         return texts[index] if index < len(texts) else default
 
+    def all(self, name: str) -> str:
+        """Return the texts of a field as one."""
+        return " ".join(self.sent.get(name, ()))
+
     def rest(self, shown: Mapping[str, int]) -> Iterator[tuple[str, str]]:
         """Yield fields and texts that the form does not show.
 

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from starlette.exceptions import HTTPException
 
 from api.dependencies import ReaderDep, StateDep
-from api.documents.schemas import BudgetIn, BuildIn, Id, PriorityIn
+from api.documents.schemas import BudgetIn, BuildIn, Id, LabelsIn, PriorityIn
 from api.routes import jobs as routes
 from api.routes import libraries
 from api.web import access
@@ -116,6 +116,16 @@ async def set_priority(change: ChangeDep, priority: Text = "") -> Response:
     except ValidationError as error:
         return await change.refuse(RequestValidationError(error.errors()))
     return await change.by(routes.set_priority, body)
+
+
+@router.post("/jobs/{job_id}/labels")
+async def edit_labels(change: ChangeDep, tags: Text = "", note: Text = "") -> Response:
+    """Replace the tags of a job and its note."""
+    try:
+        body = LabelsIn.model_validate({"tags": [tags], "note": note.strip().replace("\r\n", "\n")})
+    except ValidationError as error:
+        return await change.refuse(RequestValidationError(error.errors()))
+    return await change.by(routes.edit_labels, body)
 
 
 @router.post("/jobs/{job_id}/build")

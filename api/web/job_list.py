@@ -18,6 +18,7 @@ from api.web.forms import EMPTY, Form
 from api.web.rendering import ratio, render
 from api.web.sorting import query
 from records import jobs as job_rows
+from records import labels
 from records.errors import NoSuchRow
 from records.jobs import count_by_state
 from records.models import JobState
@@ -79,6 +80,7 @@ def read_jobs(  # noqa: PLR0913, PLR0917  a parameter for each field of the quer
     session: ReaderDep,
     state: Annotated[list[str] | None, Query()] = None,
     q: Text = "",
+    tag: Text = "",
     sort: str = NEWEST,
     cursor: str = "",
     copy: OptionalId = None,
@@ -87,7 +89,7 @@ def read_jobs(  # noqa: PLR0913, PLR0917  a parameter for each field of the quer
     chosen = tuple(name for name in state or [] if name in _STATES)
     order = next((name for name, _ in SORTS if name == sort), NEWEST)
     form = EMPTY if copy is None else _copied(request, session, copy)
-    return job_list_page(request, session, Filter(chosen, q, order, cursor), form=form)
+    return job_list_page(request, session, Filter(chosen, q, order, cursor, tag), form=form)
 
 
 def _copied(request: Request, session: Session, job_id: int) -> Form:
@@ -113,6 +115,7 @@ def _copied(request: Request, session: Session, job_id: int) -> Form:
     }
     sent = {
         **{name: _texts(value) for name, value in (options | limits).items()},
+        "tag": labels.tags_of(session, [job_id])[job_id],
         # Names of many networks are longer than a form takes.
         "name": [(job.name or "")[:200]],
         "zoo": [name.removeprefix("zoo:") for name in references if name.startswith("zoo:")],
@@ -142,16 +145,23 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Filter:
-    """Filter, order and cursor of the list."""
+    """Filter, order and cursor of the list; ``tag`` may have several tags."""
 
     states: tuple[str, ...] = ()
     text: str = ""
     sort: JobOrder = NEWEST
     cursor: str = ""
+    tag: str = ""
 
     def link(self, **changes: Any) -> str:
         """Return the address of the page with other values."""
-        values: dict[str, Any] = {"q": self.text, "sort": self.sort, "cursor": "", **changes}
+        values: dict[str, Any] = {
+            "q": self.text,
+            "tag": self.tag,
+            "sort": self.sort,
+            "cursor": "",
+            **changes,
+        }
         states = values.pop("states", self.states)
         if values["sort"] == NEWEST:
             values["sort"] = ""
@@ -173,6 +183,7 @@ def job_list_page(
         session,
         states=chosen.states,
         text=chosen.text,
+        tags=chosen.tag.replace(",", " ").split(),
         sort=chosen.sort,
         after=pagination.job_after(chosen.cursor or None, chosen.sort),
         limit=_LIMIT + 1,
@@ -198,6 +209,7 @@ def job_list_page(
         sorts=SORTS,
         sort=chosen.sort,
         q=chosen.text,
+        tag=chosen.tag,
         first_page=chosen.link() if chosen.cursor else None,
         next_page=chosen.link(cursor=after) if after else None,
         base_url=str(request.base_url).rstrip("/"),

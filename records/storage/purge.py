@@ -16,6 +16,7 @@ from records.models import (
     Event,
     Job,
     JobStatus,
+    JobTag,
     Library,
     MeasureFeature,
     MeasureRecord,
@@ -111,14 +112,14 @@ def purge_job(session: Session, job_id: int, before: datetime) -> int:
         .where(Library.key.in_(keys), ~shared)
         .execution_options(synchronize_session=False)
     )
-    for model in (JobStatus, IdempotencyKey, Upload, Build, Webhook):
+    for model in (JobStatus, JobTag, IdempotencyKey, Upload, Build, Webhook):
         session.execute(delete(model).where(model.job_id == job_id))
     # Not through the ORM, which would count it as an update of the job.
     session.execute(
         update(Job)
         .where(Job.id == job_id)
         .values(
-            name=None, request=None, message=None, owner=None, project=None,
+            name=None, request=None, message=None, note=None, owner=None, project=None,
             submission=f"{_PURGED}{job_id}", updated=job.updated,
         )
     )  # fmt: skip

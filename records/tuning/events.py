@@ -9,6 +9,7 @@ kind       data
 state      state, message
 budget     trials, seconds
 priority   priority
+labels     tags
 pick       pick (sequence number), task_id, n_trials, reason
 trial      pick, task_id, record, latency_secs or error_kind, best (true if it became the best)
 round      pick, task_id, n_measured, n_failed, total_secs, spent_trials

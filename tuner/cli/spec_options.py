@@ -25,6 +25,7 @@ PANELS = {
         "allocator",
         "trials_per_round",
         "priority",
+        "tag",
     ),
     "Search": ("cost_model", "seed"),
     MEASURING_PANEL: (
@@ -41,6 +42,7 @@ _METAVARS = {
     "seconds": "SECONDS",
     "stop_below_ms": "MS",
     "task": "NAME|HASH",
+    "tag": "TAG",
     "importance": "[NAME=]FACTOR",
     "require_ms": "[NAME=]MS",
     "baseline_ms": "[NAME=]MS",

@@ -118,16 +118,22 @@ class TunerClient:
         return read_answer(Submitted, self._transport.retried(send).content)
 
     def jobs(
-        self, *, states: Sequence[str] = (), text: str = "", sort: str = "-created"
+        self,
+        *,
+        states: Sequence[str] = (),
+        text: str = "",
+        tags: Sequence[str] = (),
+        sort: str = "-created",
     ) -> Iterator[JobSummary]:
         """Iterate over jobs, a page at a time.
 
         Args:
             states: States to include; empty for all.
             text: Part of the name.
+            tags: Tags that each of the jobs has.
             sort: created, updated, priority or name; a leading ``-`` reverses the order.
         """
-        params = {"state": list(states), "q": text, "sort": sort}
+        params = {"state": list(states), "q": text, "tag": list(tags), "sort": sort}
         return self._pages(JobSummary, "/jobs", params)
 
     def job(self, job: int, *, wait_secs: float = 0.0) -> JobDetails:
@@ -235,6 +241,14 @@ class TunerClient:
     def set_priority(self, job: int, priority: int) -> JobSummary:
         """Change the priority of a job; one more doubles its share of device time."""
         return self._change(job, "priority", {"priority": priority})
+
+    def label(
+        self, job: int, *, tags: Sequence[str] | None = None, note: str | None = None
+    ) -> JobSummary:
+        """Replace the tags of a job, its note, or both; None leaves them, and empty ones remove."""
+        labels = {"tags": None if tags is None else list(tags), "note": note}
+        body = {name: value for name, value in labels.items() if value is not None}
+        return self._transport.read(JobSummary, "PATCH", f"/jobs/{job}", json=body)
 
     def delete(self, job: int) -> None:
         """Remove a job that does not run from all lists; its measurements stay."""

@@ -126,7 +126,7 @@ def _fields(options: TuneFields) -> Iterator[tuple[str, str]]:
         elif isinstance(value, Mapping):
             for key, number in value.items():
                 yield name, f"{key}={_text(number)}" if key else _text(number)
-        elif name == "task":
+        elif name in ("task", "tag"):
             for text in [value] if isinstance(value, str) else cast("Sequence[str]", value):
                 yield name, text
         elif value is not None and value != "":

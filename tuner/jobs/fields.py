@@ -15,6 +15,7 @@ class SpecFields(TypedDict, total=False):
     trials_per_round: int | None
     priority: int | None
     task: Sequence[str]
+    tag: Sequence[str]
     objective: str
     importance: Mapping[str, float] | float
     require_ms: Mapping[str, float] | float

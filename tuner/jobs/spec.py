@@ -47,6 +47,14 @@ _CONSTRAINTS = {
 }
 
 
+def _tags(value: object) -> object:
+    """Split texts at spaces and commas, as people write tags."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, Sequence):
+        return value
+    return [tag for text in texts for tag in str(text).replace(",", " ").split()]
+
+
 def refuse(text: str) -> PydanticCustomError:
     """Return the error of a validator; its text follows the name of the field."""
     # Without a context, braces in the text are not formatted.
@@ -99,6 +107,13 @@ Texts = Annotated[
     Field(max_length=_MAX_NETWORKS),
     BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
     WithJsonSchema({"type": "array", "items": {"type": "string"}, "maxItems": _MAX_NETWORKS}),
+]
+# Words by which people find jobs.
+Tags = Annotated[
+    tuple[Annotated[str, Field(max_length=50), AfterValidator(_printable)], ...],
+    BeforeValidator(_tags),
+    Field(max_length=20),
+    WithJsonSchema({"type": "array", "items": {"type": "string", "maxLength": 50}, "maxItems": 20}),
 ]
 Millis = Annotated[int, Field(ge=0, le=3_600_000)]
 Timeout = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
@@ -178,6 +193,14 @@ class TuneSpec(BaseModel):
         Field(
             description="Tune only the tasks with this text in their name or at the beginning of "
             "their hash, in a job of their own.",
+            json_schema_extra={"default": []},
+        ),
+    ] = ()
+    tag: Annotated[
+        Tags,
+        Field(
+            description="Word by which the job is found in lists; the tags of a later request "
+            "replace earlier ones.",
             json_schema_extra={"default": []},
         ),
     ] = ()

@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from records import labels
 from records.models import Job, NetworkTask
 from records.service import submissions
 from records.service.submissions import Submission
@@ -93,7 +94,7 @@ def submit_request(
     _check(request, name)
     check_caps(request.spec.model_dump(), caps)
     spec, submission = request.spec, submissions.owned(_submission_of(request), owner)
-    return submissions.submit(
+    job, is_new = submissions.submit(
         session,
         Submission(
             submission=submission,
@@ -108,6 +109,9 @@ def submit_request(
             project=project,
         ),
     )
+    if spec.tag:
+        labels.edit(session, job.id, tags=spec.tag)
+    return job, is_new
 
 
 def request_of(stored: Mapping[str, Any], data_dir: Path | None = None) -> TuneRequest:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Text, cast, func, select
 from sqlalchemy.orm import Session
 
-from records import jobs, networks, tasks
+from records import jobs, labels, networks, tasks
 from records.models import Job, JobState, JobStatus, Network, Target
 from records.service.access import EVERYTHING, Viewer, visible_jobs
 from records.tasks import WeightedTask
@@ -66,6 +66,7 @@ def list_jobs(  # noqa: PLR0913  a keyword for each part of the query
     *,
     states: Sequence[str] = (),
     text: str = "",
+    tags: Sequence[str] = (),
     sort: JobOrder = "-created",
     after: tuple[Any, int] | None = None,
     limit: int = 50,
@@ -77,6 +78,7 @@ def list_jobs(  # noqa: PLR0913  a keyword for each part of the query
         session: The transaction.
         states: States to include; empty for all.
         text: Part of the name of the job or its network, in any case.
+        tags: Tags that each of the jobs has.
         sort: Column to sort by; a minus puts the largest first. Ties are sorted by number.
         after: Last job of the previous page: its value in the sorted column, and its number.
         limit: Maximum of jobs on the page.
@@ -84,7 +86,7 @@ def list_jobs(  # noqa: PLR0913  a keyword for each part of the query
     """
     stmt = (
         select(Job)
-        .where(~Job.hidden, visible_jobs(viewer))
+        .where(~Job.hidden, visible_jobs(viewer), labels.has_tags(tags))
         .outerjoin(Network, Network.id == Job.network_id)
     )
     if states:
@@ -126,6 +128,7 @@ def summaries(session: Session, rows: Sequence[Job]) -> list[JobSummary]:
     states = job_states.states_of(session, ids)
     n_trials = task_stats.trials_of_jobs(session, ids)
     totals = total_latencies(session, ids)
+    tags = labels.tags_of(session, ids)
     networks_by_id = {
         network.id: network
         for network in session.scalars(
@@ -147,6 +150,7 @@ def summaries(session: Session, rows: Sequence[Job]) -> list[JobSummary]:
             state=states[job.id],
             n_trials=n_trials.get(job.id, 0),
             total_latency_secs=totals.get(job.id),
+            tags=tags[job.id],
         )
         for job in rows
     ]
@@ -177,6 +181,7 @@ def _summary(  # noqa: PLR0913  what the queries of a page found for one job
     state: JobState,
     n_trials: int,
     total_latency_secs: float | None,
+    tags: list[str],
 ) -> JobSummary:
     return JobSummary(
         id=job.id,
@@ -203,6 +208,8 @@ def _summary(  # noqa: PLR0913  what the queries of a page found for one job
         from_service=job.submission != "",
         owner=job.owner,
         project=job.project,
+        tags=tags,
+        note=job.note,
         created=job.created,
         updated=job.updated,
     )

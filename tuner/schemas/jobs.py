@@ -37,6 +37,8 @@ class JobSummary(Schema):
         from_service: True for a job of the service, False for one of a command line.
         owner: Name of the token that the job belongs to; None for the administrators.
         project: Project whose tokens may read the job.
+        tags: Words by which people find the job, sorted.
+        note: Text of people about the job.
         created: Time of the request.
         updated: Time of the last change.
     """
@@ -65,6 +67,8 @@ class JobSummary(Schema):
     from_service: bool
     owner: str | None = None
     project: str | None = None
+    tags: list[str] = field(default_factory=list)
+    note: str | None = None
     created: datetime
     updated: datetime
 

@@ -136,6 +136,7 @@ def upgrade() -> None:
         required("state", Text),
         required("settings", JSON),
         Column("message", Text),
+        Column("note", Text),
         required("created", TIME),
         required("updated", TIME),
         CheckConstraint(
@@ -417,3 +418,8 @@ def upgrade() -> None:
         required("delivered", Boolean),
     )
     create_index(f("ix_webhook_due"), "webhook", ["due"])
+    create_table(
+        "job_tag",
+        Column("job_id", Integer, ForeignKey("job.id"), primary_key=True),
+        Column("tag", Text, primary_key=True, index=True),
+    )

@@ -40,8 +40,8 @@ class Backend(Protocol):
     A request for something that does not exist raises a RequestError that names what exists.
     """
 
-    def jobs(self) -> list[JobSummary]:
-        """Return all jobs, newest first."""
+    def jobs(self, tags: Sequence[str] = ()) -> list[JobSummary]:
+        """Return all jobs, or those with all of some tags, newest first."""
 
     def find_job(self, job: int | None) -> JobSummary:
         """Return a job by its number; None stands for the one that changed last."""
@@ -72,6 +72,9 @@ class Backend(Protocol):
 
     def set_priority(self, job: int, priority: int) -> JobSummary:
         """Change the share of device time that a job gets."""
+
+    def label(self, job: int, tags: Sequence[str] | None, note: str | None) -> JobSummary:
+        """Replace the tags of a job, its note, or both; None changes nothing."""
 
     def delete(self, job: int) -> None:
         """Hide a job that does not run; its records stay."""

@@ -1,14 +1,14 @@
 """Access to jobs and records in a database."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import IO, TYPE_CHECKING
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from records import jobs, tasks
+from records import jobs, labels, tasks
 from records.errors import BadLog, NoSuchRow
 from records.logs import measure_log
 from records.models import Job, JobState, Target, Task
@@ -56,10 +56,10 @@ class LocalBackend:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    def jobs(self) -> list[JobSummary]:
+    def jobs(self, tags: Sequence[str] = ()) -> list[JobSummary]:
         """List the jobs that are not hidden, newest first."""
         with self._context.readers() as session:
-            return job_queries.list_jobs(session, limit=_ALL)
+            return job_queries.list_jobs(session, tags=tags, limit=_ALL)
 
     def find_job(self, job: int | None) -> JobSummary:
         """Read one job."""
@@ -114,6 +114,10 @@ class LocalBackend:
     def set_priority(self, job: int, priority: int) -> JobSummary:
         """Set the priority of a job."""
         return self._changed(job, lambda session: jobs.set_priority(session, job, priority))
+
+    def label(self, job: int, tags: Sequence[str] | None, note: str | None) -> JobSummary:
+        """Replace tags and note."""
+        return self._changed(job, lambda session: labels.edit(session, job, tags=tags, note=note))
 
     def delete(self, job: int) -> None:
         """Hide a job."""

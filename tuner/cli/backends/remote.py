@@ -1,7 +1,7 @@
 """Access to jobs and records through a server."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO, cast
@@ -39,9 +39,9 @@ class RemoteBackend:
     def __init__(self, client: TunerClient) -> None:
         self._client = client
 
-    def jobs(self) -> list[JobSummary]:
+    def jobs(self, tags: Sequence[str] = ()) -> list[JobSummary]:
         """List the jobs that are not hidden, newest first."""
-        return list(self._client.jobs())
+        return list(self._client.jobs(tags=tags))
 
     def find_job(self, job: int | None) -> JobSummary:
         """Read one job."""
@@ -96,6 +96,10 @@ class RemoteBackend:
     def set_priority(self, job: int, priority: int) -> JobSummary:
         """Set the priority of a job."""
         return self._existing(job, lambda: self._client.set_priority(job, priority))
+
+    def label(self, job: int, tags: Sequence[str] | None, note: str | None) -> JobSummary:
+        """Replace tags and note."""
+        return self._existing(job, lambda: self._client.label(job, tags=tags, note=note))
 
     def delete(self, job: int) -> None:
         """Hide a job."""

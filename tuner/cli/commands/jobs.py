@@ -1,4 +1,4 @@
-"""``tuner jobs``: list, compare, wait for, stop, resume, release, extend or hide jobs."""
+"""``tuner jobs``: list, label, compare, wait for, stop, resume, release or hide jobs."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tuner.schemas import JobSummary
 
 app = typer.Typer(
-    help="List and compare jobs; wait for, pause, resume, release, cancel, extend or remove one.",
+    help="List, label and compare jobs; wait for, pause, resume, cancel, extend or remove one.",
     no_args_is_help=True,
 )
 
@@ -26,19 +26,27 @@ JobArgument = Annotated[
 
 @app.command("ls")
 def ls(
+    tags: Annotated[
+        list[str],
+        typer.Option(
+            "--tag", metavar="TAG", help="List the jobs with this tag.", show_default=False
+        ),
+    ] = [],  # noqa: B006  typer reads it, nothing writes it
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """List all jobs, newest first.
+    """List all jobs, newest first, or those that have all of some tags.
 
-    Example:
+    Examples:
         tuner jobs ls
+        tuner jobs ls --tag release
     """
     from tuner.cli.rendering.json_output import job_as_json
+    from tuner.jobs.spec import make_spec
 
     with open_backend(database, data_dir) as backend:
-        jobs = backend.jobs()
+        jobs = backend.jobs(make_spec({"tag": tags}).tag)
     if json_output:
         print_json({"jobs": [job_as_json(job) for job in jobs]})
         return
@@ -236,6 +244,41 @@ def priority(
         _report(backend.set_priority(job, value), json_output=json_output)
 
 
+@app.command("label")
+def label(
+    job: JobArgument,
+    tags: Annotated[
+        list[str],
+        typer.Option(
+            "--tag",
+            metavar="TAG",
+            help="Replace the tags of the job by this one; repeatable. '' removes them.",
+            show_default=False,
+        ),
+    ] = [],  # noqa: B006  typer reads it, nothing writes it
+    note: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Replace the note; '' removes it.", show_default=False),
+    ] = None,
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
+    json_output: options.JsonOption = False,
+) -> None:
+    """Replace the tags of a job, its note, or both.
+
+    Example:
+        tuner jobs label 3 --tag release --note "before the new driver"
+    """
+    from tuner.errors import RequestError
+    from tuner.jobs.spec import make_spec
+
+    if not tags and note is None:
+        raise RequestError("give --tag, --note, or both")
+    replaced = make_spec({"tag": tags}).tag if tags else None
+    with open_backend(database, data_dir) as backend:
+        _report(backend.label(job, replaced, note), json_output=json_output)
+
+
 def _report(job: "JobSummary", *, json_output: bool) -> None:
     """Print a job after a change."""
     from tuner.cli.rendering.json_output import job_as_json
@@ -249,9 +292,10 @@ def _report(job: "JobSummary", *, json_output: bool) -> None:
 def _show(jobs: "Sequence[JobSummary]") -> None:
     from tuner.cli.console import stdout_console
     from tuner.cli.rendering.tables import job_table
+    from tuner.formatting import printable
 
     console = stdout_console()
     console.print(job_table(jobs))
     for job in jobs:
-        if job.message:
-            console.print(f"job {job.id}: {job.message}", highlight=False, markup=False)
+        for text in filter(None, (job.message, job.note)):
+            console.print(f"job {job.id}: {printable(text)}", highlight=False, markup=False)

@@ -37,6 +37,8 @@ def job_as_json(job: JobSummary) -> dict[str, Any]:
         "budget_secs": job.budget_secs,
         "owner": job.owner,
         "project": job.project,
+        "tags": job.tags,
+        "note": job.note,
         "created": job.created.isoformat(),
         "updated": job.updated.isoformat(),
     }

@@ -50,6 +50,7 @@ def task_table(tasks: Sequence[TaskView], *, n_rows: int | None = None) -> Grid:
 def job_table(jobs: Sequence[JobSummary]) -> Grid:
     """Render a list of jobs."""
     has_owners = any(job.owner for job in jobs)
+    has_tags = any(job.tags for job in jobs)
     table = Grid(
         Column("Job", "number"),
         Column("Name", "name"),
@@ -61,6 +62,7 @@ def job_table(jobs: Sequence[JobSummary]) -> Grid:
         Column("Trials", "number"),
         Column("Time", "number", 3),
         Column("Changed", rank=4),
+        *([Column("Tags", "name", 3)] if has_tags else []),
         *([Column("Owner", "name", 2)] if has_owners else []),
     )
     for job in jobs:
@@ -77,6 +79,7 @@ def job_table(jobs: Sequence[JobSummary]) -> Grid:
             f"{job.trials}{limit}",
             f"{clock(job.spent_secs)}{time_limit}",
             local_time(job.updated),
+            *([" ".join(job.tags)] if has_tags else []),
             *([job.owner or ""] if has_owners else []),
         )
     return table

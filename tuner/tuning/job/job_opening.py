@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session, sessionmaker
 
-from records import jobs, targets
+from records import jobs, labels, targets
 from records.models import Job
 from records.service import submissions
 from tuner.jobs.comparability import Incomparable, check_default, compared_settings
@@ -59,4 +59,7 @@ def open_job(
             },
             submission=options.submission,
         )
-        return jobs.open_job(session, new)
+        job = jobs.open_job(session, new)
+        if spec.tag and not options.submission:
+            labels.edit(session, job.id, tags=spec.tag)
+        return job

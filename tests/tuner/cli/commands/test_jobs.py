@@ -8,7 +8,9 @@ import pytest
 from records.service import submissions
 from records.tuning import attempts, events
 from tests.tuner.cli.commands.conftest import Shell
+from tests.tuner.cli.commands.test_bad_input import toy_cli
 
+__all__ = ["toy_cli"]
 Write = Callable[[Callable[[Any], Any]], None]
 
 
@@ -127,6 +129,31 @@ def test_a_job_of_the_service_is_resumed(tuned: Shell, write: Write) -> None:
 def test_priority_is_set(tuned: Shell) -> None:
     """A priority may be negative."""
     assert tuned("jobs", "priority", "--json", "2", "--", "-3").json["priority"] == -3
+
+
+def test_jobs_are_labelled_and_found_by_tags(tuned: Shell) -> None:
+    """The note of a job follows the list, without what would control a terminal."""
+    tuned("jobs", "label", "1", "--tag", "release,night", "--note", "before\x1b[31m driver")
+    listed = tuned("jobs", "ls", "--tag", "night", "--json").json["jobs"]
+    shown = tuned("jobs", "ls").out
+    removed = tuned("jobs", "label", "1", "--tag", "", "--note", "", "--json").json
+
+    assert [(job["job"], job["tags"]) for job in listed] == [(1, ["night", "release"])]
+    assert "night release" in shown
+    assert "job 1: before [31m driver" in shown
+    assert (removed["tags"], removed["note"]) == ([], None)
+    assert tuned("jobs", "label", "1").status == 2
+
+
+def test_a_job_is_tuned_with_tags(toy_cli: Shell) -> None:
+    """The tags of a later command replace those of the job."""
+    options = ("tune", "zoo:mlp", "--trials", "1", "--tag", "night")
+    assert toy_cli(*options, "--tag", "vision").status == 0
+    tagged = toy_cli("jobs", "ls", "--tag", "vision", "--json").json["jobs"]
+    assert toy_cli(*options).status == 0
+
+    assert [job["tags"] for job in tagged] == [["night", "vision"]]
+    assert toy_cli("jobs", "ls", "--tag", "vision", "--json").json["jobs"] == []
 
 
 @pytest.mark.parametrize(
