@@ -29,6 +29,8 @@ from records.tuning import events
 _POLL_INTERVAL_SECS = 0.3
 _RETRY_INTERVAL_SECS = 1.0
 _HEARTBEAT_INTERVAL_SECS = 15.0
+#: Interval between two looks at the token of a request that waits.
+CHECK_INTERVAL_SECS = 5.0
 _PAGE_SIZE = 500
 _MAX_RECENT_EVENTS = 2000
 _MAX_PAGES = 32
@@ -151,7 +153,7 @@ class Hub:
         """
         yield _HELLO
         loop = asyncio.get_running_loop()
-        checked_at = loop.time()
+        checked_at = sent_at = loop.time()
         while not (channel.is_deleted or self._closing):
             news = channel.news
             if channel.last > sequence:
@@ -162,10 +164,13 @@ class Hub:
                 async with self._turns:
                     await asyncio.sleep(0)
                 yield batch.after(sequence)
-                sequence = batch.last
-            elif not await _is_set_within(news, _HEARTBEAT_INTERVAL_SECS):
+                sequence, sent_at = batch.last, loop.time()
+            elif not await _is_set_within(
+                news, min(CHECK_INTERVAL_SECS, _HEARTBEAT_INTERVAL_SECS)
+            ) and (loop.time() - sent_at >= _HEARTBEAT_INTERVAL_SECS):
                 yield _HEARTBEAT
-            if loop.time() - checked_at > _HEARTBEAT_INTERVAL_SECS:
+                sent_at = loop.time()
+            if loop.time() - checked_at >= CHECK_INTERVAL_SECS:
                 checked_at = loop.time()
                 if not await is_allowed():
                     return

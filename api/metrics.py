@@ -42,7 +42,7 @@ class Metrics:
         ).info({"version": version("subgraph-tuner"), "schema": migrations.newest()})
         self._requests = Histogram(
             "subgraph_tuner_request_seconds",
-            "Duration of requests; event streams count for as long as they were open.",
+            "Duration of requests, without the time for which they waited for news.",
             ("method", "route", "status"),
             buckets=_BUCKETS,
             registry=self._registry,

@@ -17,6 +17,7 @@ from api.errors import KINDS, PROBLEM, Problem, as_problem
 from api.load.fair_semaphore import PEER, SENDER, Peer, Sender
 from api.load.protocol import PROBES
 from api.routes import REMOTE
+from api.waiting import WAITED
 from api.web.errors import answer
 
 _LOG = logging.getLogger("api.access")
@@ -77,7 +78,8 @@ class RequestMetrics(_Middleware):
             await self._app(scope, receive, observed)
         finally:
             route, secs = _route_template(scope), time.perf_counter() - started
-            state_of(HTTPConnection(scope)).metrics.observe(scope["method"], route, status, secs)
+            worked = secs - scope.get(WAITED, 0.0)
+            state_of(HTTPConnection(scope)).metrics.observe(scope["method"], route, status, worked)
             _log_request(scope, route, status, secs)
 
 

@@ -17,6 +17,7 @@ from api.errors import Problem, respond
 from api.events import Channel
 from api.load.fair_semaphore import SENDER
 from api.routes import PREFIX
+from api.waiting import uncounted
 
 router = APIRouter(prefix=PREFIX, tags=["jobs"])
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
@@ -76,6 +77,7 @@ class _Stream(StreamingResponse):
             with (
                 self._state.streams.taken(SENDER.get().client),
                 self._state.metrics.event_readers.track_inprogress(),
+                uncounted(scope),
             ):
                 await super().__call__(scope, receive, send)
         except Problem as problem:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from sqlalchemy.orm import Session
 
 from api.clients import access
@@ -71,11 +71,11 @@ def list_jobs(  # noqa: PLR0913, PLR0917  a parameter for each field of the quer
 
 @router.get("/jobs/{job_id}", response_model=JobDetails, responses=_ONE)
 async def read_job(
-    job_id: Id, _subject: ReadingJob, state: StateDep, wait: Wait = 0.0
+    job_id: Id, request: Request, _subject: ReadingJob, state: StateDep, wait: Wait = 0.0
 ) -> JobDetails:
     """Serve a job with its forecast, failures, builds and webhooks; wait until it is not active."""
     await wait_until(
-        state, job_id, wait, lambda session: job_states.state_of(session, job_id) not in _ACTIVE
+        request, job_id, wait, lambda session: job_states.state_of(session, job_id) not in _ACTIVE
     )
     return await state.reads.run(_details, job_id)
 

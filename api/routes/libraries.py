@@ -88,11 +88,16 @@ def request_build(
 
 @router.get("/jobs/{job_id}/builds/{build_id}", response_model=Build, responses=problems(404))
 async def read_build(
-    job_id: Id, build_id: Id, _subject: ReadingJob, state: StateDep, wait: Wait = 0.0
+    job_id: Id,
+    build_id: Id,
+    request: Request,
+    _subject: ReadingJob,
+    state: StateDep,
+    wait: Wait = 0.0,
 ) -> Build:
     """Serve the state of a build; wait until it is done or has failed."""
     await wait_until(
-        state,
+        request,
         job_id,
         wait,
         lambda session: _build(session, job_id, build_id).state in ("done", "failed"),

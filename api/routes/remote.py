@@ -4,7 +4,7 @@ import asyncio
 import time
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Request
 from fastapi.responses import FileResponse
 from pydantic import Field
 from sqlalchemy.orm import Session
@@ -15,6 +15,7 @@ from api.documents.schemas import Body, Text
 from api.errors import Problem
 from api.load.fair_semaphore import SENDER
 from api.routes import REMOTE
+from api.waiting import uncounted
 from api.waiting_calls import LOOK_INTERVAL_SECS
 from records.service import audit, remote_devices
 from tuner.executors.remote import wire
@@ -76,10 +77,12 @@ def register(body: RegistrationIn, subject: Measuring, session: WriterDep) -> No
 
 
 @router.post("/lease", response_model=LeasedCalls, responses=problems(404, 409))
-async def lease(body: LeaseIn, _subject: Measuring, state: StateDep) -> LeasedCalls:
+async def lease(
+    body: LeaseIn, request: Request, _subject: Measuring, state: StateDep
+) -> LeasedCalls:
     """Lease calls to a process; calls that it has not answered come again."""
     until = time.monotonic() + body.wait
-    with state.streams.taken(SENDER.get().client):
+    with state.streams.taken(SENDER.get().client), uncounted(request.scope):
         while True:
             has_calls = await state.waiting_calls.has(body.name)
             if has_calls or time.monotonic() >= until or state.hub.is_closing:

@@ -198,7 +198,7 @@ def _submit(session: Session, settings: ApiSettings, submitted: _Submitted) -> t
         for model in staged:
             add_upload(session, job.id, subject.owner, model.sha256, model.n_bytes)
         for upload, _ in again:
-            add_upload(session, job.id, subject.owner, upload.sha256, upload.n_bytes)
+            add_upload(session, job.id, subject.owner, upload.sha256, upload.n_bytes, sent=False)
     if options.webhook:
         webhooks.register(session, job, options.webhook)
     if hooks is not None and hooks.url is not None:

@@ -173,10 +173,16 @@ def check_upload(session: Session, owner: str, defaults: Quotas, n_bytes: int) -
 
 
 def add_upload(
-    session: Session, job_id: int, owner: str | None, sha256: str, n_bytes: int
+    session: Session,
+    job_id: int,
+    owner: str | None,
+    sha256: str,
+    n_bytes: int,
+    *,
+    sent: bool = True,
 ) -> Upload:
-    """Store that a model arrived with a job."""
-    row = Upload(job_id=job_id, owner=owner, sha256=sha256, n_bytes=n_bytes)
+    """Store a model of a job; ``sent`` is False if it was there before."""
+    row = Upload(job_id=job_id, owner=owner, sha256=sha256, n_bytes=n_bytes, sent=sent)
     session.add(row)
     session.flush()
     return row
@@ -216,7 +222,7 @@ def _exceeded(name: str, limit: float, used: float, more: float) -> QuotaExceede
 def _sent_bytes(session: Session, owner: str) -> int:
     """Sum up the models that an owner sent within the window of the quota."""
     stmt = select(func.sum(Upload.n_bytes)).where(
-        Upload.owner == owner, Upload.created > now() - _UPLOAD_WINDOW
+        Upload.owner == owner, Upload.sent, Upload.created > now() - _UPLOAD_WINDOW
     )
     return int(session.scalar(stmt) or 0)
 

@@ -48,7 +48,10 @@ class AuditEvent(Base):
 
 
 class Upload(Base):
-    """A model that a client sent with a job; ``n_bytes`` counts against the owner's quotas."""
+    """A model of a job; ``n_bytes`` counts against the owner's quotas.
+
+    ``sent`` is false for a model that an earlier job had brought.
+    """
 
     __tablename__ = "upload"
     __table_args__ = (Index(None, "owner", "created"),)
@@ -58,6 +61,7 @@ class Upload(Base):
     owner: Mapped[str | None]
     sha256: Mapped[str]
     n_bytes: Mapped[int] = mapped_column(BigInteger)
+    sent: Mapped[bool] = mapped_column(default=True)
     created: Mapped[datetime] = mapped_column(default=now)
 
 

@@ -7,15 +7,18 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
 from api import events as hub
+from api.clients import auth
 from api.errors import Problem
 from api.settings import ApiSettings
 from records import database
+from records.service import tokens
 from records.tuning import events
 from tests.api import make
 from tests.api.conftest import Served, serving
@@ -157,6 +160,25 @@ def test_a_stream_without_events_sends_heartbeats(
             beats = (line for line in answer.iter_lines() if line == ": heartbeat")
             # The stream has no end, so without three heartbeats the test runs into its time-out.
             assert len(list(itertools.islice(beats, 3))) == 3
+
+
+def test_a_revoked_token_ends_a_stream(quick: ApiSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its reader connects again, and is refused."""
+    monkeypatch.setattr(hub, "CHECK_INTERVAL_SECS", 0.2)
+    monkeypatch.setattr(auth, "REMEMBER_SECS", 0.2)
+    with serving(replace(quick, require_tokens=True)) as served:
+        with served.sessions.begin() as session:
+            _, secret = tokens.create_token(session, "a", ["read"])
+            job_id = make.job(session, owner="a").id
+        path, headers = f"/api/v1/jobs/{job_id}/events", {"authorization": f"Bearer {secret}"}
+        with served.client.stream("GET", path, headers=headers) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            with served.sessions.begin() as session:
+                tokens.revoke_token(session, "a")
+            list(lines)  # until the end, or the time-out of the client
+
+        assert served.client.get(path, headers=headers).status_code == 401
 
 
 def test_no_stream_opens_when_the_server_stops(migrated_sqlite: str) -> None:

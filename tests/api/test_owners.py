@@ -190,3 +190,28 @@ def test_a_renewed_token_keeps_its_jobs(team: Team) -> None:
     header = {"authorization": f"Bearer {secret}"}
 
     assert team.served.client.get("/api/v1/jobs/1", headers=header).status_code == 200
+
+
+def test_a_model_that_is_tuned_again_was_sent_once(quick: ApiSettings) -> None:
+    """Neither the quota of what is sent nor that of the disk counts it twice."""
+    with serving(replace(quick, require_tokens=True)) as served:
+        team = Team(served)
+        first = team.tune("eve", seed="1").json()["job"]["id"]
+        before = _uses(team)
+        form = {"models_of": (None, str(first)), "trials": (None, "10"), "seed": (None, "2")}
+        again = served.client.post("/api/v1/tune", files=form, headers=team.headers["eve"])
+        after = _uses(team)
+        # The job of another request brings the model for a third one.
+        form["models_of"], form["seed"] = (None, str(again.json()["job"]["id"])), (None, "3")
+        third = served.client.post("/api/v1/tune", files=form, headers=team.headers["eve"])
+
+    assert (again.status_code, third.status_code) == (202, 202)
+    assert before["upload_mb"] > 0
+    assert {name: after[name] for name in ("upload_mb", "disk_mb")} == {
+        name: before[name] for name in ("upload_mb", "disk_mb")
+    }
+
+
+def _uses(team: Team) -> dict[str, float]:
+    """Return what eve uses of each quota."""
+    return {quota["quota"]: quota["used"] for quota in team.get("eve", "usage")["quotas"]}

@@ -57,10 +57,10 @@ def test_a_job_is_submitted_and_sorted_by_keys(visitor: Visitor) -> None:
         expect(page).to_have_url(re.compile(r"/jobs/\d+$"), timeout=PATIENCE)
         expect(page.locator("#tasks tbody tr")).to_have_count(4, timeout=PATIENCE)
         expect(page.locator("#state")).to_have_text("done", timeout=PATIENCE)
-        _tab_to(page, "sort-latency")
+        _tab_to(page, "sort-latency_ms")
         page.keyboard.press("Enter")
         expect(page.locator("th[aria-sort]")).to_have_text(re.compile("Latency"))
-        assert page.evaluate("document.activeElement.id") == "sort-latency"
+        assert page.evaluate("document.activeElement.id") == "sort-latency_ms"
 
 
 def _walk(page: Page) -> list[dict[str, object]]:

@@ -307,6 +307,7 @@ def upgrade() -> None:
         Column("owner", Text),
         required("sha256", Text),
         required("n_bytes", BigInteger),
+        required("sent", Boolean),
         required("created", TIME),
     )
     create_index(f("ix_upload_owner_created"), "upload", ["owner", "created"])
