@@ -9,6 +9,7 @@ from typing import Any
 from records import jobs, tasks
 from records.models import Job
 from tuner import reports
+from tuner.compile import kernel_code
 from tuner.compile.bench.benchmark import BenchRequest, bench_library
 from tuner.compile.bench.comparison import Comparison
 from tuner.compile.bench.gate import Checked, CheckRequest, check_library
@@ -18,8 +19,8 @@ from tuner.compile.reproduce import RecompiledSubgraph, Reproduction, read_manif
 from tuner.compile.reproduce import reproduce as recompile
 from tuner.context import Context, open_context
 from tuner.devices.target_cache import DescribeTarget
-from tuner.engines.base import BuildRequest, KernelPart
-from tuner.engines.environments import ENGINES, RELAY
+from tuner.engines.base import KernelPart
+from tuner.engines.environments import ENGINES
 from tuner.errors import RequestError
 from tuner.executors.factory import open_describer
 from tuner.interrupts import interruptible
@@ -33,7 +34,7 @@ from tuner.profiling.library_profile import ProfileRequest, profile_library
 from tuner.profiling.results import LibraryProfile
 from tuner.queries.history import read_history
 from tuner.queries.jobs import read_job
-from tuner.queries.records import read_bests, read_record, read_records
+from tuner.queries.records import read_bests, read_records
 from tuner.reports import BuildReport, ExtractReport, TuneReport
 from tuner.schemas import BestView, RecordView
 from tuner.settings import SettingOverrides, read_settings
@@ -47,7 +48,6 @@ from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
 
 _DEFINITION_TIMEOUT_SECS = 120.0
-_CODE_TIMEOUT_SECS = 300.0
 
 
 def tune(
@@ -220,18 +220,7 @@ def print_kernel(
         WorkError: If the candidate cannot be compiled.
     """
     with interruptible(only_waiting=True), open_context(**overrides) as context:
-        with context.readers() as session:
-            details = read_record(session, record)
-            ir = tasks.workload_ir(session, details.task)
-        settings = context.settings.with_engine(details.engine)
-        if settings.environment == RELAY:
-            raise RequestError(f"the engine {RELAY} does not print the code of records")
-        request = BuildRequest(ir, details.target, details.trace)
-        with fresh_worker(settings) as worker:
-            code: Mapping[str, str] = worker.call(
-                settings.engine, "print_kernel", request, parts, timeout_secs=_CODE_TIMEOUT_SECS
-            )
-    return code
+        return kernel_code.print_kernel(context, record, parts)
 
 
 def verify(

@@ -1,7 +1,7 @@
 """Parameters, bodies and pages of the REST API; what pages list is in :mod:`tuner.schemas`."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -74,6 +74,14 @@ class LabelsIn(Body):
 
     tags: Tags | None = None
     note: Annotated[Text, Field(max_length=4000)] | None = None
+
+
+class CodeIn(Body):
+    """Parts of a record's code to print."""
+
+    parts: Annotated[
+        list[Literal["schedule", "source", "assembly"]], Field(min_length=1, max_length=3)
+    ] = ["schedule", "source", "assembly"]
 
 
 class BuildIn(Body):

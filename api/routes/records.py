@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Body, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter
 from sqlalchemy import exc
@@ -17,10 +17,10 @@ from starlette.concurrency import run_in_threadpool
 
 from api.app_state import State
 from api.clients.auth import Subject
-from api.dependencies import Administering, ReaderDep, Reading, StateDep
+from api.dependencies import Administering, ReaderDep, Reading, StateDep, Submitting, WriterDep
 from api.documents import pagination, schemas
 from api.documents.openapi import problems
-from api.documents.schemas import BestPage, Id, RecordPage, Text
+from api.documents.schemas import BestPage, CodeIn, Id, RecordPage, Text
 from api.errors import Problem
 from api.load.exports import MEDIA_TYPE, ExportResponse
 from api.routes import PREFIX
@@ -28,10 +28,10 @@ from records import jobs, tasks
 from records.errors import NoSuchRow
 from records.logs import measure_log
 from records.models import Target
-from records.service import audit
+from records.service import audit, kernel_codes
 from records.service.access import check_visible
 from tuner.queries import records as record_queries
-from tuner.schemas import Imported, RecordDetails
+from tuner.schemas import Imported, RecordCode, RecordDetails
 
 router = APIRouter(prefix=PREFIX, tags=["records"])
 _MAX_MEMORY_BYTES = 8 * 2**20
@@ -42,6 +42,7 @@ _IMPORT_ADVICE = (
     "On the machine of the service, tuner records import FILE --database URL has no such limit."
 )
 _WAIT_SECS, _RETRY_AFTER_SECS = 30.0, 30
+_CODE_RETRY_AFTER_SECS = 5
 _BEST_PAGE = TypeAdapter(BestPage)
 Workload = Annotated[
     Annotated[Text, Query(max_length=200, description="Hash of a workload, or its beginning.")]
@@ -121,6 +122,42 @@ def list_records(  # noqa: PLR0913, PLR0917  a parameter for each field of the q
 def read_record(record_id: Id, subject: Reading, session: ReaderDep) -> RecordDetails:
     """Serve a measure record with its trace, and the job that paid for it if it is visible."""
     return record_queries.read_record(session, record_id, subject.viewer)
+
+
+@router.get("/records/{record_id}/code", response_model=RecordCode, responses=problems(404))
+def read_code(record_id: Id, _subject: Reading, session: ReaderDep) -> RecordCode:
+    """Serve the parts of a record's code that were asked for; those without a text wait."""
+    record_queries.read_record(session, record_id)
+    return record_queries.read_code(session, record_id)
+
+
+@router.post(
+    "/records/{record_id}/code",
+    response_model=RecordCode,
+    status_code=202,
+    responses=problems(404, 429),
+)
+def print_code(
+    record_id: Id,
+    subject: Submitting,
+    session: WriterDep,
+    body: Annotated[CodeIn | None, Body()] = None,
+) -> RecordCode:
+    """Have a worker compile the candidate of a record again and print parts of its code.
+
+    A text is kept for a day; a part that failed is tried again.
+    """
+    record_queries.read_record(session, record_id)
+    parts = (body or CodeIn()).parts
+    if not kernel_codes.ask(session, record_id, parts):
+        raise Problem(
+            "busy",
+            "the code of many records waits already",
+            headers={"retry-after": str(_CODE_RETRY_AFTER_SECS)},
+        )
+    detail = {"record": record_id, "parts": parts}
+    audit.log_action(session, subject.name, subject.address, "code", detail=detail)
+    return record_queries.read_code(session, record_id)
 
 
 @router.get(

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from api.dependencies import ReaderDep
+from api.dependencies import ReaderDep, StateDep
 from api.documents.schemas import Id, OptionalId
+from api.routes import records as routes
 from api.web import access
 from api.web.rendering import render
 from api.web.sorting import query
@@ -72,6 +73,7 @@ def read_record(
 ) -> HTMLResponse:
     """Show a record with its samples and its trace."""
     record = record_queries.read_record(session, record_id, subject.viewer)
+    code = record_queries.read_code(session, record_id).items
     return render(
         request,
         "record.html",
@@ -80,7 +82,18 @@ def read_record(
         trace=trace_lines(record.trace),
         raw_trace=record.trace[:_MAX_TRACE_CHARS],
         cut=len(record.trace) > _MAX_TRACE_CHARS,
+        code=code,
+        waiting=[item.part for item in code if item.text is None and item.message is None],
+        may_print=subject.allows("submit"),
+        max_code_chars=_MAX_TRACE_CHARS,
     )
+
+
+@router.post("/records/{record_id}/code")
+async def print_code(state: StateDep, subject: access.Submitter, record_id: Id) -> Response:
+    """Have a worker print the code of a record, and show the page of the record."""
+    await state.writes.run(lambda session: routes.print_code(record_id, subject, session))
+    return RedirectResponse(f"/records/{record_id}", 303)
 
 
 def _samples(record: RecordDetails) -> list[Samples]:

@@ -198,6 +198,22 @@ class Calibration(Base):
     created: Mapped[datetime] = mapped_column(default=now)
 
 
+class KernelCode(Base):
+    """A part of a record's code; see :mod:`records.service.kernel_codes`.
+
+    It waits for a worker until it has a ``text``, or a ``message`` that says why it has none.
+    """
+
+    __tablename__ = "kernel_code"
+
+    record_id: Mapped[int] = mapped_column(BIG, ForeignKey("measure_record.id"), primary_key=True)
+    part: Mapped[str] = mapped_column(primary_key=True)
+    asked: Mapped[datetime]
+    attempts: Mapped[int] = mapped_column(default=0)
+    text: Mapped[str | None]
+    message: Mapped[str | None]
+
+
 class Build(Base):
     """A requested build of a job's network into a library.
 

@@ -16,6 +16,7 @@ from api.routes import records as record_routes
 from api.settings import ApiSettings
 from records import measure_records
 from records.logs import measure_log
+from records.service import kernel_codes
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tests.records import make as rows
@@ -284,3 +285,25 @@ def test_an_export_of_one_target(served: Served) -> None:
 
     assert sum('"kind":"record"' in line for line in lines) == 1
     assert served.client.get(AT, params={"target": 9}).status_code == 404
+
+
+def test_code_is_asked_for_once(quick: ApiSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for a worker; what many ask for at a time is refused, and unknown records are."""
+    monkeypatch.setattr(kernel_codes, "MAX_WAITING", 3)
+    with serving(quick) as served:
+        with served.sessions.begin() as session:
+            make.tuned(session)
+        at = "/api/v1/records/1/code"
+        empty = served.client.get(at).json()["items"]
+        asked = served.client.post(at)
+        refused = served.client.post("/api/v1/records/2/code", json={"parts": ["source"]})
+        unknown = served.client.post("/api/v1/records/99/code")
+        wrong = served.client.post(at, json={"parts": ["binary"]})
+
+    assert empty == []
+    assert (asked.status_code, [item["part"] for item in asked.json()["items"]]) == (
+        202,
+        ["schedule", "source", "assembly"],
+    )
+    assert (refused.status_code, "retry-after" in refused.headers) == (429, True)
+    assert (unknown.status_code, wrong.status_code) == (404, 422)

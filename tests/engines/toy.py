@@ -130,6 +130,13 @@ def build(request: BuildRequest) -> BuildResult:
     return BuildResult(str(folder))
 
 
+def print_kernel(request: BuildRequest, parts: list[str]) -> dict[str, str]:
+    """Print the trace; a toy has no assembly."""
+    if "assembly" in parts:
+        raise TargetError("a toy has no assembly")
+    return {part: f"{part} of {request.trace}" for part in parts}
+
+
 def calibration_kernel(target: str) -> bytes:
     """Describe a task like any other."""
     assert target == SPEC

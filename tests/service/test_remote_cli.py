@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.cli import Answer
@@ -364,3 +365,17 @@ def test_the_environment_names_a_service_and_its_token(tmp_path: Path) -> None:
     checks = {check["name"]: check for check in doctor.json["checks"]}
     assert checks["access"]["details"] == {"scopes": ["read"]}
     assert token not in json.dumps([vars(answer) for answer in (listed, anonymous, reader, doctor)])
+
+
+def test_the_code_of_a_record_comes_from_the_server(away: RemoteUser, service: Service) -> None:
+    """A worker of the server compiles the record; what it cannot print is an error."""
+    assert away("tune", "zoo:mlp", "--trials", "8", "--seed", "5").status == 0
+    record = away("records", "best", "--json").json["records"][0]["record"]
+    shown = away("records", "show", str(record), "--schedule", "--source", "--json").json
+    failed = away("records", "show", str(record), "--assembly")
+    page = httpx.get(f"{service.url}/records/{record}").text
+
+    assert shown["code"] == {part: f"{part} of {shown['trace']}" for part in ("schedule", "source")}
+    assert (failed.status, "a toy has no assembly" in failed.err) == (1, True)
+    assert 'id="code-source"' in page
+    assert "a toy has no assembly" in page

@@ -35,6 +35,7 @@ from tuner.schemas import (
     NetworkInfo,
     NetworkTask,
     PickView,
+    RecordCode,
     RecordDetails,
     RecordView,
     Submitted,
@@ -48,6 +49,9 @@ from tuner.tables import Rows
 
 #: States that a job leaves only on request.
 ENDED = ("done", "failed", "cancelled", "paused")
+#: Parts of the code of a record.
+CODE_PARTS = ("schedule", "source", "assembly")
+_CODE_TIMEOUT_SECS = 600.0
 _PAGE_SIZE = 200
 _UPLOAD_TIMEOUT_SECS = 600.0
 _RECONNECT_TIMEOUT_SECS = 300.0
@@ -341,6 +345,35 @@ class TunerClient:
     def record(self, record: int) -> RecordDetails:
         """Return a measure record with its trace."""
         return self._transport.read(RecordDetails, "GET", f"/records/{record}")
+
+    def record_code(
+        self, record: int, *parts: str, timeout_secs: float = _CODE_TIMEOUT_SECS
+    ) -> dict[str, str]:
+        """Have the service compile a record again, and return parts of its code.
+
+        Args:
+            record: Number of the record.
+            parts: ``schedule``, ``source`` and ``assembly``; all of them by default.
+            timeout_secs: Time to wait for a worker of the service.
+
+        Raises:
+            ServerError: If a part cannot be printed, or not in time.
+        """
+        path, end = f"/records/{record}/code", time.monotonic() + timeout_secs
+        chosen = tuple(dict.fromkeys(parts or CODE_PARTS))
+        code = self._transport.read(RecordCode, "POST", path, json={"parts": list(chosen)})
+        while True:
+            items = {item.part: item for item in code.items if item.part in chosen}
+            for name, item in items.items():
+                if item.message is not None:
+                    raise ServerError(f"no {name} of record {record}: {item.message}")
+            texts = {name: item.text for name, item in items.items() if item.text is not None}
+            if len(texts) == len(chosen):
+                return {name: texts[name] for name in chosen}
+            if time.monotonic() >= end:
+                raise ServerError(f"no worker printed record {record} in {timeout_secs:.0f} s")
+            time.sleep(_POLL_INTERVAL_SECS)
+            code = self._transport.read(RecordCode, "GET", path)
 
     def export_records(self, *, target: int | None = None) -> Iterator[str]:
         """Yield the lines of a log of all records, or of one target's, as they arrive.

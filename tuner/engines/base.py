@@ -12,7 +12,7 @@ Times are seconds, sizes bytes. A candidate that does not build or run is data
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from tuner.engines.packed import KernelOffer, PackedCandidate, PackedNetwork, PackedSource
 from tuner.engines.runtime.tensor_digests import TensorDigest
@@ -24,6 +24,7 @@ ErrorKind = Literal[
 
 InputKind = Literal["real", "whole"]
 KernelPart = Literal["schedule", "source", "assembly"]
+KERNEL_PARTS: tuple[KernelPart, ...] = get_args(KernelPart)
 
 _VARIANT = '{"variant":'
 _VARIANTS = "variants:"

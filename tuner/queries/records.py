@@ -11,11 +11,12 @@ from records.bests import HEAD_CHARS
 from records.errors import NoSuchRow
 from records.logs.measure_log import ImportReport
 from records.models import BestRecord, MeasureRecord, Pick, Target, Task, Workload
+from records.service import kernel_codes
 from records.service.access import EVERYTHING, Viewer, ownership
 from records.tasks import full_name
 from scheduler import estimate
-from tuner.engines.base import origin_of, variant_of_origin
-from tuner.schemas import BestView, Imported, RecordDetails, RecordView
+from tuner.engines.base import KERNEL_PARTS, origin_of, variant_of_origin
+from tuner.schemas import BestView, CodePart, Imported, RecordCode, RecordDetails, RecordView
 
 # Tasks whose numbers go into a statement, from which databases find their records by an index.
 _MAX_LISTED_TASKS = 10_000
@@ -182,6 +183,14 @@ def read_records(  # noqa: PLR0913  a keyword for each part of the query
         numbers = numbers.where(MeasureRecord.id < before)
     stmt = _RECORDS.where(MeasureRecord.id.in_(list(session.scalars(numbers))))
     return [RecordView(**row) for row in _rows(session, stmt)]
+
+
+def read_code(session: Session, record_id: int) -> RecordCode:
+    """Return the parts of a record's code that were asked for on a service."""
+    rows = kernel_codes.parts_of(session, record_id)
+    items = {row.part: CodePart(part=row.part, text=row.text, message=row.message) for row in rows}
+    ordered = [items[part] for part in KERNEL_PARTS if part in items]
+    return RecordCode(record=record_id, items=ordered)
 
 
 def read_record(session: Session, record_id: int, viewer: Viewer = EVERYTHING) -> RecordDetails:

@@ -38,7 +38,9 @@ from tuner.schemas.jobs import (
 )
 from tuner.schemas.records import (
     BestView,
+    CodePart,
     Imported,
+    RecordCode,
     RecordDetails,
     RecordView,
 )
@@ -48,6 +50,7 @@ __all__ = [
     "AuditEntry",
     "BestView",
     "Build",
+    "CodePart",
     "DeviceInfo",
     "Event",
     "FailureView",
@@ -68,6 +71,7 @@ __all__ = [
     "OwnTask",
     "PickView",
     "QuotaUse",
+    "RecordCode",
     "RecordDetails",
     "RecordView",
     "SplitView",

@@ -127,6 +127,31 @@ class RecordDetails(RecordView):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CodePart(Schema):
+    """A part of a record's code: schedule, source or assembly.
+
+    Without a text and a message, it waits for a worker of the service.
+
+    Attributes:
+        part: Name of the part.
+        text: The code.
+        message: Reason for which there is none.
+    """
+
+    part: str
+    text: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordCode(Schema):
+    """The parts of a record's code that were asked for."""
+
+    record: int
+    items: list[CodePart]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Imported(Schema):
     """The result of an import; ``torn`` is 1 if the last line was cut off and left out.
 

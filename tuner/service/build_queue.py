@@ -1,4 +1,4 @@
-"""The part of a service worker that compiles and packs requested libraries."""
+"""The part of a service worker that compiles requested libraries, and prints code of records."""
 
 import asyncio
 import logging
@@ -11,11 +11,12 @@ from typing import Any
 from records import jobs
 from records.errors import NoSuchRow
 from records.models import Job, Target
-from records.service import builds
-from records.service.service_models import Build
+from records.service import builds, kernel_codes
+from records.service.service_models import Build, KernelCode
 from records.tuning import attempts
 from scheduler.fairness import Turns
 from tuner.compile.build_library import BuildOptions, CachedLibrary, build_into_cache
+from tuner.compile.kernel_code import print_kernel
 from tuner.compile.padding import BucketedModel, check_padding
 from tuner.context import Context
 from tuner.engines.base import TargetInfo
@@ -50,6 +51,7 @@ class BuildQueue:
     A build that fails for any reason but a lost database affects no other. Measurements do not
     wait for a build: its compilers pause while a CPU is measured. Nor does a build wait for one
     that several processes died over, which waits for its turn: see :mod:`records.tuning.attempts`.
+    Code of records is printed while no build waits.
     Without free disk space all wait, and while another process measures on this machine.
 
     Args:
@@ -60,7 +62,7 @@ class BuildQueue:
         cpu: Hold on this machine's CPU.
 
     Attributes:
-        is_building: True while a library is being built.
+        is_building: True while a library is being built, or code printed.
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class BuildQueue:
             LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
         """
         while True:
-            if not await self.serve_next():
+            if not (await self.serve_next() or await self.print_next()):
                 await asyncio.sleep(_POLL_INTERVAL_SECS)
 
     async def serve_next(self) -> bool:
@@ -125,6 +127,59 @@ class BuildQueue:
             if may_be_suspect:
                 turn.give_back()
         return True
+
+    async def print_next(self) -> bool:
+        """Print the code of a record that waits for it; returns whether there was one.
+
+        Raises:
+            LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
+        """
+        if self._tuning_context.lacks_disk or not await run_between_measurements(
+            self._gate, self._is_code_waiting, "is-code-waiting"
+        ):
+            return False
+        self.is_building = True
+        try:
+            if not self._cpu.try_acquire():
+                return False
+            row = await run_between_measurements(self._gate, self._begin_code, "begin-code")
+            if row is not None:
+                await run_beside_measurements(
+                    self._gate, lambda: self._print(row), "code", lambda: True
+                )
+        finally:
+            self.is_building = False
+        return row is not None
+
+    def _is_code_waiting(self) -> bool:
+        with self._context.readers() as session:
+            return kernel_codes.is_any_waiting(session)
+
+    def _begin_code(self) -> KernelCode | None:
+        with self._context.sessions.begin() as session:
+            return kernel_codes.begin_next(session)
+
+    def _print(self, row: KernelCode) -> None:
+        part: Any = row.part
+        text, message = "", None
+        try:
+            texts = print_kernel(
+                self._context,
+                row.record_id,
+                [part],
+                max_bytes=self._limits.max_bytes,
+                share=self._context.settings.load_share,
+            )
+            text = texts[part]
+        except FATAL_DB_ERRORS:
+            raise
+        except TunerError as error:
+            message = str(error).replace(f"{self._context.settings.data_dir}/", "")
+        except Exception as error:
+            _LOG.exception("the code of a record cannot be printed")
+            message = f"internal error: {type(error).__name__}"
+        with self._context.sessions.begin() as session:
+            kernel_codes.finish(session, row, text=text, message=message)
 
     def _next_build(self, *, with_suspects: bool) -> Build | None:
         """Return the next waiting build; fail builds that too many processes died over.

@@ -15,7 +15,7 @@ from typing import TypeVar
 from sqlalchemy.orm import Session
 
 from records.models import now
-from records.service import devices, holdings, remote_devices, workers
+from records.service import devices, holdings, kernel_codes, remote_devices, workers
 from records.storage import purge
 from records.tuning import calibrations
 from tuner.build_cache import gc, index
@@ -36,6 +36,7 @@ _RETENTION_INTERVAL_SECS = 3600.0
 _LOG_INTERVAL_SECS = 60.0
 _MAX_SILENCE = timedelta(days=7)
 _MAX_CALIBRATION_AGE = timedelta(days=30)
+_MAX_CODE_AGE = timedelta(days=1)
 
 _LOG = logging.getLogger(__name__)
 
@@ -283,12 +284,13 @@ def collect_cache(context: Context) -> None:
 
 
 def forget_silent(context: Context) -> None:
-    """Remove rows of workers and devices that are gone, and old calibrations."""
+    """Remove rows of workers and devices that are gone, and old calibrations and code."""
     with context.sessions.begin() as session:
         workers.forget(session, _MAX_SILENCE)
         devices.forget(session, _MAX_SILENCE)
         remote_devices.forget(session, _MAX_SILENCE)
         calibrations.forget(session, _MAX_CALIBRATION_AGE)
+        kernel_codes.forget(session, _MAX_CODE_AGE)
 
 
 def rotate_logs(context: Context) -> None:

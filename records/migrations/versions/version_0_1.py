@@ -424,3 +424,12 @@ def upgrade() -> None:
         Column("job_id", Integer, ForeignKey("job.id"), primary_key=True),
         Column("tag", Text, primary_key=True, index=True),
     )
+    create_table(
+        "kernel_code",
+        Column("record_id", BIG, ForeignKey("measure_record.id"), primary_key=True),
+        Column("part", Text, primary_key=True),
+        required("asked", TIME),
+        required("attempts", Integer),
+        Column("text", Text),
+        Column("message", Text),
+    )

@@ -138,14 +138,14 @@ def show(
 ) -> None:
     """Show a measure record: its samples or error, where it comes from, its code.
 
-    The code is compiled again from the trace, on this machine.
+    The code is compiled again from the trace, on this machine or by a worker of the server.
 
     Examples:
         tuner records show 20
         tuner records show 20 --assembly
     """
     from tuner.cli.rendering.record_tables import show_record
-    from tuner.errors import RequestError
+    from tuner.interrupts import interruptible
 
     flags: dict[KernelPart, bool] = {
         "schedule": schedule,
@@ -153,14 +153,13 @@ def show(
         "assembly": assembly,
     }
     parts = [part for part, is_requested in flags.items() if is_requested]
-    if parts and connection.chosen() is not None:
-        raise RequestError(
-            f"--{parts[0]} works on this machine; leave out --server and TUNER_SERVER"
-        )
     with open_backend(database, data_dir) as backend:
         details = backend.record(record)
     code: Mapping[str, str] = {}
-    if parts:
+    if parts and connection.chosen() is not None:
+        with connection.connect({}) as client, interruptible():
+            code = client.record_code(record, *parts)
+    elif parts:
         from tuner import local
 
         code = local.print_kernel(record, parts, {"database": database, "data_dir": data_dir})

@@ -80,14 +80,6 @@ def test_a_record_is_shown_with_where_it_comes_from(tuned: Shell) -> None:
     assert (as_json["final_secs"], as_json["code"]) == (2e-3, {})
 
 
-def test_the_code_of_a_record_needs_its_database(tuned: Shell) -> None:
-    """A server compiles nothing for a look."""
-    answer = tuned("--server", "http://127.0.0.1:9", "records", "show", "2", "--source")
-
-    assert (answer.status, answer.out) == (2, "")
-    assert "--source works on this machine" in answer.err
-
-
 def test_best_names_its_targets(tuned: Shell) -> None:
     """Targets are described below the table."""
     shown = tuned("records", "best").out
