@@ -379,3 +379,14 @@ def test_the_code_of_a_record_comes_from_the_server(away: RemoteUser, service: S
     assert (failed.status, "a toy has no assembly" in failed.err) == (1, True)
     assert 'id="code-source"' in page
     assert "a toy has no assembly" in page
+
+
+def test_a_webhook_needs_a_service_that_sends_them(away: RemoteUser) -> None:
+    """A command without a server, and one at a server without a secret, say so."""
+    options = ("tune", "zoo:mlp", "--trials", "8", "--webhook", "https://ci.example")
+    local, refused = away.shell(*options), away(*options)
+    secret = away("jobs", "webhook-secret")
+
+    assert (local.status, "--webhook needs a server" in local.err) == (2, True)
+    assert (refused.status, "this service sends no webhooks" in refused.err) == (2, True)
+    assert (secret.status, "this service sends no webhooks" in secret.err) == (2, True)

@@ -28,7 +28,9 @@ from records.service import tokens, webhooks
 from records.service.service_models import Webhook
 from tests.api import make
 from tests.api.conftest import Served, serving
+from tests.tuner.cli.commands.conftest import Shell
 from tests.waiting import wait_for
+from tuner.client import TunerClient
 from tuner.errors import RequestError
 
 KEY = b"k" * 32
@@ -294,3 +296,22 @@ def test_only_the_host_of_an_address_is_shown(quick: ApiSettings) -> None:
 
     assert "ci.example" in view
     assert "secret" not in view
+
+
+def test_a_command_names_a_webhook(quick: ApiSettings, receiver: Receiver, tmp_path: Path) -> None:
+    """The client and the command line send the address; both have the secret."""
+    with serving(sending(quick)) as served:
+        url = str(served.client.base_url)
+        server, options = Shell(tmp_path), ("tune", "zoo:mlp", "--trials", "8")
+        with TunerClient(url) as client:
+            job_id = client.tune("zoo:mlp", trials=8, webhook=receiver.url).job.id
+            secret = client.webhook_secret()
+        printed = server("--server", url, "jobs", "webhook-secret").out.strip()
+        end(served, job_id)
+        until(lambda: hooks(served, job_id)[0]["delivered"])
+        # The job is done, so that the command returns at once and is reported at once.
+        again = server("--server", url, *options, "--webhook", receiver.url)
+        until(lambda: len(receiver.received) == 2)
+
+    assert secret == printed == f"whsec_{base64.b64encode(KEY).decode()}"
+    assert again.status == 0, again.err
