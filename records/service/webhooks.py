@@ -113,10 +113,9 @@ def finish(session: Session, delivery: Delivery, status: str, *, delivered: bool
 
     One that failed is repeated after a pause that grows, unless it was the last.
     """
-    row = session.scalars(
-        select(Webhook).where(Webhook.delivery == delivery.id).with_for_update()
-    ).one_or_none()
-    if row is None:
+    key = (delivery.job_id, delivery.of_service)
+    row = session.get(Webhook, key, with_for_update=True, populate_existing=True)
+    if row is None or row.delivery != delivery.id:
         return False
     is_over = delivered or row.attempts >= MAX_ATTEMPTS
     pause = timedelta(seconds=_FIRST_PAUSE_SECS * _PAUSE_FACTOR ** (row.attempts - 1))

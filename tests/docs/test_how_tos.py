@@ -57,8 +57,8 @@ class Machine:
 def blocks(page: str, kind: str) -> list[str]:
     """Return the blocks of a kind on a page, with few trials."""
     text = (ROOT / "docs" / page).read_text()
-    found = re.findall(rf"^```{kind}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    return [re.sub(r"trials([ =])\d+", rf"trials\g<1>{_TRIALS}", block) for block in found]
+    parts = re.findall(rf"^```{kind}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return [re.sub(r"trials([ =])\d+", rf"trials\g<1>{_TRIALS}", block) for block in parts]
 
 
 def lines(block: str) -> list[str]:

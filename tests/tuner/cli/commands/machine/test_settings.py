@@ -34,3 +34,13 @@ def test_the_table_fits_a_narrow_terminal(shell: Shell) -> None:
 
     assert max(map(len, lines[:-1])) <= 80
     assert lines[-1] == f"config file: {shell.folder / 'config.toml'}"
+
+
+def test_secrets_are_not_shown(shell: Shell) -> None:
+    """A terminal is shared, and its output ends up in reports of problems."""
+    hidden = {"TUNER_WEBHOOK_SECRET": "whsec_a", "TUNER_WEBHOOK_URL": "https://b"}
+
+    shown = shell("settings", **hidden, TUNER_WEBHOOK_PRIVATE="1").out
+
+    assert "webhook_private" in shown
+    assert not [text for text in hidden.values() if text in shown]
