@@ -12,7 +12,8 @@ TunerError
     ├── OutOfMemory   a call needs more memory than its process may have
     └── WorkerLost    a worker process died during a call
         └── DeviceLost  the device of a measurement went offline
-            └── DeviceApart  a device is online, but disagrees with the others of its kind
+            ├── DeviceApart  a device is online, but disagrees with the others of its kind
+            └── DeviceFull  a device has no disk space
 """
 
 import errno
@@ -184,6 +185,10 @@ class DeviceLost(WorkerLost):
 
 class DeviceApart(DeviceLost):
     """A device that calibration keeps apart from the others of its kind; it may not measure."""
+
+
+class DeviceFull(DeviceLost):
+    """A device of another machine whose disk is full; no candidate is to blame for its loss."""
 
 
 def was_killed(error: BaseException | None) -> bool:

@@ -73,7 +73,10 @@ def error_of(status: int, problem: Mapping[str, Any], retry_secs: float | None) 
     texts = [str(problem[name]) for name in ("detail", "advice") if problem.get(name)]
     message = "; ".join(_phrase(text) for text in texts)
     kind = str(problem.get("type", "")).removeprefix(_URN)
-    message = message or f"the service answered with HTTP status {status}"
+    if not message:
+        message = f"the service answered with HTTP status {status}"
+        if status < 500:
+            message += " and no reason; check that the URL is that of a tuner service"
     error = _class_of(status, kind)(message, status=status, kind=kind, retry_secs=retry_secs)
     named = "token" if status == 401 else _only_field(problem)
     if isinstance(error, RequestError) and named is not None:

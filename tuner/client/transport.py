@@ -112,6 +112,10 @@ class Transport:
         if response.is_redirect:
             there = response.headers.get("location", "elsewhere")
             raise ServerError(f"{self.url} redirects to {there}; use that URL")
+        if response.headers.get("content-type", "").startswith("text/html"):
+            raise ServerError(
+                f"{self.url} answers with a web page; check that the URL is that of a tuner service"
+            )
         return response
 
     def _at(self, path: str) -> str:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from records.measure_records import trace_hash
 from records.tuning.suspects import Blame
 from tuner.engines.base import RunResult
-from tuner.errors import DeviceLost
+from tuner.errors import DeviceFull, DeviceLost
 
 _MAX_LOSSES = 2
 QUARANTINE_REASON = f"{_MAX_LOSSES} devices were lost while they ran it; it is not run again"
@@ -45,9 +45,10 @@ class CrashCounts:
 
     @contextmanager
     def blame_on_device_loss(self, task_id: int, trace: str) -> Iterator[None]:
-        """Blame a candidate if the device is lost inside."""
+        """Blame a candidate if the device is lost inside, unless its disk is full."""
         try:
             yield
-        except DeviceLost:
-            self.blame(task_id, trace)
+        except DeviceLost as error:
+            if not isinstance(error, DeviceFull):
+                self.blame(task_id, trace)
             raise

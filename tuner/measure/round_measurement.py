@@ -7,7 +7,7 @@ from typing import Protocol
 
 from tuner.devices.device import Device
 from tuner.engines.base import Candidate, RunRequest, RunResult
-from tuner.errors import DeviceLost, DiskFull, OutOfMemory, WorkError
+from tuner.errors import DeviceFull, DeviceLost, DiskFull, OutOfMemory, WorkError
 from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.measure.crash_counts import QUARANTINED
 from tuner.measure.references import discard_references, ensure_references
@@ -238,8 +238,9 @@ class RoundMeasurement:
                 self._references,
                 self._best_secs,
             )
-        except DeviceLost:
-            self._blame(candidate)
+        except DeviceLost as error:
+            if not isinstance(error, DeviceFull):
+                self._blame(candidate)
             raise
         finally:
             self._requested.remove(candidate)

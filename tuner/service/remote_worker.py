@@ -17,15 +17,18 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from typing import Any
 
 from tuner import interrupts
 from tuner.client.errors import DISK_FULL, NotFoundError, ServiceError
 from tuner.client.transport import Transport, delay_secs, is_transient
 from tuner.devices.inventory import CPU, LocalDevice
 from tuner.devices.runners.local import LocalRunner
-from tuner.errors import TunerError, WorkerLost, WorkError, summary
+from tuner.engines.base import RunResult
+from tuner.errors import DeviceFull, DiskFull, TunerError, WorkerLost, WorkError, summary
 from tuner.executors.file_transfer import rename
 from tuner.executors.remote import wire
+from tuner.measure.disk_space import check_free_space, raising_disk_full
 from tuner.process_folder import shared_folder
 from tuner.schemas import LeasedCall, LeasedCalls
 from tuner.settings import Settings
@@ -183,7 +186,6 @@ class RemoteWorker:
 
         Raises:
             ServiceError: If the service rejects this device.
-            OSError: If a file cannot be written.
         """
         n_failures = 0
         while not self._stopping.is_set():
@@ -214,9 +216,27 @@ class RemoteWorker:
             if self._stopping.is_set():
                 return
             self._deadline = time.monotonic() + call.timeout_secs + _MAX_STALL_SECS
-            self._unsent[call.id] = _answer(call, files, runner)
+            self._unsent[call.id] = self._answer(call, files, runner)
             self._has_answers.set()
         self._batch_ended.set()
+
+    def _answer(self, call: LeasedCall, files: "_Files", runner: LocalRunner) -> bytes:
+        """Run a call; an error is an answer, too."""
+        try:
+            with raising_disk_full():
+                result = _result(call, files, runner)
+                for each in result if isinstance(result, list) else [result]:
+                    if isinstance(each, RunResult):
+                        check_free_space(each, self._settings.data_dir)
+            return wire.encode_answer(result)
+        except DiskFull as error:
+            _LOG.error("%s cannot measure: its disk is full", self._identity["name"])
+            return messages.encode_error(DeviceFull(f"{self._identity['name']}: {error}"))
+        except (TunerError, OSError) as error:
+            return messages.encode_error(error)
+        except Exception as error:
+            _LOG.exception("a call failed")
+            return messages.encode_error(WorkError(f"{type(error).__name__}: {summary(error)}"))
 
     def _send(self) -> None:
         """Send answers and signs of life, until stopped and all are sent."""
@@ -281,14 +301,18 @@ class _Files:
         self._folder = folder
         # The file that was used last is the last.
         self.paths: OrderedDict[str, str] = OrderedDict()
+        # Reason for which a file could not be written.
+        self.problem: OSError | None = None
 
     def fetch(self, digests: Iterable[str]) -> None:
-        """Fetch the files that are not here; those that the service does not have are left out.
+        """Fetch the files that are not here.
+
+        Those that the service does not have, or that cannot be written, are left out.
 
         Raises:
             ServiceError: If the service cannot be reached, or a file is malformed.
-            OSError: If one cannot be written.
         """
+        self.problem = None
         digests = set(digests)
         for digest in digests & self.paths.keys():
             self.paths.move_to_end(digest)
@@ -314,25 +338,26 @@ class _Files:
             wire.unpack(content, self._folder / digest)
         except ValueError as error:
             raise ServiceError(f"the service sent a malformed file: {error}") from error
+        except OSError as error:
+            self.problem = error
+            _remove(self._folder / digest)
+            return False
         return True
 
 
-def _answer(call: LeasedCall, files: _Files, runner: LocalRunner) -> bytes:
-    """Run a call; an error is an answer, too."""
-    try:
-        if not files.paths.keys() >= set(call.files):
-            raise WorkerLost("the files of the call are gone")
-        args = wire.decode_arguments(call.function, wire.bytes_of(call.arguments))
-        args = rename(args, files.paths)
-        if call.function == "describe_target":
-            return wire.encode_answer(runner.describe(*args).result())
-        measured = runner.measure(call.function, *args, timeout_secs=call.timeout_secs)
-        return wire.encode_answer(measured.result())
-    except (TunerError, OSError) as error:
-        return messages.encode_error(error)
-    except Exception as error:
-        _LOG.exception("a call failed")
-        return messages.encode_error(WorkError(f"{type(error).__name__}: {summary(error)}"))
+def _result(call: LeasedCall, files: _Files, runner: LocalRunner) -> Any:
+    """Return the result of a call.
+
+    Raises:
+        TunerError, OSError: If it fails.
+    """
+    if not files.paths.keys() >= set(call.files):
+        raise files.problem or WorkerLost("the files of the call are gone")
+    args = wire.decode_arguments(call.function, wire.bytes_of(call.arguments))
+    args = rename(args, files.paths)
+    if call.function == "describe_target":
+        return runner.describe(*args).result()
+    return runner.measure(call.function, *args, timeout_secs=call.timeout_secs).result()
 
 
 def _remove(path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.cli import finish
 from tests.services import Service, running
 from tests.tuner.client.flaky import answer, answering, proxied
-from tuner.client import ConnectError, ServerError, TunerClient
+from tuner.client import ConnectError, ServerError, ServiceError, TunerClient
 from tuner.client.downloads import fetch
 from tuner.client.transport import Transport
 from tuner.errors import WorkError
@@ -121,8 +121,10 @@ def test_a_library_that_arrives_damaged_leaves_the_old_one(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
-        ("500 Oops", b"", "HTTP status 500"),
-        ("200 OK", b"<html>hello</html>", "Invalid JSON"),
+        ("500 Oops", b"", "HTTP status 500$"),
+        ("404 Not Found", b"", "HTTP status 404 and no reason; check that the URL is"),
+        ("200 OK", b"<html>hello</html>", "answers with a web page; check that the URL is"),
+        ("200 OK", b"hello", "Invalid JSON"),
         ("200 OK", b"[1]", "JobDetails"),
         ("200 OK", b'{"job": 3}', "JobDetails.job"),
         ("302 Found", b"", "redirects"),
@@ -130,10 +132,15 @@ def test_a_library_that_arrives_damaged_leaves_the_old_one(tmp_path: Path) -> No
 )
 def test_another_server_is_not_a_service(status: str, body: bytes, words: str) -> None:
     """The error is one line with the reason."""
+    kind = "text/html" if body.startswith(b"<") else "text/plain"
+
+    def respond(connection: socket.socket) -> None:
+        answer(connection, status, body, f"content-type: {kind}")
+
     with (
-        answering(lambda connection: answer(connection, status, body)) as url,
+        answering(respond) as url,
         TunerClient(url) as client,
-        pytest.raises(ServerError, match=words),
+        pytest.raises(ServiceError, match=words),
     ):
         client.job(1)
 

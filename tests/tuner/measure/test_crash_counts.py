@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from records.measure_records import trace_hash
-from tuner.errors import DeviceLost, WorkerLost
+from tuner.errors import DeviceFull, DeviceLost, WorkerLost
 from tuner.measure.crash_counts import CrashCounts
 
 if TYPE_CHECKING:
@@ -28,9 +28,11 @@ def test_blame_for_two_devices_is_a_quarantine(shares: list[float], expected: bo
     assert not counts.is_quarantined(1, "other")
 
 
-@pytest.mark.parametrize(("error", "expected"), [(DeviceLost, True), (WorkerLost, False)])
+@pytest.mark.parametrize(
+    ("error", "expected"), [(DeviceLost, True), (DeviceFull, False), (WorkerLost, False)]
+)
 def test_only_the_loss_of_a_device_is_blamed(error: type[WorkerLost], expected: bool) -> None:
-    """A lost worker does not count; the error is raised in either case."""
+    """Neither a lost worker nor a full disk counts; the error is raised in either case."""
     counts = CrashCounts()
 
     for _ in range(2):

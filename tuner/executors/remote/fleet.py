@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import count
@@ -26,7 +26,7 @@ from records.service import remote_devices
 from records.service.service_models import RemoteCall, RemoteDevice
 from tuner.devices.runners.base import Runner
 from tuner.engines.result_types import result_type
-from tuner.errors import DeviceLost, TunerError, WorkerLost, WorkError
+from tuner.errors import DeviceLost, TunerError, WorkerLost, WorkError, summary
 from tuner.executors import file_transfer
 from tuner.executors.remote import wire
 from tuner.settings import Settings
@@ -43,6 +43,9 @@ _DESCRIBE_TIMEOUT_SECS = 300.0
 _N_AHEAD = 15
 # Interval between looks at the database, with and without open calls.
 _POLL_INTERVAL_SECS, _IDLE_INTERVAL_SECS = 0.05, 1.0
+# Time without an answer, beyond the time-out of a call, after which a device is put aside. It
+# fetches files before, and ends by itself when it makes no progress for two minutes.
+_MAX_STALL_SECS = 300.0
 # Files that are kept for further calls.
 _MAX_FILES = 64
 
@@ -70,6 +73,8 @@ class RemoteRunner:
     def __init__(self, fleet: "RemoteFleet", name: str) -> None:
         self.name = name
         self.meter = UtilisationMeter()
+        #: Time of its last answer, or of the first call after a pause, by the monotonic clock.
+        self.progress = 0.0
         self._fleet = fleet
 
     def describe(self, spec: str) -> FutureCall:
@@ -109,6 +114,8 @@ class RemoteFleet:
         run = uuid.uuid4().hex
         self._ids = (f"{run}-{number:012}" for number in count())
         self._seen: dict[str, tuple[datetime, float]] = {}
+        # Keys of the processes that did not answer, by device.
+        self._aside: dict[str, str] = {}
         self._is_closed = False
         self._wake = threading.Event()
         with sessions.begin() as session:
@@ -136,10 +143,7 @@ class RemoteFleet:
         self._is_closed = True
         self._wake.set()
         self._thread.join()
-        for _, call in self._new:
-            call.future.set_exception(WorkerLost("its executor was closed"))
-        for call in self._open.values():
-            call.future.set_exception(WorkerLost("its executor was closed"))
+        self._lose_all(WorkerLost("its executor was closed"))
 
     def _run(self) -> None:
         while not self._is_closed:
@@ -151,6 +155,17 @@ class RemoteFleet:
                 # The coordinator meets it, too, and ends if it lasts.
                 _LOG.warning("remote devices wait: %s", error)
                 time.sleep(_IDLE_INTERVAL_SECS)
+            except Exception as error:
+                _LOG.exception("remote devices failed")
+                self._lose_all(DeviceLost(f"remote devices failed: {summary(error)}"))
+                time.sleep(_IDLE_INTERVAL_SECS)
+
+    def _lose_all(self, error: Exception) -> None:
+        """End all calls with an error."""
+        while self._new:
+            self._new.popleft()[1].future.set_exception(error)
+        for call_id in list(self._open):
+            self._end(call_id, error)
 
     def _exchange(self) -> None:
         """Store new calls, and read what has become of the others."""
@@ -159,9 +174,11 @@ class RemoteFleet:
             call_id, call = self._new.popleft()
             try:
                 rows.append(self._row(call_id, call))
-            except OSError as error:
+            except Exception as error:
                 call.future.set_exception(error)
             else:
+                if not any(each.runner is call.runner for each in self._open.values()):
+                    call.runner.progress = time.monotonic()
                 self._open[call_id] = call
         ended, self._ended = self._ended, set()
         try:
@@ -223,6 +240,7 @@ class RemoteFleet:
     def _end(self, call_id: str, error: Exception | None, value: Any = None) -> None:
         call = self._open.pop(call_id)
         self._ended.add(call_id)
+        call.runner.progress = time.monotonic()
         self._files.release(call.files)
         if error is None:
             call.future.set_result(value)
@@ -231,17 +249,32 @@ class RemoteFleet:
 
     def _update(self, devices: Sequence[RemoteDevice]) -> None:
         """Have a runner for each device that is alive; the calls of the others are lost."""
-        alive = {device.name for device in devices if self._is_alive(device)}
+        self._put_aside(keys := {device.name: device.key for device in devices})
+        alive = {device.name for device in devices if self._is_alive(device)} - self._aside.keys()
+        self._seen = {name: seen for name, seen in self._seen.items() if name in keys}
         for name in self._runners.keys() - alive:
             _LOG.warning("device %s is offline", name)
         for call_id, call in list(self._open.items()):
             if call.runner.name not in alive:
-                self._end(call_id, DeviceLost(f"device {call.runner.name} is offline"))
+                state = "does not answer" if call.runner.name in self._aside else "is offline"
+                self._end(call_id, DeviceLost(f"device {call.runner.name} {state}"))
         for name in alive - self._runners.keys():
             _LOG.info("device %s is online", name)
         self._runners = {
             name: self._runners.get(name) or RemoteRunner(self, name) for name in sorted(alive)
         }
+
+    def _put_aside(self, keys: Mapping[str, str]) -> None:
+        """Put the devices aside whose first call has no answer, until their processes end."""
+        self._aside = {name: key for name, key in self._aside.items() if keys.get(name) == key}
+        firsts: dict[RemoteRunner, _OpenCall] = {}
+        for call in self._open.values():
+            firsts.setdefault(call.runner, call)
+        for runner, call in firsts.items():
+            secs = call.timeout_secs + _MAX_STALL_SECS
+            if runner.name in keys and time.monotonic() - runner.progress > secs:
+                _LOG.error("%s did not answer for %.0f s; start it again", runner.name, secs)
+                self._aside[runner.name] = keys[runner.name]
 
     def _is_alive(self, device: RemoteDevice) -> bool:
         """Return whether a device is alive by the clock of this process: hosts' clocks differ."""

@@ -1,5 +1,6 @@
 """A job measures on remote devices through the API of its service, whatever happens to them."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -28,6 +29,7 @@ from tests.cli import ROOT, environ_of
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
 from tests.faults.conftest import check_bests, check_counts
+from tests.service.test_disk import disk, fill
 from tests.waiting import wait_for
 from tuner.client.errors import RequestRejected, ServiceError
 from tuner.client.transport import Transport
@@ -35,11 +37,14 @@ from tuner.devices.inventory import CPU, LocalDevice
 from tuner.errors import DeviceLost, TargetError, WorkerLost, WorkError
 from tuner.executors.factory import describer_of
 from tuner.executors.local import LocalExecutor
+from tuner.executors.remote import fleet
 from tuner.executors.remote.fleet import RemoteFleet
 from tuner.service import remote_worker
 from tuner.service.remote_worker import RemoteWorker
 from tuner.settings import Settings
 from tuner.workers import messages
+
+__all__ = ["disk"]
 
 CORES = LocalDevice(CPU, "llvm", "llvm")
 # A device that fetches its next calls while it measures, unlike a CPU.
@@ -86,13 +91,13 @@ class Site:
         run.result()
 
     @contextmanager
-    def process(self, host: str) -> Iterator[subprocess.Popen[bytes]]:
+    def process(self, host: str, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
         """Run the command ``tuner worker --server`` during the block."""
         program = "from tuner.cli.main import main; main()"
         arguments = ["worker", "--server", self.url, "--name", host, "--device", CPU]
         (self.folder / host).mkdir()
         toys = {"TUNER_ENGINE": toy.NAME, "TUNER_WORKER_SANDBOX": "off", "TOY_RUN_SECS": "0.05"}
-        environ = {**environ_of(self.folder / host), **toys}
+        environ = {**environ_of(self.folder / host), **toys, **environ}
         process = subprocess.Popen(
             [sys.executable, "-c", program, *arguments], env=environ, cwd=ROOT
         )
@@ -120,8 +125,8 @@ def site(tmp_path: Path) -> Iterator[Site]:
         served = stack.enter_context(serving(ApiSettings(settings)))
         engine = database.open_database(url)
         stack.callback(engine.dispose)
-        fleet = RemoteFleet(settings, database.sessions(engine))
-        executor = stack.enter_context(LocalExecutor(settings, fleet=fleet))
+        devices = RemoteFleet(settings, database.sessions(engine))
+        executor = stack.enter_context(LocalExecutor(settings, fleet=devices))
         yield Site(served, executor, tmp_path)
 
 
@@ -203,6 +208,66 @@ def test_a_device_that_is_killed_loses_nothing(site: Site) -> None:
 
     check_counts(site.served.sessions, {job.job_id: 40})
     check_bests(site.served.sessions)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
+def test_a_device_whose_disk_is_full_is_lost_alone(site: Site, disk: Path) -> None:
+    """The other device measures its rounds, and no candidate is blamed."""
+    shop = site.shop()
+    with site.process("tight", TMPDIR=str(disk)), site.worker("wide"):
+        fill(disk)
+        job = shop.session(shop.prepare(), 24, trials_per_round=4)
+        shop.run(job)
+
+    check_counts(site.served.sessions, {job.job_id: 24})
+    with site.served.sessions() as session:
+        records = list(session.scalars(select(MeasureRecord)))
+    assert {record.worker for record in records} == {"wide/cpu"}
+    assert not [record for record in records if "No space" in (record.error_text or "")]
+
+
+def test_a_device_that_lives_but_does_not_answer_is_put_aside(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its calls go to other devices, until its process is another one."""
+    monkeypatch.setattr(fleet, "_MAX_STALL_SECS", 1.0)
+    ends = threading.Event()
+
+    def live() -> None:
+        while not ends.wait(0.3):
+            with site.served.sessions.begin() as session:
+                remote_devices.lease(session, "lab/cpu", "first", 1)
+
+    with site.served.sessions.begin() as session:
+        remote_devices.register(session, "lab/cpu", "ci", "first")
+    alive = threading.Thread(target=live)
+    alive.start()
+    wait_for(lambda: site.names == ["lab/cpu"])
+    with pytest.raises(DeviceLost, match="lab/cpu does not answer"):
+        site.executor.runners[0].measure("run", timeout_secs=0.5).result()
+    wait_for(lambda: site.names == [])
+    time.sleep(1.5)
+    assert site.names == []
+    ends.set()
+    alive.join()
+    with site.served.sessions.begin() as session:
+        remote_devices.register(session, "lab/cpu", "ci", "second")
+    wait_for(lambda: site.names == ["lab/cpu"])
+
+
+def test_calls_end_after_an_unexpected_error(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those under way are lost; later ones are answered."""
+
+    def fail(_: object) -> None:
+        raise ValueError("unexpected")
+
+    with site.worker("lab"):
+        [runner] = site.executor.runners
+        with monkeypatch.context() as patch:
+            patch.setattr(remote_devices, "leased", fail)
+            with pytest.raises(DeviceLost, match="remote devices failed: unexpected"):
+                runner.describe("llvm").result()
+        assert runner.describe("llvm").result().spec == toy.SPEC
 
 
 def test_calls_end_whatever_becomes_of_their_device(site: Site) -> None:
