@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, s
 from tests.services import Service, running
 from tests.tuner.networks.models import relu_model
 from tests.waiting import wait_for
+from tuner.client import TunerClient
 
 CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 _FLAGS = (
@@ -99,6 +100,9 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         jobs = [submit(started, name, batch) for batch, name in ((1, "one"), (2, "<i>two</i>"))]
         for job in jobs:
             wait_for_state(started, job, "done")
+        with TunerClient(started.url) as client:
+            client.label(jobs[0], tags=["release", "vision"], note="Before <b>the</b>\ndriver.")
+            client.record_code(1, "schedule", "source")
         yield started
 
 
