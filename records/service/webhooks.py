@@ -16,6 +16,7 @@ from records.models import Job, JobState, now
 from records.service.service_models import Webhook
 from records.storage.upsert import find_or_insert
 from records.text import storable
+from records.tuning import events
 
 ENDS: tuple[JobState, ...] = ("done", "failed", "cancelled")
 #: Of one delivery; the last one is 15 hours after the first.
@@ -109,10 +110,15 @@ def claim(session: Session, limit: int) -> list[Delivery]:
 
 
 def finish(session: Session, delivery: Delivery, status: str, *, delivered: bool) -> bool:
-    """Store the outcome of an attempt; return False if the job has ended once more since.
+    """Store the outcome of an attempt, as an event of the job too.
 
     One that failed is repeated after a pause that grows, unless it was the last.
+
+    Returns:
+        False if the job has ended once more since, so that another delivery is due.
     """
+    # In the order of an end of the job, or the two could wait for each other.
+    session.get(Job, delivery.job_id, with_for_update={"key_share": True})
     key = (delivery.job_id, delivery.of_service)
     row = session.get(Webhook, key, with_for_update=True, populate_existing=True)
     if row is None or row.delivery != delivery.id:
@@ -122,6 +128,8 @@ def finish(session: Session, delivery: Delivery, status: str, *, delivered: bool
     row.status, row.delivered = storable(status)[:_MAX_STATUS_CHARS], delivered
     row.due = None if is_over else now() + pause
     session.flush()
+    outcome = {"of_service": row.of_service, "status": row.status, "delivered": delivered}
+    events.add_event(session, row.job_id, "webhook", outcome)
     return True
 
 

@@ -15,6 +15,7 @@ trial      pick, task_id, record, latency_secs or error_kind, best (true if it b
 round      pick, task_id, n_measured, n_failed, total_secs, spent_trials
 status     phase, task_id
 build      build (id), state, message
+webhook    of_service, status, delivered
 ========== =====================================================================================
 """
 

@@ -2,7 +2,7 @@
 // page shows the state of its loading, and everything else works.
 import { morph } from "./morph.js";
 
-const KINDS = ["state", "budget", "priority", "labels", "pick", "trial", "round", "status", "build"];
+const KINDS = ["state", "budget", "priority", "labels", "pick", "trial", "round", "status", "build", "webhook"];
 const MIN_UPDATE_MS = 1000; // between two updates
 const CHARTS_MS = 5000; // between two updates of the charts as well
 const POLL_MS = 3000;

@@ -10,6 +10,7 @@ from records import database, jobs
 from records.models import Job, JobState, now
 from records.service import webhooks
 from records.service.service_models import Webhook
+from records.tuning import events
 from tests.api import make
 
 URL = "https://ci.example/hook"
@@ -105,6 +106,9 @@ def test_a_failed_delivery_is_repeated_after_growing_pauses(sessions: Sessions) 
             pass_time(sessions, due - now())
 
     assert pauses == [10, 40, 160, 640, 2560, 10240, 40960]
+    with sessions() as session:
+        kinds = [event.kind for event in events.events_after(session, job_id, 0)]
+    assert kinds.count("webhook") == webhooks.MAX_ATTEMPTS
     row = row_of(sessions, job_id)
     assert (row.attempts, row.status, row.delivered) == (8, "HTTP 500", False)
     assert not claim(sessions)
