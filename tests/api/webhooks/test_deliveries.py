@@ -1,9 +1,11 @@
 """Webhooks as a receiver gets them, from a real service to a real server."""
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import json
+import socketserver
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -21,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from api.settings import ApiSettings, read_api_settings
+from api.webhooks import deliveries
 from api.webhooks.settings import WebhookSettings
 from records import jobs
 from records.models import JobState, now
@@ -315,3 +318,39 @@ def test_a_command_names_a_webhook(quick: ApiSettings, receiver: Receiver, tmp_p
 
     assert secret == printed == f"whsec_{base64.b64encode(KEY).decode()}"
     assert again.status == 0, again.err
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (b"", "no answer in time"),
+        (b"SSH-2.0-server\r\n", "no connection, or no answer of HTTP: ValueError"),
+        (b"H" * 5000, "no connection, or no answer of HTTP: ValueError"),
+        (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 5000, "HTTP 200"),
+    ],
+)
+def test_a_receiver_cannot_hold_up_the_service(
+    quick: ApiSettings, monkeypatch: pytest.MonkeyPatch, answer: bytes, status: str
+) -> None:
+    """An attempt is over after some seconds, and reads one line."""
+    monkeypatch.setattr(deliveries, "_TIMEOUT_SECS", 0.5)
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):
+                self.request.sendall(answer)
+                while self.request.recv(1000):
+                    pass
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        with serving(sending(quick)) as served:
+            job_id = submit(served, f"http://127.0.0.1:{server.server_address[1]}/")
+            end(served, job_id)
+            until(lambda: hooks(served, job_id)[0]["status"])
+            (hook,) = hooks(served, job_id)
+        server.shutdown()
+        thread.join()
+
+    assert hook["status"] == status
