@@ -13,7 +13,7 @@ from api.errors import Problem
 from api.load.fair_semaphore import SENDER
 from api.settings import ApiSettings
 from records.errors import NoSuchRow
-from records.service.tokens import MEASURE, SCOPES
+from records.service.tokens import BUILD, MEASURE, SCOPES
 
 _CHALLENGE = {"www-authenticate": 'Bearer realm="subgraph-tuner"'}
 
@@ -43,13 +43,14 @@ ReaderDep = Annotated[Session, Depends(_reader, scope="function")]
 WriterDep = Annotated[Session, Depends(_writer, scope="function")]
 
 
-def require(scope: str) -> Callable[[Request], Awaitable[Subject]]:
-    """Return the dependency that admits only subjects with a scope."""
+def require(*scopes: str) -> Callable[[Request], Awaitable[Subject]]:
+    """Return the dependency that admits only subjects with one of several scopes."""
 
     async def subject(request: Request) -> Subject:
         sender = await identify(request)
-        if not sender.allows(scope):
-            raise Problem("forbidden", f"token {sender.name!r} lacks the scope {scope!r}")
+        if not any(sender.allows(scope) for scope in scopes):
+            named = " or ".join(map(repr, scopes))
+            raise Problem("forbidden", f"token {sender.name!r} lacks the scope {named}")
         return sender
 
     return subject
@@ -118,5 +119,6 @@ Submitting = Annotated[Subject, Depends(require("submit"))]
 ReadingJob = Annotated[Subject, Depends(reader_of_job)]
 ChangingJob = Annotated[Subject, Depends(owner_of_job)]
 Administering = Annotated[Subject, Depends(require("admin"))]
-Measuring = Annotated[Subject, Depends(require(MEASURE))]
+#: Of machines that measure or build.
+Serving = Annotated[Subject, Depends(require(MEASURE, BUILD))]
 StateDep = Annotated[State, Depends(_state)]

@@ -134,7 +134,7 @@ def _page(
         "tokens.html",
         200 if error is None else 422,
         tokens=tokens.list_tokens(session),
-        scopes=(*tokens.SCOPES, tokens.MEASURE),
+        scopes=tokens.ALL_SCOPES,
         form=web_forms.Form({name: [text] for name, text in (sent or {}).items()}),
         error=error,
         secret=secret,

@@ -1,4 +1,4 @@
-"""Devices that measure over HTTPS, and the calls that the coordinator has for them.
+"""Devices and builders that serve over HTTPS, and the calls that the coordinator has for them.
 
 A device is a process under a name. Each process draws a key, so that one that was started again
 replaces its predecessor, whose leases end. A call is leased to a key, and answered at most once.
@@ -19,7 +19,7 @@ from records.storage.upsert import insert
 OFFLINE_AFTER = timedelta(seconds=30)
 
 
-def register(session: Session, name: str, owner: str, key: str) -> None:
+def register(session: Session, name: str, owner: str, key: str, n_builders: int = 0) -> None:
     """Give a name to a process, whichever process of the same owner had it before.
 
     Raises:
@@ -28,7 +28,7 @@ def register(session: Session, name: str, owner: str, key: str) -> None:
     device = session.get(RemoteDevice, name)
     if device is not None and device.owner != owner and is_alive(device):
         raise NameInUse(f"a device of another token is named {name}")
-    columns = {"owner": owner, "key": key, "heartbeat": now()}
+    columns = {"owner": owner, "key": key, "heartbeat": now(), "n_builders": n_builders}
     stmt = insert(session, RemoteDevice).values(name=name, **columns)
     session.execute(stmt.on_conflict_do_update(index_elements=[RemoteDevice.name], set_=columns))
 
@@ -38,8 +38,17 @@ def leave(session: Session, name: str, key: str) -> None:
     session.execute(delete(RemoteDevice).where(RemoteDevice.name == name, RemoteDevice.key == key))
 
 
-def lease(session: Session, name: str, key: str, limit: int) -> Sequence[RemoteCall]:
+def lease(
+    session: Session, name: str, key: str, limit: int, known: Sequence[str] = ()
+) -> Sequence[RemoteCall]:
     """Lease calls to a process, the oldest first; those that it has not answered come again.
+
+    Args:
+        session: The transaction.
+        name: Name of the device.
+        key: Key of its process.
+        limit: Largest number of calls.
+        known: Calls that the process has, which need not come again.
 
     Raises:
         NoSuchRow: If the device is not registered.
@@ -49,6 +58,7 @@ def lease(session: Session, name: str, key: str, limit: int) -> Sequence[RemoteC
     calls = session.scalars(
         select(RemoteCall)
         .where(RemoteCall.device == name, RemoteCall.answer.is_(None))
+        .where(RemoteCall.id.not_in(known))
         .where(or_(RemoteCall.key.is_(None), RemoteCall.key == key))
         .order_by(RemoteCall.id)
         .limit(limit)

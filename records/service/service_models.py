@@ -154,7 +154,10 @@ class DeviceStatus(Base):
 
 
 class RemoteDevice(Base):
-    """A process that measures over HTTPS; see :mod:`records.service.remote_devices`."""
+    """A process that serves over HTTPS; see :mod:`records.service.remote_devices`.
+
+    ``n_builders`` is the number of builds that it does at a time; 0 for a device, which measures.
+    """
 
     __tablename__ = "remote_device"
 
@@ -162,6 +165,7 @@ class RemoteDevice(Base):
     owner: Mapped[str]
     key: Mapped[str]
     heartbeat: Mapped[datetime]
+    n_builders: Mapped[int] = mapped_column(default=0)
 
 
 class RemoteCall(Base):

@@ -16,8 +16,9 @@ from records.service.service_models import ApiToken
 
 #: Scopes of a token, in ascending order; each includes the ones before it.
 SCOPES = ("read", "submit", "admin")
-#: Scope of devices that measure over HTTPS, which only admin includes.
-MEASURE = "measure"
+#: Scopes of machines that measure, and build, over HTTPS; only admin includes them.
+MEASURE, BUILD = "measure", "build"
+ALL_SCOPES = (*SCOPES, MEASURE, BUILD)
 #: Name of a client that sent no token; no token has it.
 ANONYMOUS = "anonymous"
 _PREFIX = "tuner_"
@@ -39,7 +40,7 @@ def create_token(
     Args:
         session: The transaction.
         name: Unique name of the holder, who owns the jobs that it submits.
-        scopes: At least one of ``SCOPES`` and ``MEASURE``.
+        scopes: At least one of ``ALL_SCOPES``.
         lifetime: Time until the token expires; None for never.
         project: Group whose jobs the token may read; None for none.
         quotas: Quotas that replace those of the service, see :mod:`records.service.quotas`.
@@ -47,9 +48,8 @@ def create_token(
     Raises:
         ValueError: If a scope is unknown, none is given, or the name is empty, reserved or in use.
     """
-    known = (*SCOPES, MEASURE)
-    if not scopes or not set(scopes) <= set(known):
-        raise ValueError(f"scopes must be among {', '.join(known)}, got {list(scopes)}")
+    if not scopes or not set(scopes) <= set(ALL_SCOPES):
+        raise ValueError(f"scopes must be among {', '.join(ALL_SCOPES)}, got {list(scopes)}")
     if not name.strip() or not name.isprintable() or name == ANONYMOUS:
         raise ValueError(f"a token needs a printable name other than {ANONYMOUS}, got {name!r}")
     if project is not None and (not project.strip() or not project.isprintable()):
@@ -140,8 +140,8 @@ def described(token: ApiToken) -> dict[str, Any]:
 
 def allows(scopes: Sequence[str], required: str) -> bool:
     """Return whether scopes include a required one: admin includes submit, submit includes read."""
-    if required == MEASURE:
-        return MEASURE in scopes or "admin" in scopes
+    if required not in SCOPES:
+        return required in scopes or "admin" in scopes
     return any(SCOPES.index(scope) >= SCOPES.index(required) for scope in scopes if scope in SCOPES)
 
 

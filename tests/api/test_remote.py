@@ -38,6 +38,32 @@ def add_call(served: Served, name: str = "1") -> None:
         )
 
 
+@pytest.mark.parametrize(("scope", "n_builders"), [("measure", 0), ("build", 2)])
+def test_each_kind_of_work_has_its_scope(served: Served, scope: str, n_builders: int) -> None:
+    """A token that may measure cannot build, and the reverse."""
+    with served.sessions.begin() as session:
+        _, secret = tokens.create_token(session, "lab", [scope])
+    headers = {"authorization": f"Bearer {secret}"}
+    for count in (0, 2):
+        body = {**DEVICE, "release": wire.release(builds=count > 0), "n_builders": count}
+        expected = (204, None) if count == n_builders else (403, "forbidden")
+        assert post(served, "register", body, **headers) == expected
+
+
+def test_calls_that_a_process_knows_are_not_sent_again(served: Served) -> None:
+    """The others of a lease that was lost come again."""
+    post(served, "register", REGISTRATION)
+    for name in ("1", "2", "3"):
+        add_call(served, name)
+
+    assert [call["id"] for call in post(served, "lease", {**DEVICE, "limit": 2})[1]["items"]] == [
+        "1",
+        "2",
+    ]
+    body = {**DEVICE, "limit": 2, "known": ["1"]}
+    assert [call["id"] for call in post(served, "lease", body)[1]["items"]] == ["2", "3"]
+
+
 def test_a_process_registers_leases_fetches_and_answers(served: Served) -> None:
     """Reports are idempotent; a file is served while a call may need it."""
     assert post(served, "lease", DEVICE) == (404, "not-found")

@@ -27,7 +27,8 @@ def open_executor(
     Args:
         settings: Engine, builders, and the cluster or tracker if there is one.
         meter: Meter of the builders' work.
-        sessions: Database of a service, whose remote devices measure beside those of this machine.
+        sessions: Database of a service, whose remote devices and builders work beside those of
+            this machine.
 
     Raises:
         RequestError: If the cluster does not exist, or a package that it needs is missing.
@@ -42,6 +43,7 @@ def open_executor(
 
         return LocalExecutor(settings, meter, fleet=RpcFleet(settings))
     meter = meter or UtilisationMeter()
+    remote = None if sessions is None else RemoteFleet(settings, sessions)
     # Their processes start with their first call.
     return LocalExecutor(
         settings,
@@ -56,7 +58,8 @@ def open_executor(
             )
             for device in usable_devices()
         ],
-        None if sessions is None else RemoteFleet(settings, sessions),
+        fleet=remote,
+        farm=remote,
     )
 
 

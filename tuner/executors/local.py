@@ -14,6 +14,7 @@ from tuner.build_cache.process_identity import is_left
 from tuner.devices.runners.base import Fleet, Runner
 from tuner.devices.runners.local import LocalRunner
 from tuner.engines.base import BuildRequest, BuildResult
+from tuner.executors.remote import wire
 from tuner.settings import Settings
 from tuner.workers.base import Call, FutureCall
 from tuner.workers.confinement.memory import builder_count
@@ -22,6 +23,7 @@ from tuner.workers.factory import builder_pool
 from tuner.workers.utilisation import UtilisationMeter
 
 if TYPE_CHECKING:
+    from tuner.executors.remote.fleet import RemoteFleet
     from tuner.workers.pool import Pool
 
 _TRAINING_MODULE = "tuner.cost_models.training"
@@ -62,6 +64,14 @@ class _BuildCall(FutureCall):
         shutil.rmtree(self.out, ignore_errors=True)
 
 
+@dataclass(frozen=True, eq=False)
+class _RemoteBuildCall(_BuildCall):
+    """A build of another machine, whose artifact is written here."""
+
+    def _kept(self, result_of: Callable[[], Any]) -> Any:
+        return super()._kept(lambda: wire.unpack_build(result_of(), Path(self.out)))
+
+
 class LocalExecutor:
     """Builders and runners of this machine for one engine; an :class:`Executor`.
 
@@ -70,6 +80,7 @@ class LocalExecutor:
         meter: Meter of the work of the builders and of this machine's CPU.
         runners: Runners of devices; by default one of this machine's CPU, unless there is a fleet.
         fleet: Remote devices, which come and go.
+        farm: Remote builders, which build candidates beside those of this machine.
     """
 
     def __init__(
@@ -78,18 +89,26 @@ class LocalExecutor:
         meter: UtilisationMeter | None = None,
         runners: Sequence[Runner] | None = None,
         fleet: Fleet | None = None,
+        farm: "RemoteFleet | None" = None,
     ) -> None:
         self._artifacts = scratch_folder(settings.data_dir)
         _empty(self._artifacts)
         remove_left_scratch(settings.data_dir)
         self._engine = settings.engine
         self._meter = meter or UtilisationMeter()
-        self.n_builders = builder_count(settings)
-        self.builders: Pool = builder_pool(settings, self.n_builders)
+        self._n_own = builder_count(settings)
+        self.builders: Pool = builder_pool(settings, self._n_own)
+        self._own_builds: set[Future[Any]] = set()
+        self._farm = farm
         if runners is None and fleet is None:
             runners = [LocalRunner(settings, "local", shares_cores=True, meter=self._meter)]
         self._runners: Sequence[Runner] = runners or ()
         self._fleet = fleet
+
+    @property
+    def n_builders(self) -> int:
+        """Number of builders of this machine, and of the remote ones that are there now."""
+        return self._n_own + (self._farm.n_builders if self._farm else 0)
 
     @property
     def runners(self) -> Sequence[Runner]:
@@ -100,7 +119,7 @@ class LocalExecutor:
         """Start the builders and the CPU's runner; the process of a GPU starts when it is used."""
         calls: list[Call] = [
             self.builders.submit(self._engine, "describe_target", "llvm")
-            for _ in range(self.n_builders)
+            for _ in range(self._n_own)
         ]
         cpu_runners = [runner for runner in self._runners if runner.shares_cores]
         return [*calls, *(runner.describe("llvm") for runner in cpu_runners)]
@@ -125,7 +144,13 @@ class LocalExecutor:
         """
         self._artifacts.mkdir(parents=True, exist_ok=True)
         out = tempfile.mkdtemp(dir=self._artifacts)
+        load = len(self._own_builds) / self._n_own
+        sent = self._farm.build(request, timeout_secs, load) if self._farm else None
+        if sent is not None:
+            return _RemoteBuildCall(sent.future, out)
         call = self.submit("build", replace(request, out=out), timeout_secs=timeout_secs)
+        self._own_builds.add(call.future)
+        call.future.add_done_callback(self._own_builds.discard)
         return _BuildCall(call.future, out)
 
     def discard(self, artifact: str) -> None:

@@ -1,8 +1,8 @@
-"""``tuner worker --server URL``: measure on devices of this machine for a service elsewhere.
+"""``tuner worker --server URL``: measure, or build, on this machine for a service elsewhere.
 
 Each device has a thread that leases calls, fetches the files that they need, and runs them in a
-process of its own, as any device of this machine; another thread sends the answers. They need the
-URL and a token alone.
+process of its own, as any device of this machine; another thread sends the answers. So have the
+builders of this machine. They need the URL and a token alone.
 """
 
 import hashlib
@@ -12,10 +12,11 @@ import shutil
 import tempfile
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,25 @@ from tuner.client.errors import DISK_FULL, NotFoundError, ServiceError
 from tuner.client.transport import Transport, delay_secs, is_transient
 from tuner.devices.inventory import CPU, LocalDevice
 from tuner.devices.runners.local import LocalRunner
-from tuner.engines.base import RunResult
-from tuner.errors import DeviceFull, DiskFull, TunerError, WorkerLost, WorkError, summary
+from tuner.engines.base import BuildResult, RunResult
+from tuner.errors import (
+    DeviceFull,
+    DiskFull,
+    RequestError,
+    TunerError,
+    WorkerLost,
+    WorkError,
+    summary,
+)
 from tuner.executors.file_transfer import rename
+from tuner.executors.local import LocalExecutor
 from tuner.executors.remote import wire
 from tuner.measure.disk_space import check_free_space, raising_disk_full
 from tuner.process_folder import shared_folder
 from tuner.schemas import LeasedCall, LeasedCalls
 from tuner.settings import Settings
 from tuner.workers import messages
+from tuner.workers.confinement.memory import builder_count
 
 # Calls that a device has at a time, at most; a service has fewer for it.
 _MAX_LEASED = 64
@@ -41,8 +52,6 @@ _WAIT_SECS = 5.0
 REQUEST_TIMEOUT_SECS = 25.0
 # Interval between signs of life, and between two requests with answers.
 _SIGN_INTERVAL_SECS, _SEND_INTERVAL_SECS = 5.0, 0.2
-# Pause before a request that may have another answer soon.
-_RETRY_INTERVAL_SECS = 0.05
 # Bytes of answers in one request, of at most 1 MiB in Base64.
 _MAX_SENT_BYTES = 500_000
 _N_DOWNLOADS = 4
@@ -52,6 +61,9 @@ _MAX_FILES = 256
 _MAX_STALL_SECS = 120.0
 _POLL_INTERVAL_SECS = 0.5
 
+# Calls the function of a leased call.
+_Call = Callable[[LeasedCall, tuple[Any, ...]], Any]
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -60,14 +72,17 @@ def run_remote_workers(
     settings: Settings,
     devices: Sequence[LocalDevice],
     host: str,
+    *,
+    builds: bool = False,
 ) -> None:
     """Measure on devices until interrupted, or until one of them cannot go on.
 
     Args:
         connect: Opens a connection to the service.
-        settings: Engine and data directory.
+        settings: Engine, data directory and number of builders.
         devices: Devices of this machine.
         host: Name of this machine at the service.
+        builds: True to build candidates, too.
 
     Raises:
         Interrupted: On Ctrl-C or SIGTERM.
@@ -77,6 +92,8 @@ def run_remote_workers(
     workers = [
         RemoteWorker(connect, settings, device, f"{host}/{device.name}") for device in devices
     ]
+    if builds:
+        workers.append(RemoteWorker(connect, settings, None, f"{host}/builders"))
     with ThreadPoolExecutor(len(workers), "device") as pool:
         runs = [pool.submit(worker.run) for worker in workers]
         try:
@@ -91,13 +108,13 @@ def run_remote_workers(
 
 
 class RemoteWorker:
-    """Measures on one device until it is stopped; see :func:`run_remote_workers`."""
+    """Measures on one device, or builds without one; see :func:`run_remote_workers`."""
 
     def __init__(
         self,
         connect: Callable[[], Transport],
         settings: Settings,
-        device: LocalDevice,
+        device: LocalDevice | None,
         name: str,
     ) -> None:
         self._connect = connect
@@ -105,14 +122,16 @@ class RemoteWorker:
         self._device = device
         self._identity = {"name": name, "key": secrets.token_hex(16)}
         self._unsent: dict[str, bytes] = {}
-        # Names of the last calls that were leased.
-        self._known: deque[str] = deque(maxlen=16 * _MAX_LEASED)
+        # Names of the calls that were leased and whose answers have not arrived.
+        self._known: set[str] = set()
         self._deadline = time.monotonic() + _MAX_STALL_SECS
         self._has_answers = threading.Event()
         # Set when a batch has ended: its last answers are sent at once.
         self._batch_ended = threading.Event()
         self._stopping = threading.Event()
         self._error: ServiceError | None = None
+        self._n_builders = 0
+        self._threads: ThreadPoolExecutor | None = None
 
     def stop(self) -> None:
         """Have :meth:`run` return before its next call."""
@@ -126,12 +145,7 @@ class RemoteWorker:
             DeviceBusy: If another process measures on the CPU.
         """
         with ExitStack() as stack:
-            if self._device.name == CPU:
-                stack.enter_context(self._device.hold(self._settings.data_dir))
-            runner = LocalRunner(
-                self._settings, self._device.name, shares_cores=False, device=self._device
-            )
-            stack.callback(runner.close)
+            call = self._open(stack)
             transport = stack.enter_context(closing(self._connect()))
             folder = stack.enter_context(tempfile.TemporaryDirectory(dir=shared_folder()))
             files = _Files(transport, Path(folder))
@@ -139,7 +153,7 @@ class RemoteWorker:
             try:
                 self._register(transport)
                 sender.start()
-                self._serve(transport, files, runner)
+                self._serve(transport, files, call)
             finally:
                 self._stopping.set()
                 self._has_answers.set()
@@ -148,6 +162,28 @@ class RemoteWorker:
                     sender.join()
         if self._error is not None:
             raise self._error
+
+    def _open(self, stack: ExitStack) -> "_Call":
+        """Start the processes of the device, or the builders; return what calls their functions.
+
+        Raises:
+            DeviceBusy: If another process measures on the CPU.
+        """
+        if self._device is None:
+            self._n_builders = builder_count(self._settings)
+            self._threads = ThreadPoolExecutor(self._n_builders, "builds")
+            # After the builders, so that no thread waits for one.
+            stack.callback(self._threads.shutdown, cancel_futures=True)
+            builders = stack.enter_context(LocalExecutor(self._settings, runners=[]))
+            builders.warm_up()
+            return partial(_build, builders)
+        if self._device.name == CPU:
+            stack.enter_context(self._device.hold(self._settings.data_dir))
+        runner = LocalRunner(
+            self._settings, self._device.name, shares_cores=False, device=self._device
+        )
+        stack.callback(runner.close)
+        return partial(_measure, runner)
 
     def _register(self, transport: Transport) -> None:
         """Register, as soon as there is a service.
@@ -158,17 +194,18 @@ class RemoteWorker:
         n_failures = 0
         while not self._stopping.is_set():
             try:
-                body = {**self._identity, "release": wire.release()}
+                release = wire.release(builds=self._n_builders > 0)
+                body = {**self._identity, "release": release, "n_builders": self._n_builders}
                 transport.request("POST", "/remote/register", json=body)
-                _LOG.info("%s measures for %s", self._identity["name"], transport.url)
+                _LOG.info("%s serves %s", self._identity["name"], transport.url)
                 return
             except ServiceError as error:
                 self._pause_after(error, n_failures)
                 n_failures += 1
 
-    def _serve(self, transport: Transport, files: "_Files", runner: LocalRunner) -> None:
+    def _serve(self, transport: Transport, files: "_Files", call: "_Call") -> None:
         # A transfer disturbs a kernel that a CPU times, and none of a GPU.
-        has_next = self._device.name != CPU
+        has_next = self._device is None or self._device.name != CPU
         with ThreadPoolExecutor(1, "leases") as pool:
             lease = pool.submit(self._lease, transport, files)
             while not self._stopping.is_set():
@@ -177,7 +214,7 @@ class RemoteWorker:
                     calls = lease.result(_SIGN_INTERVAL_SECS)
                     if has_next:
                         lease = pool.submit(self._lease, transport, files)
-                    self._run_calls(calls, files, runner)
+                    self._run_calls(calls, files, call)
                     if not has_next:
                         lease = pool.submit(self._lease, transport, files)
 
@@ -191,10 +228,14 @@ class RemoteWorker:
         while not self._stopping.is_set():
             # Calls whose lease did not arrive come again at once.
             wait = 0.0 if n_failures else _WAIT_SECS
-            body = {**self._identity, "limit": _MAX_LEASED, "wait": wait}
+            body = {
+                **self._identity,
+                "limit": _MAX_LEASED,
+                "wait": wait,
+                "known": list(self._known),
+            }
             try:
-                leased = transport.read(LeasedCalls, "POST", "/remote/lease", json=body).items
-                calls = [call for call in leased if call.id not in self._known]
+                calls = transport.read(LeasedCalls, "POST", "/remote/lease", json=body).items
                 files.fetch({digest for call in calls for digest in call.files})
             except NotFoundError:
                 self._register(transport)
@@ -203,34 +244,41 @@ class RemoteWorker:
                 n_failures += 1
             else:
                 n_failures = 0
-                self._known.extend(call.id for call in calls)
+                self._known.update(call.id for call in calls)
                 if calls:
                     return calls
-                # Calls that are known come again until their answers have arrived.
-                self._stopping.wait(_RETRY_INTERVAL_SECS if leased else 0.0)
         return []
 
-    def _run_calls(self, calls: Sequence[LeasedCall], files: "_Files", runner: LocalRunner) -> None:
+    def _run_calls(self, calls: Sequence[LeasedCall], files: "_Files", call: "_Call") -> None:
         self._batch_ended.clear()
-        for call in calls:
+        for leased in calls:
             if self._stopping.is_set():
                 return
-            self._deadline = time.monotonic() + call.timeout_secs + _MAX_STALL_SECS
-            self._unsent[call.id] = self._answer(call, files, runner)
-            self._has_answers.set()
+            self._deadline = time.monotonic() + leased.timeout_secs + _MAX_STALL_SECS
+            if self._threads is None:
+                self._run_call(leased, files, call)
+            else:
+                self._threads.submit(self._run_call, leased, files, call)
         self._batch_ended.set()
 
-    def _answer(self, call: LeasedCall, files: "_Files", runner: LocalRunner) -> bytes:
+    def _run_call(self, leased: LeasedCall, files: "_Files", call: "_Call") -> None:
+        self._unsent[leased.id] = self._answer(leased, files, call)
+        self._has_answers.set()
+
+    def _answer(self, leased: LeasedCall, files: "_Files", call: "_Call") -> bytes:
         """Run a call; an error is an answer, too."""
         try:
             with raising_disk_full():
-                result = _result(call, files, runner)
+                if not files.paths.keys() >= set(leased.files):
+                    raise files.problem or WorkerLost("the files of the call are gone")
+                args = wire.decode_arguments(leased.function, wire.bytes_of(leased.arguments))
+                result = call(leased, rename(args, files.paths))
                 for each in result if isinstance(result, list) else [result]:
                     if isinstance(each, RunResult):
                         check_free_space(each, self._settings.data_dir)
             return wire.encode_answer(result)
         except DiskFull as error:
-            _LOG.error("%s cannot measure: its disk is full", self._identity["name"])
+            _LOG.error("the disk is full: %s", error)
             return messages.encode_error(DeviceFull(f"{self._identity['name']}: {error}"))
         except (TunerError, OSError) as error:
             return messages.encode_error(error)
@@ -280,6 +328,7 @@ class RemoteWorker:
             sent[call_id] = wire.text_of(answer)
         body = {**self._identity, "answers": sent, "leaves": leaves}
         transport.request("POST", "/remote/answers", json=body)
+        self._known.difference_update(sent)
         for call_id in sent:
             del self._unsent[call_id]
         return bool(self._unsent)
@@ -345,19 +394,32 @@ class _Files:
         return True
 
 
-def _result(call: LeasedCall, files: _Files, runner: LocalRunner) -> Any:
-    """Return the result of a call.
+def _measure(runner: LocalRunner, leased: LeasedCall, args: tuple[Any, ...]) -> Any:
+    """Call a function on a device.
 
     Raises:
         TunerError, OSError: If it fails.
     """
-    if not files.paths.keys() >= set(call.files):
-        raise files.problem or WorkerLost("the files of the call are gone")
-    args = wire.decode_arguments(call.function, wire.bytes_of(call.arguments))
-    args = rename(args, files.paths)
-    if call.function == "describe_target":
+    if leased.function == "describe_target":
         return runner.describe(*args).result()
-    return runner.measure(call.function, *args, timeout_secs=call.timeout_secs).result()
+    return runner.measure(leased.function, *args, timeout_secs=leased.timeout_secs).result()
+
+
+def _build(builders: LocalExecutor, leased: LeasedCall, args: tuple[Any, ...]) -> wire.SentBuild:
+    """Build a candidate.
+
+    Raises:
+        TunerError, OSError: If it fails.
+    """
+    if leased.function != "build":
+        raise RequestError(f"builders do not {leased.function}")
+    built = builders.build(*args, timeout_secs=leased.timeout_secs).result()
+    if not isinstance(built, BuildResult):
+        raise WorkError(f"the engine returned {built!r:.200}")
+    try:
+        return wire.pack_build(built)
+    finally:
+        builders.discard(built.artifact)
 
 
 def _remove(path: Path) -> None:

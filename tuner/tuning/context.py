@@ -82,7 +82,7 @@ class TuningContext:
         self.devices: dict[str, Device] = {}
         self.targets_with_peaks: set[int] = set()
         self.peaks_wait_until: dict[int, float] = {}
-        self._runners: list[Runner] | None = None
+        self._present: tuple[list[Runner], int] | None = None
         self._clock_references: dict[int, float] = {}
         # Jobs hold those that they use: each has thousands of records in memory.
         self._cost_model_managers: WeakValueDictionary[tuple[int, str, int], CostModelManager] = (
@@ -105,9 +105,10 @@ class TuningContext:
 
     def refresh(self) -> None:
         """Update the devices to the runners that are present, and what depends on their number."""
-        if self.executor.runners == self._runners:
+        present = [*self.executor.runners], self.executor.n_builders
+        if present == self._present:
             return
-        self._runners = list(self.executor.runners)
+        self._present = present
         runners = {runner.name: runner for runner in self.executor.runners}
         kept = {
             name: device

@@ -392,6 +392,7 @@ def upgrade() -> None:
         required("owner", Text),
         required("key", Text),
         required("heartbeat", TIME),
+        required("n_builders", Integer),
     )
     create_table(
         "remote_call",

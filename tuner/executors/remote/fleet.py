@@ -1,11 +1,12 @@
-"""Runners of the devices that measure over HTTPS: calls wait in the database for their processes.
+"""Devices and builders that serve over HTTPS: calls wait in the database for their processes.
 
-The API hands calls to the processes of devices and stores what they answer. A thread of the
-coordinator stores new calls, reads answers, and loses the calls of devices that are offline.
+The API hands calls to the processes of machines and stores what they answer. A thread of the
+coordinator stores new calls, reads answers, and loses the calls of machines that are offline.
 """
 
 import hashlib
 import logging
+import math
 import threading
 import time
 import uuid
@@ -25,7 +26,7 @@ from records.errors import RecordsError
 from records.service import remote_devices
 from records.service.service_models import RemoteCall, RemoteDevice
 from tuner.devices.runners.base import Runner
-from tuner.engines.result_types import result_type
+from tuner.engines.base import BuildRequest
 from tuner.errors import DeviceLost, TunerError, WorkerLost, WorkError, summary
 from tuner.executors import file_transfer
 from tuner.executors.remote import wire
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
 _DESCRIBE_TIMEOUT_SECS = 300.0
 # Calls that one device may have at a time, so that a slow network does not keep it waiting.
 _N_AHEAD = 15
+# Builds that a machine may have for each of its builders, and in all.
+_MAX_BUILDS, _MAX_LEASED = 3, 64
+# Time after the loss of a build in which the coordinator's machine builds alone.
+_WARY_SECS = 5.0
 # Interval between looks at the database, with and without open calls.
 _POLL_INTERVAL_SECS, _IDLE_INTERVAL_SECS = 0.05, 1.0
 # Time without an answer, beyond the time-out of a call, after which a device is put aside. It
@@ -56,7 +61,7 @@ _LOG = logging.getLogger(__name__)
 class _OpenCall:
     """A call whose future waits for its answer."""
 
-    runner: "RemoteRunner"
+    runner: "RemoteRunner | RemoteBuilders"
     function: str
     args: tuple[Any, ...]
     timeout_secs: float
@@ -89,8 +94,27 @@ class RemoteRunner:
         """Do nothing: the process of the device serves the next coordinator."""
 
 
+@dataclass(eq=False)
+class RemoteBuilders:
+    """Builders of one machine.
+
+    Attributes:
+        name: Name of the process that they belong to.
+        count: Builds that it does at a time.
+        n_builds: Builds that wait for it or are under way.
+        progress: As of a :class:`RemoteRunner`.
+    """
+
+    name: str
+    count: int
+    n_builds: int = 0
+    progress: float = 0.0
+
+
 class RemoteFleet:
     """A :class:`tuner.devices.runners.base.Fleet` of all devices that are registered.
+
+    The builders that are registered build candidates beside those of the coordinator's machine.
 
     Args:
         settings: Data directory, which the API reads, too.
@@ -107,6 +131,9 @@ class RemoteFleet:
         self._readers = database.sessions(sessions.kw["bind"], read_only=True)
         self._files = _Files(settings.data_dir)
         self._runners: dict[str, RemoteRunner] = {}
+        self._builders: dict[str, RemoteBuilders] = {}
+        # Time of the last loss of a build, by the monotonic clock.
+        self._lost = -math.inf
         self._new: deque[tuple[str, _OpenCall]] = deque()
         self._open: dict[str, _OpenCall] = {}
         self._ended: set[str] = set()
@@ -117,6 +144,7 @@ class RemoteFleet:
         # Keys of the processes that did not answer, by device.
         self._aside: dict[str, str] = {}
         self._is_closed = False
+        self._lock = threading.Lock()
         self._wake = threading.Event()
         with sessions.begin() as session:
             remote_devices.remove_all_calls(session)
@@ -129,14 +157,53 @@ class RemoteFleet:
         """Runners of the devices that are online."""
         return list(self._runners.values())
 
+    @property
+    def n_builders(self) -> int:
+        """Number of builds that the machines that are online do at a time."""
+        return sum(builders.count for builders in self._builders.values())
+
+    def build(self, request: BuildRequest, timeout_secs: float, load: float) -> FutureCall | None:
+        """Have a machine build a candidate; see :func:`tuner.executors.remote.wire.unpack_build`.
+
+        Args:
+            request: Candidate.
+            timeout_secs: Time limit.
+            load: Builds of each builder of the coordinator.
+
+        Returns:
+            None if all machines have more work for each builder than the coordinator, or a build
+            was lost lately, so that what is repeated is built here.
+        """
+        free = min(
+            self._builders.values(), key=lambda each: each.n_builds / each.count, default=None
+        )
+        is_wary = time.monotonic() - self._lost < _WARY_SECS
+        if free is None or is_wary or free.n_builds >= min(_MAX_BUILDS * free.count, _MAX_LEASED):
+            return None
+        if free.n_builds / free.count >= load:
+            return None
+        with self._lock:
+            free.n_builds += 1
+        call = self.submit(free, "build", (request,), timeout_secs)
+        call.future.add_done_callback(lambda _: self._end_build(free))
+        return call
+
     def submit(
-        self, runner: RemoteRunner, function: str, args: tuple[Any, ...], timeout_secs: float
+        self,
+        runner: RemoteRunner | RemoteBuilders,
+        function: str,
+        args: tuple[Any, ...],
+        timeout_secs: float,
     ) -> FutureCall:
-        """Have a device call a function of the engine."""
+        """Have a machine call a function of the engine."""
         call = _OpenCall(runner, function, args, timeout_secs, Future())
         self._new.append((next(self._ids), call))
         self._wake.set()
         return FutureCall(call.future)
+
+    def _end_build(self, builders: RemoteBuilders) -> None:
+        with self._lock:
+            builders.n_builds -= 1
 
     def close(self) -> None:
         """Forget all calls; their futures are lost."""
@@ -227,7 +294,7 @@ class RemoteFleet:
             return
         if row.answer is not None:
             try:
-                value = messages.decode(row.answer, result_type(call.function))
+                value = messages.decode(row.answer, wire.answer_type(call.function))
             except (TunerError, OSError) as error:
                 self._end(row.id, error)
             except messages.GarbageError as error:
@@ -241,6 +308,10 @@ class RemoteFleet:
         call = self._open.pop(call_id)
         self._ended.add(call_id)
         call.runner.progress = time.monotonic()
+        if isinstance(call.runner, RemoteBuilders) and isinstance(error, WorkerLost):
+            # As if a builder of this machine had been killed: the call is made again.
+            error = WorkerLost(str(error), crashed=error.crashed)
+            self._lost = call.runner.progress
         self._files.release(call.files)
         if error is None:
             call.future.set_result(value)
@@ -248,26 +319,37 @@ class RemoteFleet:
             call.future.set_exception(error)
 
     def _update(self, devices: Sequence[RemoteDevice]) -> None:
-        """Have a runner for each device that is alive; the calls of the others are lost."""
+        """Have a runner for each device that is alive, or builders; other calls are lost."""
         self._put_aside(keys := {device.name: device.key for device in devices})
         alive = {device.name for device in devices if self._is_alive(device)} - self._aside.keys()
         self._seen = {name: seen for name, seen in self._seen.items() if name in keys}
-        for name in self._runners.keys() - alive:
-            _LOG.warning("device %s is offline", name)
+        present = {**self._runners, **self._builders}
+        for name in present.keys() - alive:
+            _LOG.warning("%s is offline", name)
         for call_id, call in list(self._open.items()):
             if call.runner.name not in alive:
                 state = "does not answer" if call.runner.name in self._aside else "is offline"
                 self._end(call_id, DeviceLost(f"device {call.runner.name} {state}"))
-        for name in alive - self._runners.keys():
-            _LOG.info("device %s is online", name)
+        for name in alive - present.keys():
+            _LOG.info("%s is online", name)
+        counts = {each.name: each.n_builders for each in devices if each.name in alive}
         self._runners = {
-            name: self._runners.get(name) or RemoteRunner(self, name) for name in sorted(alive)
+            name: self._runners.get(name) or RemoteRunner(self, name)
+            for name, count in counts.items()
+            if not count
         }
+        self._builders = {
+            name: self._builders.get(name) or RemoteBuilders(name, count)
+            for name, count in counts.items()
+            if count
+        }
+        for name, builders in self._builders.items():
+            builders.count = counts[name]
 
     def _put_aside(self, keys: Mapping[str, str]) -> None:
         """Put the devices aside whose first call has no answer, until their processes end."""
         self._aside = {name: key for name, key in self._aside.items() if keys.get(name) == key}
-        firsts: dict[RemoteRunner, _OpenCall] = {}
+        firsts: dict[RemoteRunner | RemoteBuilders, _OpenCall] = {}
         for call in self._open.values():
             firsts.setdefault(call.runner, call)
         for runner, call in firsts.items():

@@ -1,5 +1,6 @@
 """A job measures on remote devices through the API of its service, whatever happens to them."""
 
+import json
 import os
 import signal
 import socket
@@ -34,11 +35,12 @@ from tests.waiting import wait_for
 from tuner.client.errors import RequestRejected, ServiceError
 from tuner.client.transport import Transport
 from tuner.devices.inventory import CPU, LocalDevice
+from tuner.engines.base import BuildRequest
 from tuner.errors import DeviceLost, TargetError, WorkerLost, WorkError
 from tuner.executors.factory import describer_of
 from tuner.executors.local import LocalExecutor
 from tuner.executors.remote import fleet
-from tuner.executors.remote.fleet import RemoteFleet
+from tuner.executors.remote.fleet import RemoteBuilders, RemoteFleet
 from tuner.service import remote_worker
 from tuner.service.remote_worker import RemoteWorker
 from tuner.settings import Settings
@@ -69,32 +71,38 @@ class Site:
         """Names of the devices that are online."""
         return [runner.name for runner in self.executor.runners]
 
+    @property
+    def builders(self) -> dict[str, RemoteBuilders]:
+        """Builders of other machines that are online, by name."""
+        assert self.executor._farm is not None
+        return self.executor._farm._builders
+
     def settings(self, host: str) -> Settings:
         """Return the settings of a device."""
         return Settings("", self.folder / host, toy.NAME, 1, worker_sandbox="off")
 
     @contextmanager
     def worker(
-        self, host: str, url: str = "", device: LocalDevice = CORES
+        self, host: str, url: str = "", device: LocalDevice | None = CORES
     ) -> Iterator[Future[None]]:
-        """Measure in threads during the block."""
-        name = f"{host}/{device.name}"
+        """Measure in threads during the block, or build without a device."""
+        name = f"{host}/{device.name if device else 'builders'}"
         connect = partial(Transport, url or self.url, None, 10.0)
         worker = RemoteWorker(connect, self.settings(host), device, name)
         with ThreadPoolExecutor(1) as pool:
             run = pool.submit(worker.run)
             try:
-                wait_for(lambda: name in self.names or run.done())
+                wait_for(lambda: name in {*self.names, *self.builders} or run.done())
                 yield run
             finally:
                 worker.stop()
         run.result()
 
     @contextmanager
-    def process(self, host: str, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
+    def process(self, host: str, *work: str, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
         """Run the command ``tuner worker --server`` during the block."""
         program = "from tuner.cli.main import main; main()"
-        arguments = ["worker", "--server", self.url, "--name", host, "--device", CPU]
+        arguments = ["worker", "--server", self.url, "--name", host, *(work or ("--device", CPU))]
         (self.folder / host).mkdir()
         toys = {"TUNER_ENGINE": toy.NAME, "TUNER_WORKER_SANDBOX": "off", "TOY_RUN_SECS": "0.05"}
         environ = {**environ_of(self.folder / host), **toys, **environ}
@@ -102,7 +110,8 @@ class Site:
             [sys.executable, "-c", program, *arguments], env=environ, cwd=ROOT
         )
         try:
-            wait_for(lambda: f"{host}/cpu" in self.names or process.poll() is not None)
+            names = {f"{host}/cpu", f"{host}/builders"}
+            wait_for(lambda: names & {*self.names, *self.builders} or process.poll() is not None)
             yield process
         finally:
             process.terminate()
@@ -126,7 +135,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         engine = database.open_database(url)
         stack.callback(engine.dispose)
         devices = RemoteFleet(settings, database.sessions(engine))
-        executor = stack.enter_context(LocalExecutor(settings, fleet=devices))
+        executor = stack.enter_context(LocalExecutor(settings, fleet=devices, farm=devices))
         yield Site(served, executor, tmp_path)
 
 
@@ -208,6 +217,56 @@ def test_a_device_that_is_killed_loses_nothing(site: Site) -> None:
 
     check_counts(site.served.sessions, {job.job_id: 40})
     check_bests(site.served.sessions)
+
+
+def test_candidates_are_built_on_other_machines(site: Site) -> None:
+    """They go to whichever builder has least to do; artifacts and errors come back."""
+    request = BuildRequest(toy.make_task("net", weight=1, base_secs=1e-3).ir, toy.SPEC, "trace")
+    with site.worker("farm", device=None):
+        assert (site.executor.n_builders, site.names) == (3, [])
+        builds = [
+            site.executor.build(replace(request, trace=f"trace {i}"), timeout_secs=20.0)
+            for i in range(12)
+        ]
+        artifacts = [build.result().artifact for build in builds]
+        bad = [site.executor.build(replace(request, ir=b"?"), timeout_secs=20.0) for _ in range(6)]
+        for each in bad:
+            with pytest.raises(WorkError, match="JSONDecodeError"):
+                each.result()
+    kinds = {type(build).__name__ for build in builds}
+    traces = [json.loads((Path(each) / "kernel.json").read_text())["trace"] for each in artifacts]
+
+    assert kinds == {"_BuildCall", "_RemoteBuildCall"}
+    assert traces == [f"trace {i}" for i in range(12)]
+    for each in artifacts:
+        site.executor.discard(each)
+    assert not any(Path(each).exists() for each in artifacts)
+    wait_for(lambda: site.executor.n_builders == 2)
+
+
+def test_a_job_outlives_its_builders(site: Site) -> None:
+    """Builds of a machine that is killed are done elsewhere; each trial counts once."""
+    shop = site.shop()
+    with site.process("farm", "--build") as farm, site.worker("lab"):
+        job = shop.session(shop.prepare(), 40, trials_per_round=8)
+
+        def kill() -> None:
+            def is_building() -> bool:
+                with site.served.sessions() as session:
+                    calls = remote_devices.leased(session)
+                    return any(call.device == "farm/builders" for call in calls)
+
+            wait_for(is_building)
+            farm.send_signal(signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        shop.run(job)
+        killer.join()
+
+    check_counts(site.served.sessions, {job.job_id: 40})
+    with site.served.sessions() as session:
+        assert "worker_lost" not in session.scalars(select(MeasureRecord.error_kind)).all()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")

@@ -37,7 +37,7 @@ def create(
             "--scope",
             metavar="SCOPE",
             help="Scope of the token: read, submit or admin, of which each includes the earlier "
-            "ones; or measure, for devices.",
+            "ones; or measure and build, for machines that do so.",
         ),
     ] = ["read"],  # noqa: B006  typer reads it, nothing writes it
     days: DaysOption = None,

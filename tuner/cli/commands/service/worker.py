@@ -84,8 +84,8 @@ def worker(
         str | None,
         typer.Option(
             metavar="TOKEN",
-            help="API token with the scope measure. Prefer the variable TUNER_TOKEN: other users "
-            "of this machine can see command lines.",
+            help="API token with the scope measure, or build. Prefer the variable TUNER_TOKEN: "
+            "other users of this machine can see command lines.",
             show_default=False,
             rich_help_panel=REMOTE_PANEL,
         ),
@@ -100,6 +100,15 @@ def worker(
             rich_help_panel=REMOTE_PANEL,
         ),
     ] = None,
+    build: Annotated[
+        bool,
+        typer.Option(
+            "--build",
+            help="Build candidates instead of measuring, on as many cores as TUNER_N_BUILDERS "
+            "says; with --device gpu0, do both.",
+            rich_help_panel=REMOTE_PANEL,
+        ),
+    ] = False,
     name: Annotated[
         str | None,
         typer.Option(
@@ -116,13 +125,14 @@ def worker(
     the active one dies. Ctrl-C or SIGTERM returns the jobs to the queue. Logs go to stderr.
 
     Measures on the CPU and GPUs of this machine, on a Ray cluster, or on the devices of a TVM RPC
-    tracker; see docs/fleet.md. With --server, it only measures, for a service elsewhere.
+    tracker; see docs/fleet.md. With --server, it only measures or builds, for a service elsewhere.
 
     Examples:
         tuner worker --database postgresql://localhost/tuner
         tuner worker --ray-address 10.0.0.5:6379
         tuner worker --rpc tracker.local:9190/rasp4b
         tuner worker --server https://tuner.example.com --device gpu0
+        tuner worker --server https://tuner.example.com --build
     """
     from tuner.context import open_context
     from tuner.errors import RequestError
@@ -138,10 +148,10 @@ def worker(
     if server is not None:
         given = {"--database": database, "--rpc": rpc, "--ray-address": ray_address}
         overrides: SettingOverrides = {"data_dir": data_dir, "engine": engine}
-        _measure_for(server, token, device, name, given, overrides)
+        _serve_for(server, token, (device, build), name, given, overrides)
         return
-    if token or device or name:
-        raise RequestError("--token, --device and --name belong to --server")
+    if token or device or name or build:
+        raise RequestError("--token, --device, --build and --name belong to --server")
     with (
         interruptible(only_waiting=True),
         open_context(database, data_dir, rpc=rpc, ray_address=ray_address, engine=engine) as opened,
@@ -152,15 +162,15 @@ def worker(
         run_worker(context, ProcessLimits(max_bytes, load_timeout))
 
 
-def _measure_for(
+def _serve_for(
     server: str,
     token: str | None,
-    names: list[str] | None,
+    work: tuple[list[str] | None, bool],
     host: str | None,
     given: "Mapping[str, object]",
     overrides: "SettingOverrides",
 ) -> None:
-    """Measure on devices of this machine for a service elsewhere."""
+    """Measure on devices of this machine, or build, for a service elsewhere."""
     import socket
     from functools import partial
 
@@ -179,14 +189,22 @@ def _measure_for(
         settings = replace(settings, worker_sandbox="required")
     # It has a line for every request.
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    names, builds = work
     present = {device.name: device for device in usable_devices()}
     for missing in [each for each in names or () if each not in present]:
         raise RequestError(f"no device {missing}; this machine has {', '.join(present)}")
-    chosen = names or [each for each in present if each != CPU] or [CPU]
+    default = [] if builds else [each for each in present if each != CPU] or [CPU]
+    chosen = names or default
+    if builds and CPU in chosen:
+        raise RequestError("a CPU that builds cannot measure: leave out --build or --device cpu")
     connect = partial(
         Transport, server, token or os.environ.get("TUNER_TOKEN"), REQUEST_TIMEOUT_SECS
     )
     with interruptible(only_waiting=True):
         run_remote_workers(
-            connect, settings, [present[each] for each in chosen], host or socket.gethostname()
+            connect,
+            settings,
+            [present[each] for each in chosen],
+            host or socket.gethostname(),
+            builds=builds,
         )
