@@ -17,7 +17,7 @@ pytest_plugins = ("tests.database_fixtures",)
 # Groups that wait for processes, leases and pages, and groups that compute, each list with those
 # first that take longest.
 _WAITING = (
-    *("ray", "faults", "service", "tuner/tuning/test_interrupted_command"),
+    *("faults", "service", "tuner/tuning/test_interrupted_command"),
     *("tuner/workers/processes", "browser", "tuner/client", "tuner/executors"),
 )
 _COMPUTING = ("deploy", "examples", "benchmarks", "tuner/packs", "tuner/engines", "tuner/jit")
@@ -26,12 +26,6 @@ _COMPUTING = ("deploy", "examples", "benchmarks", "tuner/packs", "tuner/engines"
 _KEPT_TOGETHER = (
     *("tuner/engines/relay", "tuner/engines/relax/frontend", "deploy", "tuner/client", "browser"),
 )
-# A process starts one Ray cluster for all tests that need it.
-_RAY_FILES = (
-    "faults/test_ray.py",
-    "tuner/executors/ray/test_executor.py",
-)
-_RAY_PARAMETERS = {"ray", "cluster"}
 
 # Workers find the helpers of tests, and get the variables by which tests control them.
 os.environ["PYTHONPATH"] = str(ROOT)
@@ -56,7 +50,7 @@ class _GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdi
 # Marks of groups would not do: pytest-xdist 3.8 adds them to names that pytest 9.2 does not read.
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Keep the tests of a file, and those of Ray, together."""
+    """Keep the tests of a file together."""
     return _GroupScheduling(config, log)
 
 
@@ -83,11 +77,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _group(nodeid: str) -> str:
     """Name the group of a test."""
-    path, _, name = nodeid.partition("::")
-    path = path.removeprefix("tests/")
-    parameters = set(name.partition("[")[2].rstrip("]").split("-"))
-    if path in _RAY_FILES or _RAY_PARAMETERS & parameters:
-        return "ray"
+    path = nodeid.partition("::")[0].removeprefix("tests/")
     return next((folder for folder in _KEPT_TOGETHER if path.startswith(folder)), path)
 
 

@@ -49,7 +49,6 @@ def open_context(
     data_dir: str | Path | None = None,
     *,
     rpc: str | None = None,
-    ray_address: str | None = None,
     engine: str | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Iterator[Context]:
@@ -67,7 +66,6 @@ def open_context(
             "database": database,
             "data_dir": data_dir,
             "rpc": rpc,
-            "ray_address": ray_address,
             "engine": engine,
         }
     )

@@ -16,7 +16,6 @@ _SEE = {
     "masks": "buckets.md#padding",
     "objective": "scheduler.md#objectives",
     "quotas": "rest.md#limits",
-    "ray_address": "fleet.md#a-ray-cluster",
     "rpc": "fleet.md#boards-and-remote-hosts-by-tvms-rpc",
     "sanitize": "cuda.md#checking-winners",
     "target": "#targets",

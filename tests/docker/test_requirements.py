@@ -20,7 +20,7 @@ _OURS = {"api", "records", "scheduler", "tuner"}
 
 # What the worker's image does without, since no job of the service needs it.
 _LEFT_OUT = {
-    "IPython", "matplotlib", "onnxruntime", "onnxscript", "openvino", "pandas", "ray", "tensorrt",
+    "IPython", "matplotlib", "onnxruntime", "onnxscript", "openvino", "pandas", "tensorrt",
     "torch",
 }  # fmt: skip
 

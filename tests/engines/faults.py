@@ -23,8 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 CONTROL = "FAULTY_CONTROL"
 
 
@@ -99,11 +97,6 @@ def strike(fault: str) -> None:
         ctypes.string_at(0)
     if fault == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(60)
-    if fault == "kill_agent":
-        agent = psutil.Process().parent()
-        if agent is not None and agent.name().startswith("ray::Agent"):
-            agent.kill()
         time.sleep(60)
     if fault == "exit":
         os._exit(7)

@@ -17,12 +17,8 @@ from records.models import BestRecord, MeasureRecord, Pick
 from tests.engines import faulty_toy, toy
 from tests.engines.faults import CONTROL, Control
 from tests.engines.toy_network import Workshop
-from tests.ray_rack import Rack
-from tests.waiting import wait_for
-from tuner.devices.inventory import resource_of
 from tuner.devices.runners.local import LocalRunner
 from tuner.executors.local import LocalExecutor
-from tuner.executors.ray.executor import RayExecutor
 from tuner.settings import Settings
 from tuner.tuning.rounds.search import SearchSettings
 from tuner.tuning.session import TuningSession
@@ -37,10 +33,6 @@ QUICK: dict[str, Any] = {
     "build_timeout": 2.0,
 }
 
-# What a node has that may measure for the toy engine.
-DEVICE = {resource_of("llvm", {"name": "toy"}): 1}
-NODES = ("left", "right")
-START_SECS = 120.0
 _RUN_SECS = "0.01"
 
 
@@ -122,20 +114,6 @@ def control(control_file: Path) -> Iterator[Control]:
         yield Control(control_file)
 
 
-@pytest.fixture(scope="session")
-def rack(control_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
-    """A Ray cluster with two builders and two devices, kept for all modules."""
-    environ = {
-        CONTROL: str(control_file),
-        "TOY_RUN_SECS": _RUN_SECS,
-        "TUNER_WORKER_SANDBOX": "off",
-    }
-    with Rack(tmp_path_factory.mktemp("rack"), head_cpus=2, environ=environ) as started:
-        for node in NODES:
-            started.add(node, DEVICE)
-        yield started
-
-
 @pytest.fixture(scope="module")
 def pair(control: Control, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyExecutor]:
     """Two builders and two devices that do not share cores with them, kept warm."""
@@ -148,66 +126,14 @@ def pair(control: Control, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield executor
 
 
-@pytest.fixture(scope="module")
-def cluster(
-    rack: Rack, control: Control, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RayExecutor]:
-    """Two builders and two devices on the Ray cluster, for one module at a time."""
-    from tuner.executors.ray.supervisor import AgentTimeouts
-
-    control.inject()
-    data_dir = tmp_path_factory.mktemp("cluster")
-    settings = Settings(
-        "", data_dir, faulty_toy.NAME, 2, worker_sandbox="off", ray_address=rack.address
-    )
-    timeouts = AgentTimeouts(poll_secs=0.2, grace_secs=5.0, fetch_secs=2.5)
-    with RayExecutor(settings, timeouts=timeouts) as executor:
-        yield executor
-
-
-@pytest.fixture(scope="module")
-def workers(request: pytest.FixtureRequest) -> Any:
-    """The workers of this machine, unless a test names another fixture."""
-    return request.getfixturevalue(getattr(request, "param", "pair"))
-
-
 @pytest.fixture
-def hall(workers: Any, control: Control, tmp_path: Path) -> Iterator[Hall]:
+def hall(pair: FaultyExecutor, control: Control, tmp_path: Path) -> Iterator[Hall]:
     """An empty database and the devices, without faults at first."""
     control.inject()
-    # Devices that the previous test took away come back.
-    wait_for(lambda: len(workers.runners) == len(NODES), START_SECS)
     engine = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
-    yield Hall(database.sessions(engine), tmp_path, workers, control=control)
+    yield Hall(database.sessions(engine), tmp_path, pair, control=control)
     engine.dispose()
     control.inject()
-
-
-@dataclass(frozen=True)
-class Location:
-    """The location of the workers of a process: this machine, or the nodes of a cluster."""
-
-    rack: Rack | None = None
-
-    @property
-    def environ(self) -> dict[str, str]:
-        """Environment variables that tell a process of the location."""
-        return {} if self.rack is None else {"TUNER_RAY_ADDRESS": self.rack.address}
-
-    def agents(self) -> list[psutil.Process]:
-        """Return the processes of the location on its nodes."""
-        nodes = () if self.rack is None else ("head", *NODES)
-        return [process for node in nodes for process in self._agents(node)]
-
-    def _agents(self, node: str) -> list[psutil.Process]:
-        assert self.rack is not None
-        return self.rack.agents(node) + self.rack.workers(node)
-
-
-@pytest.fixture(params=["local", "ray"])
-def location(request: pytest.FixtureRequest) -> Location:
-    """Each location in turn."""
-    return Location() if request.param == "local" else Location(request.getfixturevalue("rack"))
 
 
 def workers_of(pool: Any) -> list[psutil.Process]:

@@ -10,31 +10,22 @@ from records import database
 from records.models import MeasureRecord
 from tests.cli import Cli, finish
 from tests.engines import toy
-from tests.faults.conftest import Location, check_bests, check_counts
+from tests.faults.conftest import check_bests, check_counts
 from tests.service.rig import rig
 from tests.waiting import wait_for
 
 _TRIALS = 48
 
 
-@pytest.mark.parametrize(
-    ("location", "trials"),
-    [
-        pytest.param("local", 48, marks=pytest.mark.slow("25 s of tuning")),
-        pytest.param("ray", 400, marks=pytest.mark.slow("400 trials on Ray")),
-    ],
-    indirect=["location"],
-)
-def test_command_waits_for_its_database(
-    own_postgres: Any, location: Location, tmp_path: Path, trials: int
-) -> None:
+@pytest.mark.slow("25 s of tuning")
+def test_command_waits_for_its_database(own_postgres: Any, tmp_path: Path) -> None:
     """PostgreSQL stops in the middle of a round; the command reports it and continues later."""
     url = own_postgres.get_uri()
-    cli = Cli(tmp_path, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1", **location.environ})
+    cli = Cli(tmp_path, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1"})
     engine = database.open_database(url)
     sessions = database.sessions(engine)
     with rig(url, tmp_path) as watched:
-        arguments = ("--trials", str(trials), "--trials-per-round", "4", "--database", url)
+        arguments = ("--trials", str(_TRIALS), "--trials-per-round", "4", "--database", url)
         process = cli.start("tune", "zoo:mlp", *arguments, "--json", TOY_RUN_SECS="0.1")
         wait_for(lambda: watched.n_trials() >= 4, 60.0)
 
@@ -45,8 +36,8 @@ def test_command_waits_for_its_database(
 
         assert answer.status == 0, answer.err
         assert "the database failed, resuming when it is back" in answer.err
-        assert answer.json["measured_now"] == trials
-        check_counts(sessions, {1: trials})
+        assert answer.json["measured_now"] == _TRIALS
+        check_counts(sessions, {1: _TRIALS})
         check_bests(sessions)
     engine.dispose()
 

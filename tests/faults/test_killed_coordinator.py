@@ -1,7 +1,4 @@
-"""Kill -9 of a coordinator that has rounds in flight on two devices, and of all its workers.
-
-Those on a cluster are ended by its nodes.
-"""
+"""Kill -9 of a coordinator that has rounds in flight on two devices, and of all its workers."""
 
 import os
 import random
@@ -19,7 +16,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from records.models import MeasureRecord, Pick
 from tests.cli import ROOT
 from tests.engines.toy_network import open_sessions
-from tests.faults.conftest import Location, check_bests, check_counts
+from tests.faults.conftest import check_bests, check_counts
 from tests.waiting import wait_for
 
 # Starting a coordinator and its workers takes a minute beside other work; only a hang takes longer.
@@ -27,18 +24,14 @@ _END_SECS = 240.0
 
 
 @pytest.mark.parametrize(
-    ("location", "n_kills", "trials"),
+    ("n_kills", "trials"),
     [
-        pytest.param(
-            "local", 2, 80, marks=[pytest.mark.slow("20 s: 2 kills"), pytest.mark.guards_data]
-        ),
-        pytest.param("ray", 1, 80, marks=pytest.mark.slow("20 s: Ray starts again")),
-        pytest.param("local", 20, 400, marks=pytest.mark.slow("minutes: 20 kills")),
+        pytest.param(2, 80, marks=[pytest.mark.slow("20 s: 2 kills"), pytest.mark.guards_data]),
+        pytest.param(20, 400, marks=pytest.mark.slow("minutes: 20 kills")),
     ],
-    indirect=["location"],
 )
 def test_killed_coordinator_goes_on_with_all_rounds(
-    location: Location, tmp_path: Path, n_kills: int, trials: int
+    tmp_path: Path, n_kills: int, trials: int
 ) -> None:
     """Picks that were open are finished, the budget is spent exactly, no process is left."""
     sessions = open_sessions(f"sqlite:///{tmp_path / 'tuner.db'}")
@@ -49,10 +42,10 @@ def test_killed_coordinator_goes_on_with_all_rounds(
         n_before = count(sessions)
         if n_before >= trials - 12:
             break
-        process = start(tmp_path, trials, location)
+        process = start(tmp_path, trials)
         wait_for(lambda: count(sessions) > n_before, _END_SECS)  # noqa: B023
         time.sleep(rng.random() * 0.3)
-        children = [*psutil.Process(process.pid).children(recursive=True), *location.agents()]
+        children = psutil.Process(process.pid).children(recursive=True)
         process.kill()
         process.wait()
         before, kept = kept, traces(sessions)
@@ -60,7 +53,7 @@ def test_killed_coordinator_goes_on_with_all_rounds(
         n_open = max(n_open, len(open_picks(sessions)))
         assert not psutil.wait_procs(children, 10.0)[1]
 
-    last = start(tmp_path, trials, location)
+    last = start(tmp_path, trials)
     assert last.wait(_END_SECS) == 0, (tmp_path / "log").read_text()[-2000:]
     assert n_open >= 2
     assert traces(sessions)[: len(kept)] == kept
@@ -71,7 +64,7 @@ def test_killed_coordinator_goes_on_with_all_rounds(
 def test_coordinator_that_is_stopped_for_a_while_goes_on(tmp_path: Path) -> None:
     """Results that its devices measured while it was stopped are stored once."""
     sessions = open_sessions(f"sqlite:///{tmp_path / 'tuner.db'}")
-    process = start(tmp_path, 60, Location())
+    process = start(tmp_path, 60)
     wait_for(lambda: count(sessions) > 4, _END_SECS)
 
     os.kill(process.pid, signal.SIGSTOP)
@@ -82,13 +75,13 @@ def test_coordinator_that_is_stopped_for_a_while_goes_on(tmp_path: Path) -> None
     check_counts(sessions, {1: 60})
 
 
-def start(folder: Path, trials: int, location: Location) -> "subprocess.Popen[bytes]":
+def start(folder: Path, trials: int) -> "subprocess.Popen[bytes]":
     """Start a coordinator on a database, with the two devices."""
     url = f"sqlite:///{folder / 'tuner.db'}"
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "tests.faults.two_devices", url, str(folder), str(trials)],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "TOY_RUN_SECS": "0.02", **location.environ},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TOY_RUN_SECS": "0.02"},
             cwd=ROOT,
             stdout=log,
             stderr=log,

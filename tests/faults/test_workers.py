@@ -22,12 +22,6 @@ from tuner.errors import WorkError
 from tuner.tuning.session import TuningSession
 from tuner.workers.pool import Pool
 
-everywhere = pytest.mark.parametrize(
-    "workers",
-    ["pair", pytest.param("cluster", marks=pytest.mark.slow("starts a cluster of Ray"))],
-    indirect=True,
-)
-
 
 def pools(hall: Hall) -> list[Pool]:
     """Return the pools of the builders and of both devices."""
@@ -78,7 +72,6 @@ def test_workers_killed_at_any_moment_cost_no_trial_twice(
     assert not psutil.wait_procs(killed, 5.0)[1]
 
 
-@everywhere
 def test_finals_whose_processes_are_killed_are_run_again(hall: Hall) -> None:
     """Every winner is confirmed all the same."""
     hall.control.inject(run_interleaved=[{"fault": "kill", "once": True}])
@@ -90,7 +83,6 @@ def test_finals_whose_processes_are_killed_are_run_again(hall: Hall) -> None:
     assert {confirmed for *_, confirmed in bests_of(hall.sessions)} == {True}
 
 
-@everywhere
 @pytest.mark.parametrize("function", ["propose", "build", "run"])
 def test_workers_killed_in_their_calls_cost_no_trial(hall: Hall, function: str) -> None:
     """Each call that is hit is made once more."""
@@ -104,7 +96,6 @@ def test_workers_killed_in_their_calls_cost_no_trial(hall: Hall, function: str) 
     assert "worker_lost" not in errors(hall)
 
 
-@everywhere
 @pytest.mark.parametrize("function", ["build", "run"])
 def test_candidate_that_kills_every_worker_is_tried_twice(hall: Hall, function: str) -> None:
     """The candidate is quarantined: one record, and it is not proposed again."""

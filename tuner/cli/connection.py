@@ -23,7 +23,7 @@ class Connection:
 
 
 _LOCAL_OPTIONS = {"--database": "database", "--data-dir": "data_dir"}
-_WORKER_OPTIONS = {"--rpc": "rpc", "--ray-address": "ray_address", "--engine": "engine"}
+_WORKER_OPTIONS = {"--rpc": "rpc", "--engine": "engine"}
 _chosen: ContextVar[Connection | None] = ContextVar("connection", default=None)
 
 

@@ -108,17 +108,6 @@ RpcOption = Annotated[
         rich_help_panel=PLACEMENT_PANEL,
     ),
 ]
-RayAddressOption = Annotated[
-    str | None,
-    typer.Option(
-        "--ray-address",
-        metavar="HOST:PORT",
-        help="Search, build and measure on a Ray cluster; auto finds that of this machine. Also "
-        "TUNER_RAY_ADDRESS.",
-        show_default=False,
-        rich_help_panel=PLACEMENT_PANEL,
-    ),
-]
 EngineOption = Annotated[
     str | None,
     typer.Option(

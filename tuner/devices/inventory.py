@@ -1,7 +1,5 @@
-"""Devices of this machine that can time kernels, and the names of their kinds in fleets."""
+"""Devices of this machine that can time kernels."""
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -19,7 +17,6 @@ from tuner.workers.pool import Pool
 CPU = "cpu"
 CPU_KIND = "llvm"
 _DESCRIBE_TIMEOUT_SECS = 300.0
-_N_DIGITS = 16
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -84,11 +81,6 @@ class DescribedDevice:
     kind: str
     fingerprint: Mapping[str, Any]
 
-    @property
-    def resource(self) -> str:
-        """Name that a fleet gives to all devices of its fingerprint."""
-        return resource_of(self.kind, self.fingerprint)
-
 
 def local_devices() -> list[LocalDevice]:
     """Return the CPU of this machine and all its GPUs, visible to this process or not."""
@@ -112,18 +104,6 @@ def list_devices(settings: Settings, devices: Sequence[LocalDevice]) -> list[Des
             info = device.describe(pool, settings)
         described.append(DescribedDevice(device.name, info.kind, info.device))
     return described
-
-
-def resource_of(kind: str, fingerprint: Mapping[str, Any]) -> str:
-    """Return the name of a fingerprint in fleets: ``tuner:KIND:`` and 16 hexadecimal digits."""
-    text = json.dumps(fingerprint, sort_keys=True, separators=(",", ":"))
-    return f"tuner:{kind}:{hashlib.sha256(text.encode()).hexdigest()[:_N_DIGITS]}"
-
-
-def kind_of(resource: str) -> str:
-    """Return the kind in a name by :func:`resource_of`; empty for any other name."""
-    parts = resource.split(":")
-    return parts[1] if len(parts) == 3 and parts[0] == "tuner" else ""
 
 
 def _devices(visible: Sequence[gpus.Gpu]) -> list[LocalDevice]:

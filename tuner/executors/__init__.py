@@ -1,1 +1,1 @@
-"""Executors, which run worker functions on this machine or on a Ray cluster."""
+"""Executors, which run worker functions on this machine, and on others that serve it."""

@@ -1,4 +1,4 @@
-"""The contract of executors, which run worker functions on this machine or on many."""
+"""The contract of executors, which run worker functions on this machine and on others."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, Self

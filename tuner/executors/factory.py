@@ -22,22 +22,18 @@ def open_executor(
     meter: UtilisationMeter | None = None,
     sessions: sessionmaker[Session] | None = None,
 ) -> Executor:
-    """Start the workers of a Ray cluster, of devices behind RPC, or of this machine.
+    """Start the workers of this machine, whose devices measure unless others do behind RPC.
 
     Args:
-        settings: Engine, builders, and the cluster or tracker if there is one.
+        settings: Engine, builders, and the tracker if there is one.
         meter: Meter of the builders' work.
         sessions: Database of a service, whose remote devices and builders work beside those of
             this machine.
 
     Raises:
-        RequestError: If the cluster does not exist, or a package that it needs is missing.
+        RequestError: If an address of the tracker is malformed.
         DeviceLost: If a tracker does not answer.
     """
-    if settings.ray_address is not None:
-        from tuner.executors.ray.executor import RayExecutor
-
-        return RayExecutor(settings, meter)
     if settings.rpc is not None:
         from tuner.devices.runners.rpc_fleet import RpcFleet
 
@@ -65,7 +61,7 @@ def open_executor(
 
 def has_remote_devices(settings: Settings) -> bool:
     """Return whether the devices are on other machines, so that this one cannot describe them."""
-    return settings.ray_address is not None or settings.rpc is not None
+    return settings.rpc is not None
 
 
 @contextmanager
@@ -73,7 +69,7 @@ def open_describer(settings: Settings) -> Iterator[DescribeTarget | None]:
     """Yield a function that asks remote devices to describe a target; None for local devices.
 
     Raises:
-        RequestError: If the cluster or the tracker does not exist.
+        RequestError: If an address of the tracker is malformed.
     """
     if not has_remote_devices(settings):
         yield None

@@ -85,12 +85,7 @@ def _time(record: logging.LogRecord) -> str:
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     """Return the fields that were bound, and those given as ``extra``."""
-    extra = {
-        key: value
-        for key, value in vars(record).items()
-        # Ray adds private fields to records.
-        if key not in _PLAIN and not key.startswith("_")
-    }
+    extra = {key: value for key, value in vars(record).items() if key not in _PLAIN}
     return {**_BOUND.get(), **extra}
 
 

@@ -25,7 +25,7 @@ from tuner.devices.runners.addresses import parse_addresses
 from tuner.engines import environments
 from tuner.errors import DeviceBusy, RequestError, TunerError, WorkError, summary
 from tuner.executors.base import Executor
-from tuner.executors.factory import has_remote_devices, open_executor
+from tuner.executors.factory import open_executor
 from tuner.library.signatures import policy_of
 from tuner.service.active_worker import ActiveWorker
 from tuner.service.arenas import limit_arenas
@@ -69,10 +69,8 @@ def check_worker(settings: Settings) -> Settings:
     if state != sandbox.CONFINED:
         _LOG.warning("worker processes are not confined as they should be: %s", state)
     settings.check_engine()
-    # A cluster or a tracker has engines of its own, but builds are made here with a tracker.
-    is_elsewhere = has_remote_devices(settings) and settings.ray_address is not None
     needs_tvm = settings.engine == environments.ENGINES[environments.RELAX]
-    if needs_tvm and not is_elsewhere and importlib.util.find_spec("tvm") is None:
+    if needs_tvm and importlib.util.find_spec("tvm") is None:
         raise RequestError("the engine relax needs TVM, which is not installed; see tuner doctor")
     policy_of(settings)
     if settings.rpc is not None:

@@ -37,7 +37,6 @@ _KEYS = (
     "cache_dir",
     "cache_remote",
     "rpc",
-    "ray_address",
     "device_tolerance",
     "relay_python",
     "worker_memory",
@@ -80,7 +79,6 @@ class SettingOverrides(TypedDict, total=False):
     database: str | None
     data_dir: str | Path | None
     rpc: str | None
-    ray_address: str | None
     engine: str | None
 
 
@@ -97,9 +95,7 @@ class Settings:
         cache_dir: Directory of the build cache; ``cache`` in the data directory by default.
         cache_remote: URL of a second store that several machines share; None for none.
         rpc: Devices behind TVM's RPC trackers; see :mod:`tuner.devices.runners.addresses`.
-        ray_address: Ray cluster that builds and measures; None for this machine.
-        max_builders: Number of builders as it was set; None for one per core, and on a Ray cluster
-            for one per free CPU.
+        max_builders: Number of builders as it was set; None for one per core.
         device_tolerance: Relative difference above which one of several devices of a kind is
             kept apart, from 0 to 1.
         environment: Name of the environment that runs the engine, see
@@ -135,7 +131,6 @@ class Settings:
     cache_dir: Path = Path()
     cache_remote: str | None = None
     rpc: str | None = None
-    ray_address: str | None = None
     max_builders: int | None = None
     device_tolerance: float = DEFAULT_DEVICE_TOLERANCE
     environment: str = ""
@@ -295,7 +290,6 @@ def _parse(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
         cache_dir=_cache_dir(str(values.get("cache_dir") or data_dir / "cache"), environ),
         cache_remote=str(values.get("cache_remote") or "") or None,
         rpc=str(values.get("rpc") or "") or None,
-        ray_address=str(values.get("ray_address") or "") or None,
         max_builders=max_builders,
         device_tolerance=_fraction(
             "device_tolerance", values.get("device_tolerance", DEFAULT_DEVICE_TOLERANCE)

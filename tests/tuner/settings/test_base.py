@@ -74,16 +74,3 @@ def test_the_device_tolerance_is_a_fraction(value: str) -> None:
     assert read_settings({}, {"TUNER_DEVICE_TOLERANCE": "0.1"}).device_tolerance == 0.1
     with pytest.raises(RequestError, match="device_tolerance must be above 0 and at most 1"):
         read_settings({}, {"TUNER_DEVICE_TOLERANCE": value})
-
-
-def test_builders_of_a_cluster_are_limited_on_request_alone(tmp_path: Path) -> None:
-    """The number of cores of this machine does not limit a cluster."""
-    file = tmp_path / "config.toml"
-    file.write_text('ray_address = "head:6379"\n')
-    environ = {"TUNER_CONFIG": str(file)}
-
-    settings = read_settings({}, environ)
-
-    assert (settings.ray_address, settings.max_builders) == ("head:6379", None)
-    assert read_settings({}, {**environ, "TUNER_N_BUILDERS": "3"}).max_builders == 3
-    assert read_settings({"ray_address": "auto"}, environ).ray_address == "auto"

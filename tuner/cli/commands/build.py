@@ -56,7 +56,6 @@ def build(
     data_dir: options.DataDirOption = None,
     engine: options.EngineOption = None,
     rpc: options.RpcOption = None,
-    ray_address: options.RayAddressOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
     """Compile a network into a library with the best record of each subgraph.
@@ -86,7 +85,6 @@ def build(
         "database": database,
         "data_dir": data_dir,
         "rpc": rpc,
-        "ray_address": ray_address,
         "engine": engine,
     }
     if reproduce is not None:

@@ -28,7 +28,6 @@ def tasks(
     data_dir: options.DataDirOption = None,
     engine: options.EngineOption = None,
     rpc: options.RpcOption = None,
-    ray_address: options.RayAddressOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
     """List the tasks of a network: workload hash, name, calls, operations.
@@ -48,7 +47,6 @@ def tasks(
         "database": database,
         "data_dir": data_dir,
         "rpc": rpc,
-        "ray_address": ray_address,
         "engine": engine,
     }
     if connection.chosen() is None:

@@ -49,7 +49,6 @@ def tune(
     data_dir: options.DataDirOption = None,
     engine: options.EngineOption = None,
     rpc: options.RpcOption = None,
-    ray_address: options.RayAddressOption = None,
     json_output: options.JsonOption = False,
     **fields: Any,
 ) -> None:
@@ -86,7 +85,6 @@ def tune(
         "database": database,
         "data_dir": data_dir,
         "rpc": rpc,
-        "ray_address": ray_address,
         "engine": engine,
     }
     if connection.chosen() is None:

@@ -49,7 +49,6 @@ PACKAGES = (
     Package("cuda-bindings", ">=13.0,<14", "cuda", "compiles for NVIDIA GPUs"),
     Package("nvidia-ml-py", ">=13", "cuda", "lists NVIDIA GPUs and reads their clocks"),
     Package("triton", "==3.6.*", "triton", "compiles kernels for tensor cores"),
-    Package("ray", "==2.60.*", "ray", "builds and measures on a Ray cluster"),
     Package("tornado", ">=6.4", "rpc", "runs TVM's RPC tracker and servers here"),
 )
 

@@ -42,13 +42,9 @@ def check_arguments(tasks: Sequence[WeightedTask], settings: Settings) -> None:
 
     Its expected outputs must fit into one answer of a worker as well.
 
-    On a Ray cluster nothing is checked, because the memory of its nodes is unknown here.
-
     Raises:
         ModelError: If those of one do not fit; the message has the largest.
     """
-    if settings.ray_address is not None:
-        return
     sized = [(sizes_of(task), task) for task in tasks]
     if not sized:
         return

@@ -93,12 +93,11 @@ def builder_count(
     out, the latter is limited to the builders that their share holds.
 
     Args:
-        settings: The setting; the memory of each process; whether builders are on a Ray cluster.
+        settings: The setting; the memory of each process.
         n_bytes: Memory to share; by default that of the cgroup or the machine.
         together: True if the kernel kills all processes when memory runs out; None to ask it.
     """
-    chosen = (settings.max_builders, settings.worker_bytes, settings.ray_address)
-    if any(value is not None for value in chosen):
+    if settings.max_builders is not None or settings.worker_bytes is not None:
         return settings.n_builders
     if not (kills_together() if together is None else together):
         return settings.n_builders

@@ -53,10 +53,3 @@ def test_workloads_that_fit_or_have_no_profile_are_measured() -> None:
     check_arguments([], SETTINGS)
     check_arguments([square(16000), task("sort", None)], SETTINGS)
     assert sizes_of(task("sort", None)).total == 0
-
-
-def test_a_cluster_has_memory_of_its_own() -> None:
-    """The limits of this machine say nothing about the nodes of a cluster."""
-    elsewhere = Settings("", Path("/data"), "engine", 2, worker_bytes=GIB, ray_address="head:6379")
-
-    check_arguments([square(65536)], elsewhere)

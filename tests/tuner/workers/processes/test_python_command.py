@@ -23,7 +23,7 @@ from tuner.workers.pool import Pool, WorkerSettings
 _EXTRA = (
     "sitecustomize", "usercustomize", "encodings", "site", "signal", "numpy", "scipy", "tvm",
     "tvm_ffi", "onnx", "onnxslim", "onnxruntime", "torch", "xgboost", "triton", "cupy", "ml_dtypes",
-    "openvino", "ray", "tuner", "records", "scheduler", "psutil", "sqlalchemy", "msgspec", "runpy",
+    "openvino", "tuner", "records", "scheduler", "psutil", "sqlalchemy", "msgspec", "runpy",
     "uvicorn", "uvloop", "fastapi", "multiprocessing", "subprocess", "ctypes", "fsspec", "yaml",
 )  # fmt: skip
 _DECOY = "open({marker!r}, 'a').write(__file__ + chr(10)); raise SystemExit('a decoy ran')\n"

@@ -1,7 +1,6 @@
 """``tuner devices``: list the devices of this machine."""
 
 import json
-from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,58 +21,34 @@ def devices(
         typer.Option(
             "--kind",
             metavar="KIND",
-            help="List this kind only: llvm (the CPU) or cuda (GPUs) [default: all; with --ray, "
-            "GPUs if there are any].",
+            help="List this kind only: llvm (the CPU) or cuda (GPUs) [default: all].",
             show_default=False,
         ),
     ] = None,
-    ray: Annotated[
-        bool,
-        typer.Option("--ray", help="Print only the value for the --resources of `ray start`."),
-    ] = False,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
     """List the devices of this machine: name, kind, fingerprint.
 
-    A node of a Ray cluster measures on the devices that it was started with. If one of them is
-    the CPU, the node only measures.
-
     Examples:
         tuner devices
-        ray start --address=head:6379 --resources="$(tuner devices --ray)"
+        tuner devices --kind cuda --json
     """
     from tuner.devices.inventory import usable_devices
     from tuner.errors import RequestError
     from tuner.settings import read_settings
 
-    if ray and json_output:
-        raise RequestError("--ray prints JSON of its own; leave out --json")
     local_devices = usable_devices()
     if kind is not None and kind not in {device.kind for device in local_devices}:
         raise RequestError(f"this machine has no device of kind {kind!r}")
-    chosen = _choose(local_devices, kind, ray)
+    chosen = [device for device in local_devices if kind in (None, device.kind)]
     described = _describe(chosen, read_settings({"data_dir": data_dir}))
-    if ray:
-        print(json.dumps(Counter(device.resource for device in described)))
-    elif json_output:
+    if json_output:
         print_json({"devices": [_as_json(device) for device in described]})
     else:
         for device in described:
-            print(f"{device.name}  {device.kind}  {device.resource}")
+            print(f"{device.name}  {device.kind}")
             print(f"    {json.dumps(device.fingerprint)}")
-
-
-def _choose(
-    local_devices: "Sequence[LocalDevice]", kind: str | None, ray: bool
-) -> "list[LocalDevice]":
-    """Choose devices by kind; for Ray prefer GPUs, because a CPU that measures builds nothing."""
-    from tuner.devices.inventory import CPU
-
-    if kind is not None:
-        return [device for device in local_devices if device.kind == kind]
-    gpus = [device for device in local_devices if device.name != CPU]
-    return gpus if ray and gpus else list(local_devices)
 
 
 def _describe(
@@ -103,6 +78,5 @@ def _as_json(device: "DescribedDevice") -> dict[str, object]:
     return {
         "name": device.name,
         "kind": device.kind,
-        "resource": device.resource,
         "fingerprint": dict(device.fingerprint),
     }

@@ -11,7 +11,6 @@ def settings(
     data_dir: options.DataDirOption = None,
     engine: options.EngineOption = None,
     rpc: options.RpcOption = None,
-    ray_address: options.RayAddressOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
     """Show the settings of commands and workers, and the flag, variable or file of each.
@@ -34,7 +33,6 @@ def settings(
         "data_dir": data_dir,
         "engine": engine,
         "rpc": rpc,
-        "ray_address": ray_address,
     }
     explained = explain_settings(flags)
 

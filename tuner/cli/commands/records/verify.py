@@ -86,7 +86,6 @@ def verify(
     data_dir: options.DataDirOption = None,
     engine: options.EngineOption = None,
     rpc: options.RpcOption = None,
-    ray_address: options.RayAddressOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
     """Measure the best records of another version or device again.
@@ -127,7 +126,6 @@ def verify(
         "database": database,
         "data_dir": data_dir,
         "rpc": rpc,
-        "ray_address": ray_address,
         "engine": engine,
     }
     verified = local.verify(request, overrides, show_remeasured)

@@ -70,7 +70,6 @@ def worker(
     data_dir: options.DataDirOption = None,
     engine: options.EngineOption = None,
     rpc: options.RpcOption = None,
-    ray_address: options.RayAddressOption = None,
     server: Annotated[
         str | None,
         typer.Option(
@@ -124,12 +123,11 @@ def worker(
     One worker per database is active. Others are on standby, and one takes over within seconds if
     the active one dies. Ctrl-C or SIGTERM returns the jobs to the queue. Logs go to stderr.
 
-    Measures on the CPU and GPUs of this machine, on a Ray cluster, or on the devices of a TVM RPC
-    tracker; see docs/fleet.md. With --server, it only measures or builds, for a service elsewhere.
+    Measures on the CPU and GPUs of this machine, or on the devices of a TVM RPC tracker; see
+    docs/fleet.md. With --server, it only measures or builds, for a service elsewhere.
 
     Examples:
         tuner worker --database postgresql://localhost/tuner
-        tuner worker --ray-address 10.0.0.5:6379
         tuner worker --rpc tracker.local:9190/rasp4b
         tuner worker --server https://tuner.example.com --device gpu0
         tuner worker --server https://tuner.example.com --build
@@ -146,7 +144,7 @@ def worker(
     settings = read_settings({"log_level": log_level, "log_format": log_format})
     logs.set_up(settings.log_level, settings.log_format)
     if server is not None:
-        given = {"--database": database, "--rpc": rpc, "--ray-address": ray_address}
+        given = {"--database": database, "--rpc": rpc}
         overrides: SettingOverrides = {"data_dir": data_dir, "engine": engine}
         _serve_for(server, token, (device, build), name, given, overrides)
         return
@@ -154,7 +152,7 @@ def worker(
         raise RequestError("--token, --device, --build and --name belong to --server")
     with (
         interruptible(only_waiting=True),
-        open_context(database, data_dir, rpc=rpc, ray_address=ray_address, engine=engine) as opened,
+        open_context(database, data_dir, rpc=rpc, engine=engine) as opened,
     ):
         context = replace(opened, settings=check_worker(opened.settings))
         default = memory_limits(context.settings).load

@@ -38,7 +38,7 @@ _MAX_FLUSH_BYTES = 256 * 2**20
 
 def _refuse_to_sanitize(*_: Any) -> None:
     raise RequestError(
-        "the sanitizer checks kernels on GPUs of this machine or a Ray cluster, not behind RPC"
+        "the sanitizer checks kernels on local GPUs and those over HTTPS, not behind RPC"
     )
 
 

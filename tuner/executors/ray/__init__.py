@@ -1,1 +1,0 @@
-"""Builders and devices on a Ray cluster."""
