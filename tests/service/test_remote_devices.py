@@ -18,7 +18,7 @@ def test_a_job_and_its_library_on_a_device_elsewhere(tmp_path: Path) -> None:
         service, url = serve(opened)
         locks = {"TUNER_RUNTIME_DIR": str(tmp_path / "locks of lab")}
         opened.start("lab", "--server", url, "--name", "lab", "--device", "cpu", **locks)
-        wait_for(lambda: "device lab/cpu is online" in [line["message"] for line in opened.logs()])
+        wait_for(lambda: "lab/cpu is online" in [line["message"] for line in opened.logs()])
         with TunerClient(url) as client:
             submitted = client.tune(
                 "zoo:mlp", target="llvm@lab", trials=_TRIALS, trials_per_round=4

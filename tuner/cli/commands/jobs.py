@@ -88,7 +88,7 @@ def webhook_secret(json_output: options.JsonOption = False) -> None:
     """Print the secret with which the server signs the webhooks of this token's jobs.
 
     Example:
-        tuner --server http://tuner.example:8080 jobs webhook-secret
+        tuner jobs webhook-secret
     """
     from tuner.cli import connection
 

@@ -43,6 +43,7 @@ def tune(
             metavar="URL",
             help="Have the server send a signed request there when the job has ended.",
             show_default=False,
+            rich_help_panel=options.OUTPUT_PANEL,
         ),
     ] = "",
     database: options.DatabaseOption = None,
