@@ -98,7 +98,7 @@ help: ## List the targets.
 		"environments; install its venv, for example: apt install python3-venv" >&2; exit 1; }
 	@echo "Setting up .venv with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv .venv
-	@$(INSTALL) -e '.[onnxruntime]'
+	@$(INSTALL) -e '.[onnxruntime,serve]'
 	@touch $@
 
 .venv/.dev: .venv/.runtime

@@ -119,7 +119,8 @@ def test_worker_list_has_what_is_imported_late(package: str) -> None:
 def test_lists_are_those_of_the_project(name: str) -> None:
     """A list takes from pyproject.toml, and constraints.txt pins all that it brings."""
     project = images.read_project()
-    known = [*project["dependencies"], *project["optional-dependencies"]["postgresql"]]
+    extras = project["optional-dependencies"]
+    known = [*project["dependencies"], *extras["serve"], *extras["postgresql"]]
     path = f"docker/{name}-requirements.txt"
     listed = {canonicalize_name(Requirement(line).name) for line in images.read_names(path)}
     assert listed <= {canonicalize_name(Requirement(line).name) for line in known}

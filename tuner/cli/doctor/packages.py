@@ -41,6 +41,7 @@ PACKAGES = (
     Package("scipy", ">=1.13"),
     Package("onnx", ">=1.18"),
     Package("onnxslim", ">=0.1.98"),
+    Package("fastapi", ">=0.130", "serve", "serves the REST API and the dashboard"),
     Package("onnxruntime", ">=1.23", "onnxruntime", "compares in tuner bench", "onnxruntime-gpu"),
     Package("openvino", ">=2025.1", "openvino", "compares in tuner bench"),
     Package("torch", ">=2.8", "torch", "reads .pt2 models"),

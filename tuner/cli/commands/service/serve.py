@@ -1,6 +1,7 @@
 """``tuner serve``: run the REST API, the dashboard and a worker."""
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -131,12 +132,15 @@ def serve(
         tuner serve --host 0.0.0.0 --port 80 --api-only --database postgresql://db/tuner
     """
     from tuner.context import open_context
+    from tuner.errors import RequestError, install_command
     from tuner.interrupts import interruptible
     from tuner.service import logs
     from tuner.service.supervisor import Serving, free_port, supervise
     from tuner.service.worker import check_worker
     from tuner.settings import read_settings
 
+    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
+        raise RequestError(f"serving needs the extra serve: {install_command('serve')}")
     settings = read_settings({"log_level": log_level, "log_format": log_format})
     logs.set_up(settings.log_level, settings.log_format)
     # Opened once here: an unusable database is one line, and one process migrates the schema.
