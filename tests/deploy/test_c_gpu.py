@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import files
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from tests.tuner.engines.relax import drivers
 from tests.tuner.networks.models import model
 from tuner.library import manifest
 
+DEPLOY = ROOT / "deploy" / "c"
 pytestmark = [
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore:::tvm"),
@@ -151,6 +153,41 @@ def test_a_failure_names_its_call(
 
     assert message in capfd.readouterr().err
     calls = [line.split() for line in (tmp_path / "run.log").read_text().splitlines()]
+    assert _memory(calls, "cudaMalloc") == _memory(calls, "cudaFree")
+
+
+def test_the_example_runs_on_memory_of_its_own(
+    built: Path, driver: Path, library: Path, tmp_path: Path
+) -> None:
+    """It prints the output that is a copy of the input, with the shape of the output."""
+    program, x = tmp_path / "run_on_gpu", np.arange(16 * 64, dtype=np.float32)
+    x.tofile(tmp_path / "x")
+    (header,) = [f.locate() for f in files("nvidia-cuda-runtime") or () if f.name == "cuda.h"]
+    options = [
+        f"-I{DEPLOY}",
+        f"-I{Path(str(header)).parent}",
+        f"-L{built}",
+        f"-L{driver}",
+        f"-Wl,-rpath,{built}",
+    ]
+    source = str(DEPLOY / "examples" / "run_on_gpu.c")
+    linked = ["-ltuner", "-l:libcuda.so.1", "-o", str(program)]
+    subprocess.run(["cc", "-Wall", "-Wextra", "-Werror", *options, source, *linked], check=True)
+
+    log = tmp_path / "log"
+    done = subprocess.run(
+        [program, library, tmp_path / "x"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LD_LIBRARY_PATH": str(driver), "TUNER_TEST_CUDA_LOG": str(log)},
+    )
+
+    *_, y, same = done.stdout.splitlines()  # after what the driver says
+    assert y.startswith("y float32 16x32: ")
+    assert same == "same float32 64x16: 0 1 2 3 4 5 6 7"
+    calls = [line.split() for line in log.read_text().splitlines()]
+    assert len(_launches(calls, "replay")) == len(_launches(calls, "launch")) > 1
     assert _memory(calls, "cudaMalloc") == _memory(calls, "cudaFree")
 
 
