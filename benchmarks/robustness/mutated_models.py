@@ -5,10 +5,8 @@ opsets, types or weights were changed, see :mod:`~benchmarks.robustness.model_mu
 loaded and split into tasks as the worker of a service does that: in a process with limits on memory
 and time, which here serves many mutants. A mutant counts as broken if its error has no code of
 docs/errors.md, holds text of a compiler or a path, or if it takes more than its memory or time.
-Those are kept in ``broken/`` of the folder.
-
-Some mutants go through ``tuner serve`` as uploads as well: their jobs must end alike, and the
-service must live. Prints one JSON line. A run that was interrupted continues where it ended.
+Those are kept in ``broken/`` of the folder. Prints one JSON line. A run that was interrupted
+continues where it ended.
 
     python -m benchmarks.robustness.mutated_models --mutants 10000
 """
@@ -27,10 +25,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-import httpx
 import psutil
 
-from benchmarks import services
 from benchmarks.robustness.model_bases import FAMILIES, write_bases
 from benchmarks.robustness.model_mutations import mutate
 from tuner.context import Context, open_context
@@ -58,7 +54,6 @@ _INTERNAL = re.compile(
 )
 _PEAK = re.compile(r"VmHWM:\s+(\d+)")
 _CODES = frozenset(get_args(ModelCode)) - {"bad-model"}
-_UPLOAD_SECS = 600.0
 
 
 @dataclass(frozen=True)
@@ -93,9 +88,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("build/mutated-models"))
     parser.add_argument("--memory-mb", type=int, default=4096, help="memory of a load process")
     parser.add_argument("--load-timeout", type=float, default=60.0, help="seconds of each step")
-    parser.add_argument("--uploads", type=int, default=20, help="mutants that a service gets")
     arguments = parser.parse_args()
-    services.exit_on_sigterm()
     folder: Path = arguments.folder
     write_bases(folder / "bases", arguments.families)
     limits = ProcessLimits(arguments.memory_mb << 20, arguments.load_timeout)
@@ -118,8 +111,7 @@ def main() -> None:
                 print(f"{n_done} of {arguments.mutants}", file=sys.stderr)
     outcomes = [done[number] for number in sorted(done) if number < arguments.mutants]
     secs = time.monotonic() - started
-    uploads = upload(folder, outcomes, limits, arguments) if arguments.uploads else None
-    print(json.dumps(_report(outcomes, len(todo), secs, uploads)), flush=True)
+    print(json.dumps(_report(outcomes, len(todo), secs)), flush=True)
 
 
 def run(
@@ -207,57 +199,6 @@ def judge(text: str, folder: str) -> Iterator[str]:
         yield "too long"
 
 
-def upload(
-    folder: Path, outcomes: list[Outcome], limits: ProcessLimits, arguments: argparse.Namespace
-) -> dict[str, Any]:
-    """Send some of the mutants to a service; compare the ends of their jobs with the outcomes."""
-    draw = random.Random(arguments.seed)
-    # Of each kind of end alike, so that rare ones are among them.
-    kinds: dict[str, list[Outcome]] = {}
-    for outcome in draw.sample(outcomes, len(outcomes)):
-        kinds.setdefault(outcome.code, []).append(outcome)
-    rows = sorted(kinds.values(), key=len)
-    ranked = [row[turn] for turn in range(arguments.uploads) for row in rows if turn < len(row)]
-    chosen = ranked[: arguments.uploads]
-    bases = _bases(folder / "bases", arguments.families)
-    data = folder / "service"
-    shutil.rmtree(data, ignore_errors=True)
-    options = ("--load-memory-mb", str(limits.max_bytes >> 20), "--load-timeout", str(limits.secs))
-    differing = []
-    url = f"sqlite:///{(data / 'tuner.db').absolute()}"
-    with services.service(url, data.absolute(), ENGINE, *options) as (service, pid):
-        children = psutil.Process(pid).children()
-        for outcome in chosen:
-            _, content = make_mutant(bases, arguments.seed, outcome.number)
-            ended = _ended(service, outcome.number, content)
-            if ended != outcome.code:
-                differing.append({"number": outcome.number, "code": outcome.code, "job": ended})
-        lives = all(child.is_running() for child in children)
-        ready = httpx.get(f"{service}/readyz", timeout=30.0).is_success
-    return {"uploads": len(chosen), "differing": differing, "service_lives": lives and ready}
-
-
-def _ended(service: str, number: int, content: bytes) -> str:
-    """Upload a mutant for its tasks alone, and return the code of its job's end."""
-    files = {"model": (f"{number}.onnx", content)}
-    answer = httpx.post(
-        f"{service}/api/v1/tune", files=files, data={"trials": "0"}, timeout=_UPLOAD_SECS
-    )
-    if answer.is_error:
-        return f"status {answer.status_code}"
-    job, deadline = answer.json()["job"]["id"], time.monotonic() + _UPLOAD_SECS
-    while time.monotonic() < deadline:
-        view = httpx.get(f"{service}/api/v1/jobs/{job}", timeout=_UPLOAD_SECS).json()["job"]
-        if view["state"] not in ("queued", "running"):
-            break
-        time.sleep(0.3)
-    if view["state"] == "done":
-        return "loaded"
-    text = view["message"] or ""
-    wrong = list(judge(text, "/build/"))
-    return ", ".join(wrong) if wrong else str(_CODE.findall(text)[0])
-
-
 @contextmanager
 def _loader(folder: Path, limits: ProcessLimits) -> Iterator[tuple[Context, Pool]]:
     data = folder.absolute() / "data"
@@ -295,11 +236,8 @@ def _read(path: Path) -> dict[int, Outcome]:
     return {item["number"]: Outcome(**{**item, "broken": tuple(item["broken"])}) for item in read}
 
 
-def _report(
-    outcomes: list[Outcome], n_loaded_now: int, secs: float, uploads: dict[str, Any] | None
-) -> dict[str, Any]:
+def _report(outcomes: list[Outcome], n_loaded_now: int, secs: float) -> dict[str, Any]:
     broken = [outcome for outcome in outcomes if outcome.broken]
-    is_well = uploads is None or (uploads["service_lives"] and not uploads["differing"])
     return {
         "benchmark": "mutated_models",
         "mutants": len(outcomes),
@@ -310,8 +248,7 @@ def _report(
         "peak_mib": max((outcome.peak_bytes for outcome in outcomes), default=0) >> 20,
         "broken": len(broken),
         "broken_numbers": [outcome.number for outcome in broken][:50],
-        "service": uploads,
-        "reached": not broken and is_well,
+        "reached": not broken,
     }
 
 

@@ -1,1 +1,0 @@
-"""Load of a service."""
