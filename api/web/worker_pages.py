@@ -28,7 +28,7 @@ _LIMIT = 50
 _MAX_DEVICES = 200
 _N_JOBS = 8
 # Devices without work come first, because their reason may need attention.
-_ORDER = {"apart": 0, "lost": 1, "measuring": 2, "idle": 3}
+_ORDER = {"apart": 0, "lost": 1, "measuring": 2, "building": 3, "idle": 4}
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,8 @@ def _worker_row(worker: WorkerInfo) -> WorkerRow:
 
 def _device_row(device: DeviceInfo) -> DeviceRow:
     state = device.state if device.alive else "offline"
-    return DeviceRow(device, state, str(device.fingerprint.get("name") or "unnamed device"))
+    kind = f"{device.n_builders} builders" if device.n_builders else "unnamed device"
+    return DeviceRow(device, state, str(device.fingerprint.get("name") or kind))
 
 
 def _input(name: str, spec: object) -> str:

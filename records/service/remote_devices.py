@@ -90,6 +90,12 @@ def waiting(session: Session) -> frozenset[str]:
     return frozenset(session.scalars(select(RemoteCall.device).where(RemoteCall.key.is_(None))))
 
 
+def active(session: Session) -> frozenset[str]:
+    """Return the names of the devices that have leased calls and not answered them."""
+    leased = select(RemoteCall.device).where(RemoteCall.key.is_not(None))
+    return frozenset(session.scalars(leased.where(RemoteCall.answer.is_(None))))
+
+
 def devices(session: Session) -> Sequence[RemoteDevice]:
     """Return all devices by name, including those that are offline."""
     return session.scalars(select(RemoteDevice).order_by(RemoteDevice.name)).all()

@@ -64,6 +64,31 @@ def test_calls_that_a_process_knows_are_not_sent_again(served: Served) -> None:
     assert [call["id"] for call in post(served, "lease", body)[1]["items"]] == ["2", "3"]
 
 
+def test_builders_are_among_the_devices(served: Served) -> None:
+    """They build while they have a call without an answer."""
+    name = "lab/builders"
+    body = {**DEVICE, "name": name, "release": wire.release(builds=True), "n_builders": 4}
+    assert post(served, "register", body)[0] == 204
+    with served.sessions.begin() as session:
+        session.add(
+            RemoteCall(
+                id="1", device=name, function="build", arguments=b"", files=[], timeout_secs=1.0
+            )
+        )
+    states = []
+    for path, more in (("lease", {"limit": 1}), ("answers", {"answers": {"1": ""}})):
+        post(served, path, {**DEVICE, "name": name, **more})
+        (device,) = served.client.get("/api/v1/devices").json()["items"]
+        states.append(device["state"])
+        page = served.client.get("/workers").text
+        assert f'<span class="chip {states[-1]}">' in page
+        assert "4 builders" in page
+
+    assert states == ["building", "idle"]
+    assert (device["name"], device["n_builders"], device["alive"]) == (name, 4, True)
+    assert device["busy_share"] is None
+
+
 def test_a_process_registers_leases_fetches_and_answers(served: Served) -> None:
     """Reports are idempotent; a file is served while a call may need it."""
     assert post(served, "lease", DEVICE) == (404, "not-found")

@@ -1,6 +1,6 @@
 """Networks, targets, workers, devices, libraries, builds and the audit log, as shapes."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -10,9 +10,18 @@ from sqlalchemy.orm import Session
 
 from records import bests, libraries, tasks
 from records.models import Job, NetworkTask, Target, Task
-from records.service import audit, builds, catalogue, devices, webhooks, workers
+from records.service import (
+    audit,
+    builds,
+    catalogue,
+    devices,
+    remote_devices,
+    webhooks,
+    workers,
+)
 from records.service.access import EVERYTHING, Viewer, visible_jobs
 from records.service.service_models import Build as BuildRow
+from records.service.service_models import RemoteDevice
 from tuner import schemas
 from tuner.jobs.submission import names_of
 from tuner.schemas.base import Schema
@@ -129,13 +138,39 @@ def list_workers(
 
 
 def list_devices(session: Session, viewer: Viewer = EVERYTHING) -> list[schemas.DeviceInfo]:
-    """Return the devices by name, without jobs of others."""
+    """Return the devices, and the builders of other machines, by name, without jobs of others."""
     rows = devices.list_devices(session)
     seen = _seen_jobs(session, [row.job_id for row in rows], viewer)
-    return [
-        _shape(schemas.DeviceInfo, row, alive=devices.is_alive(row), job_id=seen.get(row.job_id))
+    infos = [
+        _shape(
+            schemas.DeviceInfo,
+            row,
+            alive=devices.is_alive(row),
+            job_id=seen.get(row.job_id),
+            n_builders=0,
+        )
         for row in rows
     ]
+    # Other remote devices have a runner, which reports them.
+    builders = [row for row in remote_devices.devices(session) if row.n_builders]
+    active = remote_devices.active(session) if builders else frozenset()
+    infos += [_builders(row, active) for row in builders]
+    return sorted(infos, key=lambda info: info.name)
+
+
+def _builders(row: RemoteDevice, active: Container[str]) -> schemas.DeviceInfo:
+    return schemas.DeviceInfo(
+        name=row.name,
+        worker=row.name,
+        host=row.name.partition("/")[0],
+        state="building" if row.name in active else "idle",
+        reason="",
+        busy_secs=None,
+        busy_share=None,
+        n_builders=row.n_builders,
+        heartbeat=row.heartbeat,
+        alive=remote_devices.is_alive(row),
+    )
 
 
 def list_libraries(

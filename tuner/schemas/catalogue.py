@@ -64,18 +64,19 @@ class WorkerInfo(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceInfo(Schema):
-    """A device.
+    """A device, or the builders of another machine.
 
     Attributes:
         name: Name of the runner, unique.
         worker: Name of the process that reports it.
         host: Machine that the device is in.
         fingerprint: Properties by which devices are told apart; equal ones share jobs.
-        state: measuring, idle, apart (it disagrees with its peers or slows down) or lost.
+        state: measuring, building, idle, apart (it disagrees with its peers or slows down) or lost.
         reason: Reason for being apart or lost.
         job_id: Job that it measures for.
-        busy_secs: Time spent measuring, in total.
-        busy_share: Part of the last minute spent measuring, from 0 to 1.
+        busy_secs: Time spent measuring, in total; None where it is not counted.
+        busy_share: Part of the last minute spent measuring, from 0 to 1; None likewise.
+        n_builders: Builds that builders do at a time; 0 for a device.
         heartbeat: Time of the last report.
         alive: True if the last report is recent.
     """
@@ -87,8 +88,9 @@ class DeviceInfo(Schema):
     state: str
     reason: str
     job_id: int | None = None
-    busy_secs: float
-    busy_share: float
+    busy_secs: float | None
+    busy_share: float | None
+    n_builders: int = 0
     heartbeat: datetime
     alive: bool
 
