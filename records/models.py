@@ -427,12 +427,13 @@ class CostModel(Base):
 
 
 class Profile(Base):
-    """The last profile of a network's library on a target."""
+    """The last profile of a network's library on a target; see :mod:`records.tuning.profiles`."""
 
     __tablename__ = "profile"
 
     network_id: Mapped[int] = mapped_column(ForeignKey("network.id"), primary_key=True)
     target_id: Mapped[int] = mapped_column(ForeignKey("target.id"), primary_key=True)
+    owner: Mapped[str] = mapped_column(primary_key=True, default="")
     content: Mapped[dict[str, Any]]
     created: Mapped[datetime] = mapped_column(default=now)
 

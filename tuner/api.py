@@ -232,7 +232,7 @@ def profile(  # noqa: PLR0913  all but the first are keywords
     inputs: Inputs | None = None,
     arrays: str | Path | None = None,
     random_weights: int | None = None,
-    n_runs: int = 30,
+    n_runs: int = 40,
     seed: int = 0,
     **overrides: Unpack[SettingOverrides],
 ) -> "LibraryProfile":

@@ -90,10 +90,12 @@ class BuildIn(Body):
     Attributes:
         strict: Fail unless every task has a verified record.
         model_index: Index of the network among those of the job, from 0.
+        profile: Profile the library on the device of the service, too.
     """
 
     strict: bool = False
     model_index: Annotated[int, Field(ge=0, le=1000)] = 0
+    profile: bool = False
 
 
 @dataclass(frozen=True)

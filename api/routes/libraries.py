@@ -78,7 +78,11 @@ def request_build(
     check_disk(state.settings)
     with access.enforced(session, subject, state.settings, fills_disk_later=True):
         build = builds.request_build(
-            session, job_id, model_index=options.model_index, strict=options.strict
+            session,
+            job_id,
+            model_index=options.model_index,
+            strict=options.strict,
+            profile=options.profile,
         )
     detail = {"build": build.id, **options.model_dump()}
     audit.log_action(session, subject.name, subject.address, "build", job_id, detail)

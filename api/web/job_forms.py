@@ -129,10 +129,13 @@ async def edit_labels(change: ChangeDep, tags: Text = "", note: Text = "") -> Re
 
 
 @router.post("/jobs/{job_id}/build")
-async def build_library(change: ChangeDep, strict: Text = "", model_index: Text = "0") -> Response:
-    """Request the library of a job's network."""
+async def build_library(
+    change: ChangeDep, strict: Text = "", model_index: Text = "0", profile: Text = ""
+) -> Response:
+    """Request the library of a job's network, or its profile."""
+    fields = {"strict": bool(strict), "model_index": model_index, "profile": bool(profile)}
     try:
-        body = BuildIn.model_validate({"strict": bool(strict), "model_index": model_index})
+        body = BuildIn.model_validate(fields)
     except ValidationError as error:
         return await change.refuse(RequestValidationError(error.errors()))
     return await change.by(libraries.request_build, body)

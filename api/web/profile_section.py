@@ -5,10 +5,10 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from records.tuning import profiles
 from tuner.profiling.page import Bar, bars_of
-from tuner.profiling.results import LibraryProfile, from_json
+from tuner.profiling.results import LibraryProfile
 from tuner.profiling.verdicts import MEANINGS
+from tuner.queries import profiles
 
 
 @dataclass(frozen=True)
@@ -30,25 +30,17 @@ class ProfileSection:
     created: datetime
 
 
-def read_section(
-    session: Session, network_id: int | None, target_id: int | None
-) -> ProfileSection | None:
-    """Return the last profile; None without one, or if another version of the tuner wrote it."""
-    if network_id is None or target_id is None:
+def read_section(session: Session, job_id: int) -> ProfileSection | None:
+    """Return the last profile of a job; None if there is none that this version can show."""
+    stored = profiles.read_profile(session, job_id)
+    if stored is None:
         return None
-    row = profiles.profile_of(session, network_id, target_id)
-    if row is None:
-        return None
-    try:
-        profile = from_json(row.content)
-        bars = bars_of(profile)
-    except (TypeError, KeyError):
-        return None
+    profile = stored.profile
     kinds = {kernel.verdict.kind for kernel in profile.kernels}
     return ProfileSection(
         profile=profile,
-        bars=bars,
+        bars=bars_of(profile),
         peer_secs=[profile.peer_secs(peer) for peer in profile.peers],
         meanings={kind: text for kind, text in MEANINGS.items() if kind in kinds},
-        created=row.created,
+        created=stored.created,
     )

@@ -13,7 +13,12 @@ from records.tuning import events
 
 
 def request_build(
-    session: Session, job_id: int, *, model_index: int = 0, strict: bool = False
+    session: Session,
+    job_id: int,
+    *,
+    model_index: int = 0,
+    strict: bool = False,
+    profile: bool = False,
 ) -> Build:
     """Queue a build of a job's network with the best records at the time of the build.
 
@@ -24,12 +29,13 @@ def request_build(
             Build.job_id == job_id,
             Build.model_index == model_index,
             Build.strict == strict,
+            Build.profile == profile,
             (Build.state == "queued") | Build.quarantined,
         )
     ).first()
     if queued is not None:
         return queued
-    build = Build(job_id=job_id, model_index=model_index, strict=strict)
+    build = Build(job_id=job_id, model_index=model_index, strict=strict, profile=profile)
     session.add(build)
     session.flush()
     _add_event(session, build)

@@ -234,6 +234,7 @@ class Build(Base):
     job_id: Mapped[int] = mapped_column(ForeignKey("job.id"))
     model_index: Mapped[int] = mapped_column(default=0)
     strict: Mapped[bool] = mapped_column(default=False)
+    profile: Mapped[bool] = mapped_column(default=False)
     state: Mapped[str] = mapped_column(default="queued", index=True)
     message: Mapped[str | None]
     attempts: Mapped[int] = mapped_column(default=0)

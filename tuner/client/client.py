@@ -18,6 +18,7 @@ from tuner.job_report import JobReport
 from tuner.library import manifest as manifests
 from tuner.library.folders import replace_folder
 from tuner.library.signatures import policy_of
+from tuner.profiling.results import LibraryProfile, StoredProfile, as_json
 from tuner.schemas import (
     AuditEntry,
     BestView,
@@ -258,15 +259,18 @@ class TunerClient:
         """Remove a job that does not run from all lists; its measurements stay."""
         self._transport.request("DELETE", f"/jobs/{job}")
 
-    def build(self, job: int, *, strict: bool = False, model_index: int = 0) -> Build:
+    def build(
+        self, job: int, *, strict: bool = False, model_index: int = 0, profile: bool = False
+    ) -> Build:
         """Request the library of a job's network, built with the current best records.
 
         Args:
             job: Number of the job.
             strict: Fail if a subgraph has no record.
             model_index: Index of the network among those of the job, from 0.
+            profile: Have the service profile the library, too; see :meth:`profile`.
         """
-        body = {"strict": strict, "model_index": model_index}
+        body = {"strict": strict, "model_index": model_index, "profile": profile}
         return self._transport.read(Build, "POST", f"/jobs/{job}/build", json=body)
 
     def wait_for_build(self, build: Build) -> Build:
@@ -281,6 +285,16 @@ class TunerClient:
         if build.state == "failed":
             raise ServerError(f"build {build.id} of job {build.job_id} failed: {build.message}")
         return build
+
+    def profile(self, job: int) -> LibraryProfile:
+        """Return the last profile of a job's library."""
+        return self._transport.read(StoredProfile, "GET", f"/jobs/{job}/profile").profile
+
+    def upload_profile(self, job: int, profile: LibraryProfile) -> LibraryProfile:
+        """Store the profile of a job's library for its page; return it as the service judges it."""
+        body = as_json(profile)
+        path = f"/jobs/{job}/profile"
+        return self._transport.read(StoredProfile, "PUT", path, json=body).profile
 
     def download_library(
         self,

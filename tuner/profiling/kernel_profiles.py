@@ -1,38 +1,51 @@
 """Profiles of the calls and subgraphs of a library, from the runs that timed them."""
 
+import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
 
-from records import targets, tasks
+from sqlalchemy.orm import Session
+
 from records.tasks import WeightedTask
-from tuner.context import Context
 from tuner.devices.cpu_caches import n_cores
 from tuner.engines.base import ProfiledRun, TimedCall
-from tuner.library.manifest import Manifest, Program, SubgraphEntry
+from tuner.library.manifest import Manifest, SubgraphEntry
 from tuner.profiling.node_matching import CallGroup
-from tuner.profiling.results import CallProfile, KernelProfile
-from tuner.profiling.verdicts import KernelFacts, judge, tune_command
+from tuner.profiling.results import OTHER_KERNELS, CallProfile, KernelProfile
+from tuner.profiling.verdicts import KernelFacts, NetworkFacts
 from tuner.tuning.tasks.snapshot import read_states
 from tuner.tuning.tasks.task_profiles import is_memory_bound, loses_weights, roof_secs
 from tuner.tuning.tasks.task_state import TaskFeatures, TaskState
 
 # Share of the trials that count as the latest ones, and the gain in them that is one.
 _LATEST, _MIN_GAIN = 1 / 3, 0.02
-OTHER_KERNELS = "other kernels"
 
 
-def read_facts(context: Context, described: Manifest, program: Program) -> dict[str, KernelFacts]:
-    """Read what the database knows about the subgraphs of a program, by workload."""
-    fingerprint = targets.fingerprint(described.target, dict(described.device))
-    with context.readers() as session:
-        known = tasks.tasks_of_target(session, fingerprint, described.engine, program.calls)
-        states = read_states(session, [task.task_id for task in known])
-    in_memory = bool(known) and loses_weights(known, known[0].peaks)
-    return {
-        task.workload_hash: _facts_of(task, states.get(task.task_id), weights_in_memory=in_memory)
-        for task in known
-    }
+def read_facts(session: Session, known: Sequence[WeightedTask]) -> NetworkFacts:
+    """Read what the database knows about the subgraphs of a network.
+
+    Args:
+        session: The transaction.
+        known: Tasks of the network on the device; those that it does not know are left out.
+    """
+    states = read_states(session, [task.task_id for task in known])
+    peaks = known[0].peaks if known else None
+    in_memory = loses_weights(known, peaks)
+    problem = ""
+    if not known:
+        problem = "the database has no task of this network on this device"
+    elif peaks is None:
+        problem = "the peaks of this device are unknown: a job with minutes to spend measures them"
+    return NetworkFacts(
+        {
+            task.workload_hash: _facts_of(
+                task, states.get(task.task_id), weights_in_memory=in_memory
+            )
+            for task in known
+        },
+        problem,
+    )
 
 
 def _facts_of(
@@ -106,29 +119,24 @@ def _end(call: TimedCall) -> float:
 
 
 def profile_kernels(
-    described: Manifest,
-    program: Program,
-    calls: Sequence[CallProfile],
-    facts: Mapping[str, KernelFacts],
+    described: Manifest, calls: Sequence[CallProfile], turns: Sequence[Sequence[ProfiledRun]]
 ) -> tuple[KernelProfile, ...]:
-    """Return the profiles of the subgraphs, the slowest first.
+    """Return the profiles of the subgraphs without verdicts, the slowest first.
 
     Args:
         described: Manifest of the library.
-        program: Its program that ran.
         calls: Calls of a run.
-        facts: Facts about subgraphs, by workload.
+        turns: Runs of each turn.
     """
     entries = {subgraph.workload: subgraph for subgraph in described.subgraphs}
     run_secs = sum(call.secs + max(call.gap_secs, 0.0) for call in calls)
-    tune = tune_command(described, program)
     kernels = []
     for workload in dict.fromkeys(call.workload for call in calls):
-        own = [call for call in calls if call.workload == workload]
+        numbers = [number for number, call in enumerate(calls) if call.workload == workload]
+        own = [calls[number] for number in numbers]
         n, secs = sum(call.n_runs for call in own), sum(call.secs for call in own)
-        entry, fact = entries.get(workload), facts.get(workload, KernelFacts())
+        entry = entries.get(workload)
         latency = None if entry is None else entry.latency
-        each = secs / n
         kernels.append(
             KernelProfile(
                 name=OTHER_KERNELS if entry is None else entry.name,
@@ -137,18 +145,23 @@ def profile_kernels(
                 secs=secs,
                 share=secs / run_secs if run_secs > 0.0 else 0.0,
                 record_secs=None if latency is None else latency * n,
-                flop=fact.flop,
-                n_bytes=fact.n_bytes,
                 n_threads=_n_threads(entry),
                 variant="" if entry is None else entry.variant,
                 nodes=tuple(dict.fromkeys(name for call in own for name in call.nodes)),
-                gflops=fact.flop / each / 1e9 if each > 0.0 else 0.0,
-                roof_share=fact.roof_secs / each if fact.roof_secs and each > 0.0 else None,
-                n_trials=fact.n_trials,
-                verdict=judge(entry, fact, each, tune),
+                turn_secs=tuple(
+                    median(sum(run.calls[number].secs for number in numbers) for run in runs)
+                    for runs in turns
+                ),
+                trace="" if entry is None else entry.trace or "",
+                code="" if entry is None else _code_of(entry),
             )
         )
     return tuple(sorted(kernels, key=lambda kernel: -kernel.secs))
+
+
+def _code_of(entry: SubgraphEntry) -> str:
+    """Return the hash of the objects of a subgraph, whose names depend on the library."""
+    return hashlib.sha256("".join(sorted(entry.objects.values())).encode()).hexdigest()
 
 
 def _n_threads(entry: SubgraphEntry | None) -> int | None:

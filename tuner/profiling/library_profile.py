@@ -1,13 +1,15 @@
 """Profile of a library: the time of every kernel inside the running network."""
 
+import platform
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-from records import targets
+from records import targets, tasks
 from records.tuning import profiles
 from tuner.compile.bench.bench_model import (
     BenchModel,
@@ -20,6 +22,7 @@ from tuner.compile.bench.bench_model import (
 from tuner.compile.bench.bench_runtimes import open_peers, peer_model_of
 from tuner.compile.bench.benchmark import gpu_locked
 from tuner.context import Context
+from tuner.devices import gpus
 from tuner.devices.cpu_caches import n_cores
 from tuner.devices.locks import device_lock
 from tuner.devices.target_matching import kind_named
@@ -27,7 +30,7 @@ from tuner.engines.base import NetworkRun, ObservedCall, ProfiledRun
 from tuner.errors import RequestError, TunerError
 from tuner.jobs.preparation import network_key
 from tuner.library import manifest
-from tuner.library.arrays import write_arrays
+from tuner.library.arrays import Array, write_arrays
 from tuner.peers.base import Device, ObservedGraph, PeerNode
 from tuner.peers.catalogue import PEERS
 from tuner.process_folder import shared_folder
@@ -35,13 +38,17 @@ from tuner.profiling.kernel_profiles import profile_calls, profile_kernels, read
 from tuner.profiling.node_matching import CallGroup, group_calls
 from tuner.profiling.peer_profile import match
 from tuner.profiling.results import LibraryProfile, as_json
+from tuner.profiling.verdicts import tune_command
 from tuner.settings import Settings
 from tuner.workers.confinement.sandbox_paths import model_access, timing_access
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
 
+#: Number of profiled runs by default.
+N_RUNS = 40
 _TIMEOUT_SECS = 600.0
-_RUNS_IN_TURN = 10
+#: Runs of a turn; eight turns, as by default, have an interval that contains the median.
+RUNS_IN_TURN = 5
 # The runtime whose values the kernels are recognised by.
 _OBSERVER = next(peer for peer in PEERS if peer.name == "onnxruntime")
 
@@ -59,15 +66,17 @@ class ProfileRequest:
             None if a zoo network, or to do without them.
         against: Names of peers to profile too, or ``all``.
         random_weights: Seed of random weights; None for what the library was built with.
+        nodes: False to do without the nodes of the kernels.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     arrays: Path | None = None
-    n_runs: int = 30
+    n_runs: int = N_RUNS
     seed: int = 0
     model: str | None = None
     against: tuple[str, ...] = ()
     random_weights: int | None = None
+    nodes: bool = True
 
 
 def profile_library(context: Context, folder: Path, request: ProfileRequest) -> LibraryProfile:
@@ -77,6 +86,109 @@ def profile_library(context: Context, folder: Path, request: ProfileRequest) -> 
         RequestError: If the library is missing or damaged, has no timers, or the inputs or peers
             cannot be used.
     """
+    (profile,) = profile_in_turns(context, (folder,), request)
+    with context.sessions.begin() as session:
+        row = profiles.find(session, profile.network, _fingerprint(profile))
+        if row is not None:
+            profiles.store_profile(session, *row, as_json(profile))
+    return profile
+
+
+def profile_in_turns(
+    context: Context, folders: Sequence[Path], request: ProfileRequest
+) -> list[LibraryProfile]:
+    """Profile libraries of one kind of device in turns, while no other process measures on it.
+
+    Raises:
+        RequestError: As :func:`profile_library`.
+    """
+    described = _read(folders[0])
+    with device_lock(context.settings.data_dir), gpu_locked(_device_of(described)):
+        return time_libraries(context, folders, request)
+
+
+def time_libraries(
+    context: Context,
+    folders: Sequence[Path],
+    request: ProfileRequest,
+    environ: Mapping[str, str] | None = None,
+) -> list[LibraryProfile]:
+    """Profile libraries on a device that the caller holds; nodes and peers are of the last.
+
+    Args:
+        context: Settings and database.
+        folders: The libraries.
+        request: Inputs and number of runs.
+        environ: Environment variables that show the device to a process.
+
+    Raises:
+        RequestError: As :func:`profile_library`.
+    """
+    opened = [_open(context.settings, folder, request) for folder in folders]
+    last = opened[-1]
+    device, *others = {_device_of(library.described): None for library in opened}
+    if others:
+        raise RequestError(f"one library is for {device}, and another for {others[0]}")
+    if device == "cuda" and request.against:
+        raise RequestError(
+            "other runtimes are profiled on a CPU only, but the library is for a GPU",
+            field="against",
+        )
+    with (
+        tempfile.TemporaryDirectory(dir=shared_folder()) as scratch,
+        ExitStack() as stack,
+    ):
+        model = _load_model(last, request, Path(scratch))
+        ranges = model.ranges if model else {}
+        runs = []
+        for number, library in enumerate(opened):
+            file = Path(scratch) / f"inputs-{number}.npz"
+            inputs = library.arrays or draw_inputs(library.program.inputs, request.seed, ranges)
+            write_arrays(file, inputs)
+            access = timing_access(library.folder)
+            worker = stack.enter_context(
+                fresh_worker(library.settings, f"profile-{number}", access, environ=environ)
+            )
+            runs.append((library, worker, file))
+        turns = _run(runs, request.n_runs)
+        nodes = (
+            _match_nodes(*runs[-1], model)
+            if device == "cpu"
+            else _MatchedNodes(problem="nodes are known for libraries of a CPU only")
+        )
+        peers = _profile_peers(last.settings, request, model, file) if model else []
+    unknown = _MatchedNodes(problem="nodes are matched for the last library only")
+    profiles_of = [
+        _profile(context, library, own, nodes if library is last else unknown, request)
+        for library, own in zip(opened, turns, strict=True)
+    ]
+    call_secs = [call.secs for call in profiles_of[-1].calls]
+    matched = tuple(
+        match(name, version, nodes.groups, call_secs, own) for name, version, own in peers
+    )
+    return [*profiles_of[:-1], replace(profiles_of[-1], peers=matched)]
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A library that can be timed, and the settings with its engine."""
+
+    settings: Settings
+    folder: Path
+    described: manifest.Manifest
+    program: manifest.Program
+    arrays: Mapping[str, Array] | None
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """Runs of a library without timers, seconds, and runs with timers."""
+
+    plain: Sequence[float]
+    profiled: Sequence[ProfiledRun]
+
+
+def _read(folder: Path) -> manifest.Manifest:
     described = manifest.read(folder)
     manifest.verify(folder, described)
     if not described.kernel_calls:
@@ -84,56 +196,62 @@ def profile_library(context: Context, folder: Path, request: ProfileRequest) -> 
             f"the kernels of {folder} cannot be timed: it was built by engine "
             f"{described.engine.split('.')[2]}, or on a machine without a C compiler"
         )
-    device: Device = "cuda" if kind_named(described.target) == "cuda" else "cpu"
-    if device == "cuda" and request.against:
-        raise RequestError(
-            "other runtimes are profiled on a CPU only, but the library is for a GPU",
-            field="against",
-        )
+    return described
+
+
+def _device_of(described: manifest.Manifest) -> Device:
+    return "cuda" if kind_named(described.target) == "cuda" else "cpu"
+
+
+def _open(settings: Settings, folder: Path, request: ProfileRequest) -> _Opened:
+    described = _read(folder)
     arrays = None if request.arrays is None else read_inputs(request.arrays)
     shapes, arrays = without_constants(described, request.shapes, arrays)
     program = choose_program(described, shapes, arrays)
-    settings = context.settings.with_engine(described.engine)
-    with (
-        tempfile.TemporaryDirectory(dir=shared_folder()) as scratch,
-        device_lock(settings.data_dir),
-        gpu_locked(device),
-        fresh_worker(settings, "profile", timing_access(folder)) as worker,
-    ):
-        file = Path(scratch) / "inputs.npz"
-        model = _load_model(settings, described, program, request, Path(scratch))
-        ranges = model.ranges if model else {}
-        write_arrays(file, arrays or draw_inputs(program.inputs, request.seed, ranges))
-        plain, profiled = _run(settings.engine, worker, folder, file, request.n_runs)
-        nodes = (
-            _match_nodes(settings, worker, folder, model, file)
-            if device == "cpu"
-            else _MatchedNodes(problem="nodes are known for libraries of a CPU only")
-        )
-        peers = _profile_peers(settings, request, model, file) if model else []
+    return _Opened(settings.with_engine(described.engine), folder, described, program, arrays)
+
+
+def _profile(
+    context: Context,
+    library: _Opened,
+    turns: Sequence[_Turn],
+    nodes: "_MatchedNodes",
+    request: ProfileRequest,
+) -> LibraryProfile:
+    described, program = library.described, library.program
+    profiled = [run for turn in turns for run in turn.profiled]
     calls = profile_calls(described, profiled, nodes.groups, nodes.names)
-    call_secs = [call.secs for call in calls]
-    facts = read_facts(context, described, program)
+    versions = {"tuner": version("subgraph-tuner"), "linux": platform.release()}
+    if _device_of(described) == "cuda" and (gpu := gpus.visible_gpu()):
+        versions["driver"] = gpu[0].driver
     profile = LibraryProfile(
         model_name=described.model_name,
         n_runs=len(profiled),
         median_secs=median(run.secs for run in profiled),
-        plain_secs=median(plain),
+        plain_secs=median(secs for turn in turns for secs in turn.plain),
         between_secs=median(run.secs - sum(call.secs for call in run.calls) for run in profiled),
-        kernels=profile_kernels(described, program, calls, facts),
+        kernels=profile_kernels(described, calls, [turn.profiled for turn in turns]),
         calls=calls,
         n_threads=n_cores(),
-        peers=tuple(
-            match(name, version, nodes.groups, call_secs, own) for name, version, own in peers
-        ),
         nodes_problem=nodes.problem,
         tail=described.tail.note if described.tail else "",
+        network=network_key(program.network, described.engine, described.pipeline),
+        target=described.target,
+        device=described.device,
+        compiler=described.compiler,
+        versions=versions,
+        turn_secs=tuple(median(turn.plain) for turn in turns),
     )
-    fingerprint = targets.fingerprint(described.target, dict(described.device))
-    network = network_key(program.network, described.engine, described.pipeline)
-    with context.sessions.begin() as session:
-        profiles.store_profile(session, network, fingerprint, as_json(profile))
-    return profile
+    with context.readers() as session:
+        known = tasks.tasks_of_target(
+            session, _fingerprint(profile), described.engine, program.calls
+        )
+        facts = read_facts(session, known)
+    return profile.judged(facts, tune_command(described, program, request.model or ""))
+
+
+def _fingerprint(profile: LibraryProfile) -> str:
+    return targets.fingerprint(profile.target, dict(profile.device))
 
 
 @dataclass(frozen=True)
@@ -145,23 +263,22 @@ class _MatchedNodes:
     problem: str = ""
 
 
-def _load_model(
-    settings: Settings,
-    described: manifest.Manifest,
-    program: manifest.Program,
-    request: ProfileRequest,
-    folder: Path,
-) -> BenchModel | None:
-    is_zoo = described.source.name.startswith("zoo:")
-    if not request.against and request.model is None and not is_zoo:
+def _load_model(library: _Opened, request: ProfileRequest, folder: Path) -> BenchModel | None:
+    is_zoo = library.described.source.name.startswith("zoo:")
+    if not request.nodes or (not request.against and request.model is None and not is_zoo):
         return None
     return load_bench_model(
-        settings, described, program, request.model, request.random_weights, folder
+        library.settings,
+        library.described,
+        library.program,
+        request.model,
+        request.random_weights,
+        folder,
     )
 
 
 def _match_nodes(
-    settings: Settings, library: Pool, folder: Path, model: BenchModel | None, inputs: Path
+    library: _Opened, worker: Pool, inputs: Path, model: BenchModel | None
 ) -> _MatchedNodes:
     """Run library and model on the same inputs, and find the nodes that each call computes."""
     if model is None:
@@ -170,14 +287,15 @@ def _match_nodes(
         return _MatchedNodes(problem="nodes are known for ONNX models only")
     if not _OBSERVER.is_installed():
         return _MatchedNodes(problem=f"nodes need {_OBSERVER.name}: {_OBSERVER.fix}")
-    run = NetworkRun(str(folder.absolute()), str(inputs), "", 1)
+    settings = library.settings
+    run = NetworkRun(str(library.folder.absolute()), str(inputs), "", 1)
     try:
-        calls: tuple[ObservedCall, ...] = library.call(
+        calls: tuple[ObservedCall, ...] = worker.call(
             settings.engine, "observe_network", run, timeout_secs=_TIMEOUT_SECS
         )
         peer_model = peer_model_of(model, "cpu")
-        with fresh_worker(settings, "profile-nodes", model_access(peer_model.path)) as worker:
-            graph: ObservedGraph = worker.call(
+        with fresh_worker(settings, "profile-nodes", model_access(peer_model.path)) as observer:
+            graph: ObservedGraph = observer.call(
                 _OBSERVER.module,
                 "observe_graph",
                 peer_model,
@@ -210,15 +328,16 @@ def _profile_peers(
     return profiles
 
 
-def _run(
-    engine: str, worker: Pool, folder: Path, inputs: Path, n_runs: int
-) -> tuple[list[float], list[ProfiledRun]]:
-    """Run a library without and with timers, in turns."""
-    plain: list[float] = []
-    profiled: list[ProfiledRun] = []
-    while len(profiled) < n_runs:
-        n = min(n_runs - len(profiled), _RUNS_IN_TURN)
-        run = NetworkRun(str(folder.absolute()), str(inputs), "", n)
-        plain += worker.call(engine, "run_network", run, timeout_secs=_TIMEOUT_SECS)
-        profiled += worker.call(engine, "profile_network", run, timeout_secs=_TIMEOUT_SECS)
-    return plain, profiled
+def _run(runs: Sequence[tuple[_Opened, Pool, Path]], n_runs: int) -> list[list[_Turn]]:
+    """Run libraries in turns, each without and with timers; return the turns of each."""
+    turns: list[list[_Turn]] = [[] for _ in runs]
+    for start in range(0, n_runs, RUNS_IN_TURN):
+        n = min(n_runs - start, RUNS_IN_TURN)
+        for own, (library, worker, inputs) in zip(turns, runs, strict=True):
+            run = NetworkRun(str(library.folder.absolute()), str(inputs), "", n)
+            plain, profiled = (
+                worker.call(library.settings.engine, function, run, timeout_secs=_TIMEOUT_SECS)
+                for function in ("run_network", "profile_network")
+            )
+            own.append(_Turn(plain, profiled))
+    return turns

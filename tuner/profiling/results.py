@@ -1,17 +1,21 @@
 """The profile of a library: its kernels, its calls and its peers."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tuner.formatting import milliseconds, percent
-from tuner.peers.base import PeerNode
-from tuner.profiling.peer_profile import PeerProfile, SharedWork
-from tuner.profiling.verdicts import Verdict
+from tuner.profiling.peer_profile import PeerProfile
+from tuner.profiling.verdicts import UNJUDGED, KernelFacts, NetworkFacts, Verdict, judge
 from tuner.tables import Rows, Shown, table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from pydantic import TypeAdapter
+
+OTHER_KERNELS = "other kernels"
 
 
 @dataclass(frozen=True)
@@ -52,13 +56,16 @@ class KernelProfile:
         secs: Sum of the median durations of the calls, seconds.
         share: Their share of the calls and of the time between them.
         record_secs: Latency of the record times the calls, seconds; None without a record.
-        flop: Operations of one call.
-        n_bytes: Bytes that one call must read and write, each once; 0 if unknown.
         n_threads: Threads that share one call; None if unknown.
         variant: Variant that it was built as, with or without a record; empty for the workload
             itself.
         nodes: Nodes of the ONNX model that its calls compute, some together with other kernels
             (see :class:`CallProfile`); empty if unknown.
+        turn_secs: Median of :attr:`secs` in each turn of the profile, seconds.
+        trace: Hash of its record's trace; empty without a record.
+        code: Hash of its compiled code; empty for kernels that are not subgraphs.
+        flop: Operations of one call.
+        n_bytes: Bytes that one call must read and write, each once; 0 if unknown.
         gflops: Operations per second, in billions; 0 if the subgraph has none.
         roof_share: Share of the roof that the kernel reaches in the network; None if unknown.
         n_trials: Trials of the task so far; None if the database does not know it.
@@ -71,15 +78,37 @@ class KernelProfile:
     secs: float
     share: float
     record_secs: float | None
-    flop: float
-    n_bytes: int
     n_threads: int | None
     variant: str
     nodes: tuple[str, ...]
-    gflops: float
-    roof_share: float | None
-    n_trials: int | None
-    verdict: Verdict
+    turn_secs: tuple[float, ...]
+    trace: str = ""
+    code: str = ""
+    flop: float = 0.0
+    n_bytes: int = 0
+    gflops: float = 0.0
+    roof_share: float | None = None
+    n_trials: int | None = None
+    verdict: Verdict = UNJUDGED
+
+    def judged(self, facts: KernelFacts, tune: str) -> "KernelProfile":
+        """Return the profile with a verdict by the facts of a database.
+
+        Args:
+            facts: Facts about the subgraph.
+            tune: Command that tunes the network further.
+        """
+        each = self.secs / self.n_calls
+        record_secs = None if self.record_secs is None else self.record_secs / self.n_calls
+        return replace(
+            self,
+            flop=facts.flop,
+            n_bytes=facts.n_bytes,
+            gflops=facts.flop / each / 1e9 if each > 0.0 else 0.0,
+            roof_share=facts.roof_secs / each if facts.roof_secs and each > 0.0 else None,
+            n_trials=facts.n_trials,
+            verdict=judge(facts, each, record_secs, tune, is_subgraph=self.name != OTHER_KERNELS),
+        )
 
 
 @dataclass(frozen=True)
@@ -113,6 +142,13 @@ class LibraryProfile(Shown):
         peers: Profiles of other runtimes.
         nodes_problem: Reason why the nodes of the calls are unknown; empty if they are not.
         tail: The operators after the library, which are not profiled; empty without them.
+        network: Hash of the network; see :func:`tuner.jobs.preparation.network_key`.
+        target: Target of the library.
+        device: Fingerprint of the device that the library was built for.
+        compiler: Versions that built the library.
+        versions: Versions on the machine of the profile that time may depend on.
+        turn_secs: Median duration of a run without timers in each turn.
+        roof_problem: Reason why the database knows no roofs; empty if it does.
     """
 
     model_name: str
@@ -126,6 +162,34 @@ class LibraryProfile(Shown):
     peers: tuple[PeerProfile, ...] = ()
     nodes_problem: str = ""
     tail: str = ""
+    network: str = ""
+    target: str = ""
+    device: Mapping[str, Any] = field(default_factory=dict)
+    compiler: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    turn_secs: tuple[float, ...] = ()
+    roof_problem: str = ""
+
+    def judged(self, facts: NetworkFacts, tune: str) -> "LibraryProfile":
+        """Return the profile with verdicts by the facts of a database.
+
+        Args:
+            facts: Facts about the subgraphs.
+            tune: Command that tunes the network further.
+        """
+        kernels = (
+            kernel.judged(facts.kernels.get(kernel.workload, KernelFacts()), tune)
+            for kernel in self.kernels
+        )
+        return replace(self, kernels=tuple(kernels), roof_problem=facts.roof_problem)
+
+    def gains(self) -> dict[str, float]:
+        """Return the share of the run that each command of a verdict is about."""
+        shares: dict[str, float] = {}
+        for kernel in self.kernels:
+            if command := kernel.verdict.command:
+                shares[command] = shares.get(command, 0.0) + kernel.share
+        return shares
 
     def peer_secs(self, peer: PeerProfile) -> dict[str, float]:
         """Return the seconds that a peer takes for the same nodes, by workload, where known."""
@@ -179,6 +243,14 @@ class LibraryProfile(Shown):
         return table(titles, rows)
 
 
+@dataclass(frozen=True)
+class StoredProfile:
+    """A profile of a database, and the time at which it was stored."""
+
+    created: datetime
+    profile: LibraryProfile
+
+
 def as_json(profile: LibraryProfile) -> dict[str, Any]:
     """Return a profile as plain data."""
     plain: dict[str, Any] = asdict(profile)
@@ -194,47 +266,13 @@ def from_json(content: Mapping[str, Any]) -> LibraryProfile:
     """Return the profile of plain data.
 
     Raises:
-        TypeError, KeyError: If another version of the tuner wrote it.
+        ValueError: If it is not the profile of this version of the tuner.
     """
-    return LibraryProfile(
-        **{
-            **content,
-            "kernels": tuple(
-                KernelProfile(
-                    **{
-                        **kernel,
-                        "nodes": tuple(kernel["nodes"]),
-                        "verdict": Verdict(**kernel["verdict"]),
-                    }
-                )
-                for kernel in content["kernels"]
-            ),
-            "calls": tuple(
-                CallProfile(
-                    **{
-                        **call,
-                        "nodes": tuple(call["nodes"]),
-                        "with_calls": tuple(call["with_calls"]),
-                    }
-                )
-                for call in content["calls"]
-            ),
-            "peers": tuple(map(_peer, content["peers"])),
-        }
-    )
+    return _adapter().validate_python(content)
 
 
-def _peer(content: Mapping[str, Any]) -> PeerProfile:
-    return PeerProfile(
-        name=content["name"],
-        version=content["version"],
-        nodes=tuple(
-            PeerNode(**{**node, "origins": tuple(node["origins"])}) for node in content["nodes"]
-        ),
-        shared=tuple(
-            SharedWork(
-                **{**work, "calls": tuple(work["calls"]), "peer_nodes": tuple(work["peer_nodes"])}
-            )
-            for work in content["shared"]
-        ),
-    )
+@cache
+def _adapter() -> "TypeAdapter[LibraryProfile]":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(LibraryProfile)

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tuner.devices.target_matching import kind_named
-from tuner.library.manifest import InputValue, Manifest, Program, SubgraphEntry
+from tuner.library.manifest import InputValue, Manifest, Program
 
-Kind = Literal["copy", "untuned", "roof", "small", "improving", "cold", "memory", "compute"]
+Kind = Literal[
+    "copy", "untuned", "roof", "early", "small", "improving", "cold", "memory", "compute"
+]  # fmt: skip
 
 #: What each kind of verdict means.
 MEANINGS: Mapping[Kind, str] = {
     "copy": "moves data only",
     "untuned": "has no record and runs a schedule by rule",
     "roof": "reaches its roof: only another algorithm would be faster",
+    "early": "hardly tuned: fewer than 32 trials so far",
     "improving": "improved in the latest third of its trials",
     "small": "too short to gain from several threads",
     "cold": "slower here than its record: disturbed, or its data is cold",
@@ -24,6 +27,8 @@ MEANINGS: Mapping[Kind, str] = {
 
 # Share of its roof from which a kernel counts as at it: roofs are measured within a tenth.
 _AT_ROOF = 0.8
+# With fewer trials, a task that did not improve lately says little.
+_MIN_TRIALS = 32
 # A parallel region takes a few microseconds to start on two cores.
 _SMALL_SECS = 10e-6
 # Factor between the latency in the network and that of the record from which the data is cold.
@@ -52,6 +57,19 @@ class KernelFacts:
 
 
 @dataclass(frozen=True)
+class NetworkFacts:
+    """Facts about a network from the database.
+
+    Attributes:
+        kernels: Facts about its subgraphs, by workload.
+        roof_problem: Reason why roofs are unknown; empty if they are not.
+    """
+
+    kernels: Mapping[str, KernelFacts]
+    roof_problem: str = ""
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The limit of a kernel, and the command that would help; empty if none would."""
 
@@ -62,6 +80,10 @@ class Verdict:
     def reason(self) -> str:
         """The verdict for people."""
         return MEANINGS[self.kind]
+
+
+#: The verdict on a kernel before anything is known about it.
+UNJUDGED = Verdict("copy")
 
 
 def tune_command(described: Manifest, program: Program, model: str = "") -> str:
@@ -92,29 +114,35 @@ def _written(value: InputValue) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
 
 
-def judge(entry: SubgraphEntry | None, facts: KernelFacts, secs: float, tune: str) -> Verdict:
-    """Judge a kernel by the time of one call in the network, seconds.
+def judge(
+    facts: KernelFacts, secs: float, record_secs: float | None, tune: str, *, is_subgraph: bool
+) -> Verdict:
+    """Judge a kernel by the time of one call in the network.
 
     Args:
-        entry: Its subgraph; None for a kernel that is not one.
         facts: Facts about the subgraph.
-        secs: Time of one call.
+        secs: Time of one call, seconds.
+        record_secs: Time of one call by its record, seconds; None without a record.
         tune: Command that tunes the network further.
+        is_subgraph: False for a kernel that is not a subgraph.
     """
-    if entry is None or (facts.n_trials is not None and facts.flop == 0.0 and entry.record is None):
+    if not is_subgraph or (facts.n_trials is not None and facts.flop == 0.0 and not record_secs):
         return Verdict("copy")
     if facts.roof_secs >= _AT_ROOF * secs > 0.0:
         return Verdict("roof")
-    if entry.latency is None:
+    if record_secs is None:
         return Verdict("untuned", tune)
-    return _judge_tuned(facts, secs, entry.latency, tune)
+    return _judge_tuned(facts, secs, record_secs, tune)
 
 
-def _judge_tuned(facts: KernelFacts, secs: float, latency: float, tune: str) -> Verdict:
+def _judge_tuned(facts: KernelFacts, secs: float, record_secs: float, tune: str) -> Verdict:
+    # Imported records come without their trials.
+    if 0 < (facts.n_trials or 0) < _MIN_TRIALS:
+        return Verdict("early", tune)
     if facts.is_improving:
         return Verdict("improving", tune)
     if secs < _SMALL_SECS:
         return Verdict("small")
-    if secs > _COLD * latency:
+    if secs > _COLD * record_secs:
         return Verdict("cold")
     return Verdict("memory" if facts.is_memory_bound else "compute", tune)

@@ -261,7 +261,8 @@ class Event(Schema):
 class Build(Schema):
     """A requested library; ``state`` is queued, running, done or failed.
 
-    One that is ``quarantined`` is failed until an administrator releases its job.
+    One that is ``quarantined`` is failed until an administrator releases its job. One with
+    ``profile`` is done once the library was profiled; ``message`` says why it could not be.
     """
 
     id: int
@@ -269,6 +270,7 @@ class Build(Schema):
     model_index: int
     strict: bool
     state: str
+    profile: bool = False
     message: str | None = None
     quarantined: bool = False
     library_key: str | None = None

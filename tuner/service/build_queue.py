@@ -27,6 +27,7 @@ from tuner.library.signatures import policy_of
 from tuner.service import logs
 from tuner.service.archives import Archive, pack
 from tuner.service.background import run_beside_measurements, run_between_measurements
+from tuner.service.build_profiles import profile_build
 from tuner.service.cpu_hold import CpuHold
 from tuner.service.loading.job_loader import NO_MESSAGE, UNSTORABLE, ActivityCallback
 from tuner.service.loading.limited_loading import (
@@ -212,7 +213,19 @@ class BuildQueue:
                 name,
                 lambda: self._is_wanted(build.id),
             )
-            archive = await run_between_measurements(self._gate, lambda: self._pack(library), name)
+            with library.entry:
+                archive = await run_between_measurements(
+                    self._gate, lambda: self._pack(library), name
+                )
+                problem = None
+                if build.profile:
+                    problem = await profile_build(
+                        self._context,
+                        self._tuning_context,
+                        self._job(build.job_id),
+                        build,
+                        library,
+                    )
         except FATAL_DB_ERRORS:
             raise
         except TunerError as error:
@@ -240,7 +253,8 @@ class BuildQueue:
                 builds.update_archive(session, archive.name, **facts)
                 builds.set_build(
                     session, build.id, "done",
-                    attempts=0, library_key=library.entry.digest, archive=archive.name, **facts,
+                    message=problem, attempts=0, library_key=library.entry.digest,
+                    archive=archive.name, **facts,
                 )  # fmt: skip
 
     def _begin_again(self, build_id: int) -> bool:
@@ -303,13 +317,13 @@ class BuildQueue:
         return replace(info, device=target.device)
 
     def _pack(self, library: CachedLibrary) -> Archive:
-        """Pack a compiled library into an archive, and release it in the build cache."""
+        """Pack a compiled library into an archive."""
         settings = self._context.settings
         try:
             # Not in the cache, whose temporary files processes of others may write.
             temporary = settings.data_dir / "tmp"
             temporary.mkdir(parents=True, exist_ok=True)
-            with library.entry, tempfile.TemporaryDirectory(dir=temporary) as name:
+            with tempfile.TemporaryDirectory(dir=temporary) as name:
                 folder = Path(name)
                 library.write_into(folder)
                 signatures = policy_of(settings)

@@ -169,6 +169,7 @@ def upgrade() -> None:
         "profile",
         Column("network_id", Integer, ForeignKey("network.id"), primary_key=True),
         Column("target_id", Integer, ForeignKey("target.id"), primary_key=True),
+        Column("owner", Text, primary_key=True),
         required("content", JSON),
         required("created", TIME),
     )
@@ -195,6 +196,7 @@ def upgrade() -> None:
         required("job_id", Integer, ForeignKey("job.id")),
         required("model_index", Integer),
         required("strict", Boolean),
+        required("profile", Boolean),
         required("state", Text, index=True),
         Column("message", Text),
         required("attempts", Integer),

@@ -11,49 +11,10 @@ from records.models import Network, Target
 from records.tuning import profiles
 from tests.api import make
 from tests.api.conftest import Served, serving
-from tuner.peers.base import PeerNode
-from tuner.profiling.peer_profile import PeerProfile, SharedWork
-from tuner.profiling.results import CallProfile, KernelProfile, LibraryProfile, as_json, from_json
-from tuner.profiling.verdicts import Verdict
+from tests.tuner.profiling.small_profile import PROFILE
+from tuner.profiling.results import as_json, from_json
 
 _BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
-_NODES = ("conv_<1>", "bias", "relu_1", "pool")
-_PROFILE = LibraryProfile(
-    model_name="network of s0",
-    n_runs=5,
-    median_secs=3.1e-3,
-    plain_secs=3e-3,
-    between_secs=1e-4,
-    kernels=(
-        KernelProfile(
-            name="conv2d_add_relu[1x8x8x8]",
-            workload="w" * 16,
-            n_calls=1,
-            secs=2e-3,
-            share=0.66,
-            record_secs=1.9e-3,
-            flop=2e7,
-            n_bytes=40_000,
-            n_threads=2,
-            variant="winograd-4x4",
-            nodes=_NODES,
-            gflops=10.0,
-            roof_share=0.4,
-            n_trials=64,
-            verdict=Verdict("compute", "tuner tune net.onnx"),
-        ),
-    ),
-    calls=(CallProfile("call_0_0", "w" * 16, "conv2d_add_relu[1x8x8x8]", 0.0, 2e-3, 0.0, _NODES),),
-    n_threads=2,
-    peers=(
-        PeerProfile(
-            "onnxruntime",
-            "1.31",
-            (PeerNode("fused", "Conv", 1.5e-3, (0, 1, 2)),),
-            (SharedWork((0,), (0,), 2e-3, 1.5e-3),),
-        ),
-    ),
-)
 
 
 def page_of(served: Served, content: dict[str, object] | None) -> httpx.Response:
@@ -63,14 +24,16 @@ def page_of(served: Served, content: dict[str, object] | None) -> httpx.Response
         network = session.get_one(Network, job.network_id)
         target = session.get_one(Target, job.target_id)
         if content is not None:
-            assert profiles.store_profile(session, network.sha256, target.fingerprint, content)
+            row = profiles.find(session, network.sha256, target.fingerprint)
+            assert row == (network.id, target.id)
+            profiles.store_profile(session, *row, content)
     return served.client.get("/jobs/1", headers=_BROWSER)
 
 
 def test_the_profile_of_the_network_is_shown(quick: ApiSettings) -> None:
     """Kernel, variant, nodes, peer and verdict are in the table, escaped; the calls in a chart."""
     with serving(quick) as served:
-        text = page_of(served, as_json(_PROFILE)).text
+        text = page_of(served, as_json(PROFILE)).text
 
     section = text[text.index('id="profile"') : text.index('id="picks"')]
     assert "conv2d_add_relu[1x8x8x8] by winograd-4x4" in section
@@ -95,20 +58,24 @@ def test_a_job_without_a_profile_says_how_to_get_one(
 
 
 def test_a_profile_replaces_the_one_before(served: Served) -> None:
-    """One row is kept for a network on a target, on both databases; strangers have none."""
-    page_of(served, as_json(_PROFILE))
+    """One row is kept for a network on a target, on both databases; other owners have theirs."""
+    page_of(served, as_json(PROFILE))
     with served.sessions.begin() as session:
         job = jobs.get_job(session, 1)
         network = session.get_one(Network, job.network_id)
         target = session.get_one(Target, job.target_id)
-        profiles.store_profile(session, network.sha256, target.fingerprint, {"second": True})
-        assert profiles.store_profile(session, "0" * 64, target.fingerprint, {}) is None
-        stored = profiles.profile_of(session, network.id, target.id)
+        profiles.store_profile(session, network.id, target.id, {"second": True})
+        assert profiles.find(session, "0" * 64, target.fingerprint) is None
+        profiles.store_profile(session, network.id, target.id, {"third": True}, "ada")
+        contents = [
+            row and row.content
+            for owner in ("", "eve", "ada")
+            for row in [profiles.profile_of(session, network.id, target.id, owner)]
+        ]
 
-    assert stored is not None
-    assert stored.content == {"second": True}
+    assert contents == [{"second": True}, {"second": True}, {"third": True}]
 
 
 def test_a_profile_survives_its_storage() -> None:
     """The profile that is read equals the one that was stored."""
-    assert from_json(as_json(_PROFILE)) == _PROFILE
+    assert from_json(as_json(PROFILE)) == PROFILE

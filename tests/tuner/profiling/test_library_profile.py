@@ -4,9 +4,16 @@ import json
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
+from api.settings import ApiSettings
+from records.models import Network, Target
+from records.service import submissions
+from tests.api import make
+from tests.api.conftest import serving
 from tests.cli import Cli
 from tests.engines import toy
+from tuner.settings import Settings
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -71,11 +78,33 @@ def test_table_names_verdicts_and_what_would_help(cli: Cli) -> None:
     assert "between" in answer.out
 
 
+def test_a_profile_is_sent_to_the_job_of_a_server(cli: Cli) -> None:
+    """The server judges it: the command that would help adds trials to its job."""
+    data = cli.folder / "data"
+    settings = Settings(f"sqlite:///{data / 'tuner.db'}", data, toy.NAME, 1)
+    with serving(ApiSettings(settings)) as served:
+        with served.sessions.begin() as session:
+            job = make.job(session).id
+            network = session.scalars(select(Network.id)).one()
+            target = session.scalars(select(Target.id)).one()
+            submissions.assign(session, job, network, target, {})
+        server = ("--server", str(served.client.base_url))
+        answer = cli(*server, "profile", "out", "--runs", "5", "--job", str(job), "--json")
+        stored = served.client.get(f"/api/v1/jobs/{job}/profile").json()["profile"]
+
+    assert answer.status == 0, answer.err
+    assert stored["kernels"] == answer.json["kernels"]
+    assert {kernel["verdict"]["command"] for kernel in stored["kernels"]} == {
+        f"tuner jobs budget {job} --trials 356"
+    }
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (("out", "--runs", "0"), "--runs must be at least 1, got 0"),
         (("nowhere",), "nowhere is not a library"),
+        (("out", "--job", "1"), "--job needs a server"),
         (("out", "--html", "nowhere/page.html", "--runs", "1"), "--html: cannot write"),
         (("out", "--model", "x.onnx", "--against", "openvino", "--runs", "1"), "x.onnx"),
     ],

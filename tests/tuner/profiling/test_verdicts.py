@@ -4,44 +4,47 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.library.manifest import InputValue, Manifest, Program, Source, SubgraphEntry
+from tuner.library.manifest import InputValue, Manifest, Program, Source
 from tuner.profiling.verdicts import MEANINGS, KernelFacts, judge, tune_command
 
-_TUNED = SubgraphEntry("conv2d[1x8x8x8]", "f" * 16, 1, 3, 1e-4)
-_UNTUNED = replace(_TUNED, record=None, latency=None)
 _FACTS = KernelFacts(flop=1e7, n_bytes=1000, roof_secs=4e-5, n_trials=100)
 
 
 @pytest.mark.parametrize(
-    ("kind", "entry", "facts", "secs"),
+    ("kind", "record_secs", "facts", "secs"),
     [
-        ("copy", None, KernelFacts(), 1e-4),
-        ("copy", _UNTUNED, replace(_FACTS, flop=0.0, n_trials=0), 1e-4),
-        ("untuned", _UNTUNED, _FACTS, 1e-4),
-        ("untuned", _UNTUNED, KernelFacts(), 1e-4),
-        ("roof", _TUNED, replace(_FACTS, roof_secs=9e-5), 1e-4),
-        ("roof", _UNTUNED, replace(_FACTS, roof_secs=9e-5), 1e-4),
-        ("improving", _TUNED, replace(_FACTS, is_improving=True), 1e-4),
-        ("small", replace(_TUNED, latency=5e-6), replace(_FACTS, roof_secs=1e-6), 5e-6),
-        ("cold", _TUNED, _FACTS, 1.3e-4),
-        ("memory", _TUNED, replace(_FACTS, is_memory_bound=True), 1e-4),
-        ("compute", _TUNED, _FACTS, 1e-4),
-        ("compute", _TUNED, KernelFacts(flop=1e7, n_trials=100), 1e-4),
+        ("copy", None, replace(_FACTS, flop=0.0, n_trials=0), 1e-4),
+        ("untuned", None, _FACTS, 1e-4),
+        ("untuned", None, KernelFacts(), 1e-4),
+        ("roof", 1e-4, replace(_FACTS, roof_secs=9e-5), 1e-4),
+        ("roof", None, replace(_FACTS, roof_secs=9e-5), 1e-4),
+        ("roof", 1e-4, replace(_FACTS, roof_secs=9e-5, n_trials=1), 1e-4),
+        ("early", 1e-4, replace(_FACTS, n_trials=31), 1e-4),
+        ("compute", 1e-4, replace(_FACTS, n_trials=0), 1e-4),
+        ("improving", 1e-4, replace(_FACTS, is_improving=True), 1e-4),
+        ("small", 5e-6, replace(_FACTS, roof_secs=1e-6), 5e-6),
+        ("cold", 1e-4, _FACTS, 1.3e-4),
+        ("memory", 1e-4, replace(_FACTS, is_memory_bound=True), 1e-4),
+        ("compute", 1e-4, _FACTS, 1e-4),
+        ("compute", 1e-4, KernelFacts(flop=1e7, n_trials=100), 1e-4),
+        ("compute", 1e-4, KernelFacts(), 1e-4),
     ],
 )
-def test_verdict(kind: str, entry: SubgraphEntry | None, facts: KernelFacts, secs: float) -> None:
+def test_verdict(kind: str, record_secs: float | None, facts: KernelFacts, secs: float) -> None:
     """The first cause that holds gives the verdict, and every verdict has a meaning."""
-    verdict = judge(entry, facts, secs, "tuner tune net.onnx")
+    verdict = judge(facts, secs, record_secs, "tuner tune net.onnx", is_subgraph=True)
 
     assert verdict.kind == kind
     assert verdict.reason == MEANINGS[verdict.kind]
+    assert judge(facts, secs, record_secs, "", is_subgraph=False).kind == "copy"
 
 
 def test_only_what_trials_could_improve_has_a_command() -> None:
     """A kernel at its roof is not worth a trial."""
     tune = "tuner tune net.onnx"
-    assert judge(_TUNED, _FACTS, 1e-4, tune).command == tune
-    assert judge(_TUNED, replace(_FACTS, roof_secs=9e-5), 1e-4, tune).command == ""
+    assert judge(_FACTS, 1e-4, 1e-4, tune, is_subgraph=True).command == tune
+    at_roof = replace(_FACTS, roof_secs=9e-5)
+    assert judge(at_roof, 1e-4, 1e-4, tune, is_subgraph=True).command == ""
 
 
 @pytest.mark.parametrize(

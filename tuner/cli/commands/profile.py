@@ -39,7 +39,7 @@ def profile(
             help="Number of profiled runs, at least 1.",
             rich_help_panel=options.MEASURING_PANEL,
         ),
-    ] = 30,
+    ] = 40,
     seed: options.InputSeedOption = 0,
     html: Annotated[
         Path | None,
@@ -59,6 +59,15 @@ def profile(
             rich_help_panel=options.OUTPUT_PANEL,
         ),
     ] = None,
+    job: Annotated[
+        int | None,
+        typer.Option(
+            metavar="JOB",
+            help="Show the profile on the page of this job of the server.",
+            show_default=False,
+            rich_help_panel=options.OUTPUT_PANEL,
+        ),
+    ] = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
@@ -73,6 +82,8 @@ def profile(
         tuner profile squeezenet.lib --against openvino --model squeezenet.onnx
 
         tuner profile squeezenet.lib --html profile.html --trace profile.json
+
+        tuner profile squeezenet.lib --job 3
     """
     from tuner import local
     from tuner.cli.rendering.profile import show_profile
@@ -84,7 +95,10 @@ def profile(
 
     if runs < 1:
         raise RequestError(f"--runs must be at least 1, got {runs}")
-    if (server := connection.chosen()) is not None:
+    server = connection.chosen()
+    if job is not None and server is None:
+        raise RequestError("--job needs a server; name it with --server URL or TUNER_SERVER")
+    if server is not None:
         print_note(f"profile runs on this machine, not at {server.url}")
     request = ProfileRequest(
         shapes=parse_inputs(shapes),
@@ -96,6 +110,9 @@ def profile(
         random_weights=random_weights,
     )
     profiled = local.profile(library, request, {"database": database, "data_dir": data_dir})
+    if job is not None:
+        with connection.connect({}) as client:
+            profiled = client.upload_profile(job, profiled)
     profile_files.write(profiled, html, trace)
     if json_output:
         print_json(as_json(profiled))

@@ -113,13 +113,9 @@ def _legend(profile: LibraryProfile) -> dict[str, str]:
 
 def _advice(profile: LibraryProfile) -> list[str]:
     """Return the commands that would help, with the share of the run that they are about."""
-    shares: dict[str, float] = {}
-    for kernel in profile.kernels:
-        if kernel.verdict.command:
-            shares[kernel.verdict.command] = shares.get(kernel.verdict.command, 0.0) + kernel.share
     lines = [
         f"{percent(share)} of the run could gain from `{command}`"
-        for command, share in shares.items()
+        for command, share in profile.gains().items()
     ]
     lines += [
         f"{peer.name} takes {milliseconds(loss.peer_secs)} ms instead of "
@@ -130,6 +126,8 @@ def _advice(profile: LibraryProfile) -> list[str]:
     ]
     if profile.nodes_problem:
         lines.append(profile.nodes_problem)
+    if profile.roof_problem:
+        lines.append(f"no roofs: {profile.roof_problem}")
     if profile.tail:
         lines.append(f"not profiled: {profile.tail}")
     overhead = profile.median_secs / profile.plain_secs - 1.0

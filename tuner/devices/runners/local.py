@@ -4,6 +4,7 @@ Threads that a search or a training leaves behind would slow down kernels that t
 times; builders therefore never time, and the runner never searches.
 """
 
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,11 @@ class LocalRunner:
         self._engine = settings.engine
         self._device = device
         self._held: ExitStack | None = None
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """Environment variables that show this device alone to a process."""
+        return {} if self._device is None else self._device.environ
 
     def describe(self, spec: str) -> Call:
         """Resolve a target in the process of the device."""

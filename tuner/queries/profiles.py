@@ -1,0 +1,89 @@
+"""Profiles on the pages of jobs: judged by what the database knows, and read back."""
+
+import json
+
+from sqlalchemy.orm import Session
+
+from records import jobs, targets, tasks
+from records.models import Job, Target
+from records.tuning import profiles
+from tuner.errors import RequestError
+from tuner.profiling.kernel_profiles import read_facts
+from tuner.profiling.page import bars_of
+from tuner.profiling.results import LibraryProfile, StoredProfile, as_json, from_json
+
+# Trials of each task that the command of a verdict adds, as the budget of a job without a limit.
+_MORE_TRIALS = 64
+
+
+def store_profile(session: Session, job: Job, profile: LibraryProfile) -> StoredProfile:
+    """Store the profile of a job's library with verdicts by the facts of this database.
+
+    Args:
+        session: The transaction.
+        job: The job, whose owner's jobs on the same network and target show it.
+        profile: Profile of any machine with a device of the job's target.
+
+    Raises:
+        RequestError: If the profile is of another network or device, or contradicts itself.
+    """
+    known = tasks.tasks_of_job(session, job)
+    if job.network_id is None or job.target_id is None:
+        raise RequestError(f"the network of job {job.id} is not split into tasks yet")
+    if not {task.workload_hash for task in known} & {each.workload for each in profile.kernels}:
+        raise RequestError(f"no kernel of the profile is of a task of job {job.id}")
+    if not _is_of_target(session.get_one(Target, job.target_id), profile):
+        raise RequestError(
+            f"the profile is of {profile.device.get('name', 'a device without a name')}, built by "
+            f"{_versions(profile)}, and job {job.id} is for another device or compiler"
+        )
+    trials = (job.budget_trials or 0) + _MORE_TRIALS * len(known)
+    command = f"tuner jobs budget {job.id} --trials {trials}"
+    content = as_json(_checked(profile).judged(read_facts(session, known), command))
+    profiles.store_profile(session, job.network_id, job.target_id, content, job.owner or "")
+    stored = read_profile(session, job.id)
+    if stored is None:
+        raise RequestError("the profile cannot be stored")
+    return stored
+
+
+def _is_of_target(target: Target, profile: LibraryProfile) -> bool:
+    return target.fingerprint == targets.fingerprint(profile.target, dict(profile.device))
+
+
+def _versions(profile: LibraryProfile) -> str:
+    return ", ".join(f"{name} {profile.device[name]}" for name in sorted(profile.device))
+
+
+def _checked(profile: LibraryProfile) -> LibraryProfile:
+    """Return a profile that pages can show.
+
+    Raises:
+        RequestError: If its parts do not fit together, or a database cannot store it.
+    """
+    try:
+        bars_of(profile)
+        for peer in profile.peers:
+            profile.peer_secs(peer), profile.shared_work(peer)
+        json.dumps(as_json(profile), allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, KeyError, IndexError, ArithmeticError) as error:
+        raise RequestError(f"the profile contradicts itself: {error}") from error
+    return profile
+
+
+def read_profile(session: Session, job_id: int) -> StoredProfile | None:
+    """Return the last profile of a job's library; None if this version cannot read one.
+
+    Raises:
+        NoSuchRow: If the job does not exist.
+    """
+    job = jobs.get_job(session, job_id)
+    if job.network_id is None or job.target_id is None:
+        return None
+    row = profiles.profile_of(session, job.network_id, job.target_id, job.owner or "")
+    if row is None:
+        return None
+    try:
+        return StoredProfile(row.created, from_json(row.content))
+    except ValueError:
+        return None
