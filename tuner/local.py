@@ -30,7 +30,9 @@ from tuner.jobs.programs import programs_of, read_dimensions
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.stale_records import stale_bests
 from tuner.library.buckets import Buckets
-from tuner.profiling.library_profile import ProfileRequest, profile_library
+from tuner.profiling import kernel_changes
+from tuner.profiling.kernel_changes import Changes
+from tuner.profiling.library_profile import ProfileRequest, profile_in_turns, profile_library
 from tuner.profiling.results import LibraryProfile
 from tuner.queries.history import read_history
 from tuner.queries.jobs import read_job
@@ -145,6 +147,25 @@ def profile(library: Path, request: ProfileRequest, overrides: SettingOverrides)
     """
     with interruptible(only_waiting=True), open_context(**overrides) as context:
         return profile_library(context, library, request)
+
+
+def compare_kernels(
+    older: Path,
+    newer: Path,
+    request: ProfileRequest,
+    limit: float,
+    overrides: SettingOverrides,
+) -> Changes:
+    """Time the kernels of two libraries in turns, or of one beside a profile that is a file.
+
+    Raises:
+        RequestError: As :func:`profile`, or if the libraries are for devices of two kinds.
+    """
+    with interruptible(only_waiting=True), open_context(**overrides) as context:
+        before = [kernel_changes.read_profile(older)] if older.is_file() else []
+        folders = [newer] if before else [older, newer]
+        a, b = before + profile_in_turns(context, folders, request)
+        return kernel_changes.find_changes(a, b, limit)
 
 
 def report_job(number: int | None, overrides: SettingOverrides) -> JobReport:

@@ -172,6 +172,23 @@ JsonOption = Annotated[
 ]
 
 
+def share(option: str, text: str) -> float:
+    """Return the share that an option names, such as ``3%``.
+
+    Raises:
+        RequestError: If it is not from 0% to 100%.
+    """
+    from tuner.errors import RequestError
+
+    try:
+        number = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+    except ValueError:
+        number = -1.0
+    if not 0.0 <= number <= 1.0:
+        raise RequestError(f"{option} must be a share from 0% to 100%, got {text!r}")
+    return number
+
+
 def option_of(field: str) -> str:
     """Return the option or argument for a field of a request, such as ``--trials-per-round``."""
     return _OPTIONS.get(field, f"--{field.replace('_', '-')}")

@@ -125,10 +125,10 @@ def check(
         print_note(f"check runs on this machine, not at {server.url}")
     is_model = not Path(library).is_dir()
     request = CheckRequest(
-        min_coverage=_share("--min-coverage", min_coverage),
+        min_coverage=options.share("--min-coverage", min_coverage),
         max_secs=None if max_ms is None else max_ms / 1e3,
         baseline=baseline,
-        max_slowdown=_share("--max-slowdown", max_slowdown),
+        max_slowdown=options.share("--max-slowdown", max_slowdown),
         shapes={} if is_model else parse_inputs(inputs),
         arrays=arrays,
         n_turns=turns,
@@ -149,18 +149,6 @@ def check(
         check_reports.show_check(checked, model)
     if checked.exit_code:
         raise typer.Exit(checked.exit_code)
-
-
-def _share(option: str, text: str) -> float:
-    from tuner.errors import RequestError
-
-    try:
-        share = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
-    except ValueError:
-        share = -1.0
-    if not 0.0 <= share <= 1.0:
-        raise RequestError(f"{option} must be a share from 0% to 100%, got {text!r}")
-    return share
 
 
 @contextmanager

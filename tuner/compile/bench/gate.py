@@ -250,14 +250,15 @@ def latency_findings(turns: Sequence[Sequence[Samples]], request: CheckRequest) 
     medians = [[median(samples) for samples in own] for own in turns]
     findings = []
     if request.max_secs is not None:
-        findings.append(_finding("latency", medians[0], request.max_secs))
+        findings.append(finding("latency", medians[0], request.max_secs))
     if request.baseline is not None:
         slowdowns = [now / then - 1.0 for now, then in zip(*medians, strict=True)]
-        findings.append(_finding("slowdown", slowdowns, request.max_slowdown))
+        findings.append(finding("slowdown", slowdowns, request.max_slowdown))
     return findings
 
 
-def _finding(name: str, values: Sequence[float], limit: float) -> Finding:
+def finding(name: str, values: Sequence[float], limit: float) -> Finding:
+    """Return the outcome of a limit by the values of turns."""
     low, high = median_interval(values)
     outcome: Outcome = "failed" if low > limit else "passed" if high <= limit else "undecided"
     return Finding(name, outcome, median(values), limit, (low, high))

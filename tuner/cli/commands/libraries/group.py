@@ -8,45 +8,110 @@ import typer
 from tuner.cli import hints, options
 from tuner.cli.console import print_json, print_line, print_note
 
-app = typer.Typer(help="Compare libraries by their manifests.", no_args_is_help=True)
+app = typer.Typer(help="Compare libraries.", no_args_is_help=True)
+_TIMING_PANEL = "With --time"
 
 
 @app.callback()
 def libraries() -> None:
-    """Compare libraries by their manifests."""
+    """Compare libraries."""
 
 
 @app.command("compare")
 def compare(
-    library: options.LibraryArgument,
+    library: Annotated[
+        Path,
+        typer.Argument(
+            metavar="LIBRARY",
+            help="Folder of the older library; with --time, or a file that "
+            "'tuner profile --json' wrote.",
+            show_default=False,
+        ),
+    ],
     other: Annotated[
         Path, typer.Argument(metavar="OTHER", help="Folder of another library.", show_default=False)
     ],
+    time: Annotated[
+        bool, typer.Option("--time", help="Time each kernel of both in turns on this machine.")
+    ] = False,
+    max_slowdown: Annotated[
+        str,
+        typer.Option(
+            metavar="SHARE",
+            help="Largest increase of a time that does not count.",
+            rich_help_panel=_TIMING_PANEL,
+        ),
+    ] = "3%",
+    runs: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Number of profiled runs of each, at least 40.",
+            rich_help_panel=_TIMING_PANEL,
+        ),
+    ] = 80,
+    arrays: options.ArraysOption = None,
+    shapes: options.ProgramShapesOption = [],  # noqa: B006  typer reads it, nothing writes it
+    seed: options.InputSeedOption = 0,
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Compare two libraries subgraph by subgraph, by the records that they were built from.
+    """Compare two libraries subgraph by subgraph: by their records, or by timing each kernel.
 
-    Shows what differs in device and compiler as well. Nothing is loaded or timed.
+    Without --time, nothing is loaded: the records that both were built from are compared. With it,
+    both run in turns, and the kernels are sorted by the time that the newer library loses with
+    each. Exit status 4 if a run of it is slower, 5 if the machine is too noisy to tell.
 
-    Example:
+    Examples:
         tuner libraries compare old.lib new.lib
+        tuner libraries compare old.lib new.lib --time
+        tuner libraries compare before.json model.lib --time
     """
+    if not time:
+        _compare_records(library, other, json_output=json_output)
+        return
+    from tuner import local
+    from tuner.cli.rendering.kernel_changes import show_changes
+    from tuner.compile.bench.gate import MIN_TURNS
+    from tuner.errors import RequestError
+    from tuner.jobs.requests import parse_inputs
+    from tuner.profiling.kernel_changes import changes_as_json
+    from tuner.profiling.library_profile import RUNS_IN_TURN, ProfileRequest
+
+    if runs < MIN_TURNS * RUNS_IN_TURN:
+        raise RequestError(f"--runs must be at least {MIN_TURNS * RUNS_IN_TURN}, got {runs}")
+    request = ProfileRequest(
+        shapes=parse_inputs(shapes), arrays=arrays, n_runs=runs, seed=seed, nodes=False
+    )
+    limit = options.share("--max-slowdown", max_slowdown)
+    changes = local.compare_kernels(
+        library, other, request, limit, {"database": database, "data_dir": data_dir}
+    )
+    if json_output:
+        print_json(changes_as_json(changes))
+    else:
+        show_changes(changes, str(library), str(other))
+    if changes.exit_code:
+        raise typer.Exit(changes.exit_code)
+
+
+def _compare_records(library: Path, other: Path, *, json_output: bool) -> None:
+    """Compare two libraries by their manifests."""
     from dataclasses import asdict
 
     from tuner.cli.console import stdout_console
     from tuner.cli.rendering.tables import comparison_table
     from tuner.formatting import milliseconds
     from tuner.library import manifest
+    from tuner.profiling.kernel_changes import differing
     from tuner.queries.comparison import compare_libraries
 
     a, b = manifest.read(library), manifest.read(other)
     tasks = compare_libraries(a, b)
-    facts = [{"target": each.target, **each.device, **each.compiler} for each in (a, b)]
-    differs = {
-        name: [side.get(name) for side in facts]
-        for name in sorted(facts[0].keys() | facts[1].keys())
-        if facts[0].get(name) != facts[1].get(name)
-    }
+    differs = differing(
+        *({"target": each.target, **each.device, **each.compiler} for each in (a, b))
+    )
     if json_output:
         sides = {
             letter: {
@@ -65,5 +130,5 @@ def compare(
         print_line(f"{name}: {then} in A, {now} in B")
     estimates = [milliseconds(each.estimated_secs) for each in (a, b)]
     print_line(f"Estimated by the records: {estimates[0]} ms in A, {estimates[1]} ms in B.")
-    check = hints.command("check", str(other), options={"--baseline": str(library)})
-    print_note(f"`{check}` times both in turns")
+    timed = hints.command("libraries compare", str(library), str(other), "--time", options={})
+    print_note(f"`{timed}` times each kernel of both in turns")
