@@ -18,8 +18,10 @@ from tuner.engines.relax.triton.programs import Program
 from tuner.engines.verification import checks, comparison, references
 
 SPEC = '{"kind":"cuda","arch":"sm_90"}'
-# Finds what is wrong with the outputs of a program; empty if nothing is.
-Verify = Callable[[bytes, Program], str]
+# Finds what is wrong with the outputs of a program for kinds of inputs; empty if nothing is.
+Verify = Callable[..., str]
+# Dense numbers; and whole ones, with NaN and infinities among them.
+ALL_KINDS: tuple[InputKind, ...] = ("real", "whole")
 
 
 @pytest.fixture(scope="session")
@@ -33,9 +35,9 @@ def interpret() -> Iterator[Interpreter]:
 def verify(interpret: Interpreter, tmp_path: Any) -> Verify:
     """Compare the outputs of a program with the references of its workload."""
 
-    def find_difference(ir: bytes, program: Program) -> str:
+    def find_difference(ir: bytes, program: Program, kinds: Sequence[InputKind] = ("real",)) -> str:
         function = workloads.load(ir)["main"]
-        for kind in ("real", "whole"):
+        for kind in kinds:
             path = tmp_path / f"{kind}.npz"
             path.write_bytes(_reference(ir, kind))
             expected = references.load(str(path))

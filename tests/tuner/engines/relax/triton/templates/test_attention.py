@@ -69,11 +69,10 @@ def test_tiles_need_not_divide_an_attention(dtype: str, verify: Verify) -> None:
     [
         ((4, 2), (7, 40, 16), None),
         ((4, 1), (1, 70, 16), None),
-        ((2, 2), (1, 40, 16), None),
         ((2, 2), (20, 20, 16), _causal),
         ((2, 2), (5, 33, 16), _biased),
     ],
-    ids=["shared keys", "one row of heads", "one row", "causal", "biased"],
+    ids=["shared keys", "one row of heads", "causal", "biased"],
 )
 def test_scores_are_those_of_the_workload(
     heads: tuple[int, int],
@@ -95,19 +94,16 @@ def _hidden(score: Any, row: Any, key: Any) -> Any:
 @pytest.mark.parametrize(
     ("configuration", "heads", "sizes", "changed"),
     [
-        (_ONE_ROW, (2, 2), (1, 43, 24), None),
         (_ONE_ROW, (5, 5), (1, 48, 64), _biased),
         (replace(_ONE_ROW, n_splits=1), (2, 2), (1, 43, 16), None),
-        (_SHARED, (4, 2), (1, 43, 24), None),
         (_SHARED, (2, 2), (3, 43, 16), _hidden),
         (_SHARED, (1, 1), (21, 96, 16), _biased),
         (replace(_ONE_ROW, is_one_kernel=True), (2, 2), (1, 43, 24), None),
         (replace(_SHARED, is_one_kernel=True), (2, 2), (3, 43, 16), _hidden),
-        (replace(_SHARED, is_one_kernel=True), (1, 1), (21, 96, 24), _biased),
     ],
     ids=[
-        *("one row", "biased row", "whole row", "heads", "parts without keys", "rows"),
-        *("last row", "last without keys", "last rows"),
+        *("biased row", "whole row", "parts without keys", "rows"),
+        *("last row", "last without keys"),
     ],
 )
 def test_blocks_may_share_keys(
@@ -124,8 +120,9 @@ def test_blocks_may_share_keys(
     assert verify(ir, program_of(ir, configuration)) == ""
 
 
-@pytest.mark.parametrize("replaces_nan", [False, True])
-@pytest.mark.parametrize("configuration", [_SMALL, _SHARED], ids=["whole", "parts"])
+@pytest.mark.parametrize(
+    ("configuration", "replaces_nan"), [(_SMALL, False), (_SHARED, True)], ids=["whole", "parts"]
+)
 def test_masked_rows_are_zero(
     configuration: Configuration, *, replaces_nan: bool, verify: Verify
 ) -> None:
@@ -143,10 +140,9 @@ def test_masked_rows_are_zero(
     assert verify(ir, program_of(ir, configuration)) == ""
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_one_row_of_any_type(dtype: str, verify: Verify) -> None:
-    """A row without tensor cores is summed in float32."""
-    ir = attention((2, 2), (1, 43, 16), dtype)
+def test_one_row_is_summed_in_float32(verify: Verify) -> None:
+    """It needs no tensor cores."""
+    ir = attention((2, 2), (1, 43, 16), "bfloat16")
 
     assert verify(ir, program_of(ir, _ONE_ROW)) == ""
 
@@ -155,10 +151,7 @@ def test_one_row_of_any_type(dtype: str, verify: Verify) -> None:
     ("number", "old", "new", "is_one_kernel"),
     [
         (0, "turn += part * 1", "turn += 0", False),
-        (0, "tl.store(at + 66", "tl.store(at + 67", False),
         (1, "scale * tl.load(row", "tl.load(row", False),
-        (1, "static_range(1, 3)", "static_range(1, 2)", False),
-        (1, "acc / total", "acc / scale", False),
         (0, "static_range(1, 3)", "static_range(1, 2)", True),
     ],
 )
@@ -183,10 +176,8 @@ def test_heads_that_share_keys_are_rows() -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("total * scale", "total"),
         ("acc * scale[:, None]", "acc"),
         ('"-inf"))', '"-1"))'),
-        ("tl.max(logits, 1)", "tl.max(scores, 1) * 0"),
         ("range(2)", "range(1)"),
     ],
 )
@@ -217,8 +208,8 @@ def test_products_run_on_tensor_cores() -> None:
 
 @pytest.mark.parametrize(
     ("heads", "n_new", "tokens_first", "configuration"),
-    [((4, 4), 1, False, _ONE_ROW), ((4, 2), 1, True, _SMALL), ((4, 2), 3, False, _SHARED)],
-    ids=["heads first", "tokens first", "some tokens"],
+    [((4, 2), 1, True, _SMALL), ((4, 2), 3, False, _SHARED)],
+    ids=["tokens first", "some tokens"],
 )
 def test_caches_are_read_where_they_are(
     heads: tuple[int, int],
@@ -256,10 +247,9 @@ def test_new_keys_are_outputs_of_the_network(tmp_path: Path) -> None:
         np.testing.assert_allclose(output, each, atol=2e-3, rtol=2e-3)
 
 
-@pytest.mark.parametrize("heads", [(12, 12), (32, 8)])
-def test_the_keys_of_a_step_fill_a_gpu(heads: tuple[int, int]) -> None:
+def test_the_keys_of_a_step_fill_a_gpu() -> None:
     """Blocks share the keys of a step, and the kernels spill no register."""
-    matched = Attention.find(workloads.load(attention(heads, (1, 1024, 64)))["main"])
+    matched = Attention.find(workloads.load(attention((32, 8), (1, 1024, 64)))["main"])
     assert matched is not None
 
     program = print_program(matched, ranked(matched, 90)[0])

@@ -42,8 +42,10 @@ def program_of(ir: bytes, configuration: Configuration) -> Program:
     return print_program(contraction, configuration)
 
 
-@pytest.mark.parametrize("configuration", [_PLAIN, _LAST], ids=lambda each: each.name)
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int8"])
+@pytest.mark.parametrize(
+    ("dtype", "configuration"),
+    [("float16", _PLAIN), ("bfloat16", _LAST), ("float32", _PLAIN), ("int8", _LAST)],
+)
 def test_tiles_need_not_divide_a_product(
     dtype: str, configuration: Configuration, verify: Verify
 ) -> None:
@@ -53,9 +55,10 @@ def test_tiles_need_not_divide_a_product(
     assert verify(ir, program_of(ir, configuration)) == ""
 
 
-@pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(
-    "shape", [(3, 17, 16, 32), (2, 1, 40, 70), (1, 5, 1, 33)], ids=["batch", "row", "column"]
+    ("shape", "transposed"),
+    [((3, 17, 16, 32), False), ((2, 1, 40, 70), True), ((1, 5, 1, 33), False)],
+    ids=["batch", "row", "column"],
 )
 def test_batches_and_single_rows(
     shape: tuple[int, int, int, int], *, transposed: bool, verify: Verify
@@ -88,35 +91,28 @@ def _hard_swish(x: Any) -> Any:
     return x * clipped / _constant(6.0)(x)
 
 
-_ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
-    "gelu": _gelu,
-    "gelu-tanh": lambda x: (
-        _constant(0.5)(x)
-        * x
-        * (
-            _constant(1.0)(x)
-            + tirx.tanh(_constant(0.797885)(x) * (x + _constant(0.044715)(x) * x * x * x))
-        )
-    ),
-    "mish": _mish,
-    "hard-swish": _hard_swish,
-    "silu": lambda x: x * tirx.sigmoid(x),
-    "leaky-relu": lambda x: tirx.Select(x > _constant(0.0)(x), x, x * _constant(0.1)(x)),
-    "elu": lambda x: tirx.if_then_else(x < _constant(0.0)(x), tirx.exp(x) - _constant(1.0)(x), x),
-    "square-root": lambda x: tirx.sqrt(tirx.abs(x)) + tirx.rsqrt(x * x + _constant(1.0)(x)),
-    "power": lambda x: tirx.power(x, _constant(2.0)(x)),
-    "sine": lambda x: tirx.sin(x) + tirx.cos(x),
-    "log1p": lambda x: tirx.log1p(tirx.abs(x)),
-}
+_ACTIVATIONS: list[Callable[[Any], Any]] = [
+    _gelu,
+    _mish,
+    _hard_swish,
+    lambda x: x * tirx.sigmoid(x),
+    lambda x: tirx.Select(x > _constant(0.0)(x), x, x * _constant(0.1)(x)),
+    lambda x: tirx.if_then_else(x < _constant(0.0)(x), tirx.exp(x) - _constant(1.0)(x), x),
+    lambda x: tirx.sqrt(tirx.abs(x)) + tirx.rsqrt(x * x + _constant(1.0)(x)),
+    lambda x: tirx.power(x, _constant(2.0)(x)),
+    lambda x: tirx.sin(x) + tirx.cos(x),
+    lambda x: tirx.log1p(tirx.abs(x)),
+]
 
 
-@pytest.mark.parametrize("name", _ACTIVATIONS)
-def test_activations_are_those_of_the_workload(name: str, verify: Verify) -> None:
-    """Functions of the sums are printed from their definition, in both kinds of kernels."""
-    ir = product((1, 20, 24, 40), after=_ACTIVATIONS[name])
+@pytest.mark.parametrize("configuration", [_PLAIN, _SPLIT], ids=["one kernel", "two kernels"])
+def test_activations_are_those_of_the_workload(
+    configuration: Configuration, verify: Verify
+) -> None:
+    """Functions of the sums are printed from their definition."""
+    ir = product((1, 20, 24, 40), after=lambda x: sum(each(x) for each in _ACTIVATIONS))
 
-    for configuration in (_PLAIN, _SPLIT) if name == "gelu" else (_PLAIN,):
-        assert verify(ir, program_of(ir, configuration)) == ""
+    assert verify(ir, program_of(ir, configuration)) == ""
 
 
 def test_results_are_rounded_to_bytes(verify: Verify) -> None:
@@ -143,14 +139,12 @@ def test_operands_are_computed_as_they_are_loaded(verify: Verify) -> None:
     ("arguments", "options", "configuration"),
     [
         ((5, (16, 24), 3), {}, Configuration(16, 16, 16, 2, 4, 3)),
-        ((6, (16, 16), 3), {"stride": 2}, Configuration(32, 16, 16, 2, 4)),
-        ((6, (16, 16), 3), {"dilation": 2}, Configuration(16, 16, 16, 2, 4)),
+        ((6, (16, 16), 3), {"stride": 2, "dilation": 2}, Configuration(32, 16, 16, 2, 4)),
         ((7, (3, 16), 5), {"stride": 2}, Configuration(16, 16, 32, 2, 4, 2, is_one_kernel=True)),
         ((4, (32, 32), 3), {"groups": 2}, Configuration(32, 16, 16, 2, 4)),
         ((4, (24, 16), 1), {}, Configuration(16, 16, 32, 2, 4)),
-        ((4, (6, 20), 3), {}, Configuration(16, 16, 16, 2, 4)),
     ],
-    ids=["split", "strides", "dilation", "stem", "groups", "pointwise", "channels"],
+    ids=["split", "strides", "stem", "groups", "pointwise"],
 )
 def test_convolutions_are_products(
     arguments: tuple[int, tuple[int, int], int],
@@ -168,16 +162,11 @@ def test_convolutions_are_products(
     ("configuration", "old", "new", "number"),
     [
         (_PLAIN, "mask=(m < 37)", "mask=(m < 36)", 0),
-        (_PLAIN, "acc = tl.zeros(", "acc = 1 + tl.zeros(", 0),
-        (_PLAIN, "for turn in range(3)", "for turn in range(2)", 0),
         (_PLAIN, "other=0", "other=1", 0),
         (_PLAIN, "tl.load(p2 + n, mask=(n < 23)", "tl.load(p2 + n * 0, mask=(n < 23)", 0),
-        (_PLAIN, "tile_n = pid // 3 % 2", "tile_n = pid // 3 % 1", 0),
-        (_PLAIN, "((m * 23) + n)", "((m * 23) + n - 1)", 0),
         (_PLAIN, "tl.dot(left, right, acc, ", "tl.dot(left, right, ", 0),
         # Sums that no block writes, or that are added before all blocks wrote theirs.
         (_SPLIT, "part = pid", "part = 0 * pid", 0),
-        (_SPLIT, "static_range(1, 2)", "static_range(1, 1)", 1),
         (_LAST, "static_range(1, 2)", "static_range(1, 1)", 0),
         (_LAST, "+ pid % 4", "+ pid % 2", 0),
     ],
@@ -251,21 +240,14 @@ _ONE = Configuration(1, 64, 16, 1, 4, 2)
 @pytest.mark.parametrize(
     ("ir", "configuration"),
     [
-        (_normed((19, 96, 40), "layer_norm"), _PLAIN),
-        (_normed((19, 100, 40), "layer_norm", returns_sum=True), _SPLIT),
         (_normed((1, 96, 80), "layer_norm", returns_sum=True), _ONE),
         (_normed((1, 4104, 16), "rms_norm"), replace(_ONE, n_splits=1)),
         (_normed((7, 33, 64), "rms_norm", "bfloat16", returns_sum=True), _SPLIT),
-        (_normed((5, 64, 33), "rms_norm", "float32"), _SPLIT),
         (_normed((6, 50, 32), "softmax"), _SPLIT),
         (_normed((19, 100, 40), "layer_norm", returns_sum=True), _LAST),
         (_normed((1, 96, 80), "layer_norm"), replace(_ONE, is_one_kernel=True)),
-        (_normed((16, 64, 40), "rms_norm"), replace(_PLAIN, is_one_kernel=True)),
     ],
-    ids=[
-        *("layer", "sum", "row", "long", "bfloat16", "float32", "softmax"),
-        *("last block", "last row", "last columns"),
-    ],
+    ids=["row", "long", "bfloat16", "softmax", "last block", "last row"],
 )
 def test_rows_of_the_sums_are_normalised(
     ir: bytes, configuration: Configuration, verify: Verify
@@ -277,22 +259,6 @@ def test_rows_of_the_sums_are_normalised(
     assert verify(ir, program) == ""
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("range(1, 2)", "range(1, 1)"),
-        ("[:, None]\n    y", "[:, None] * 1.1\n    y"),
-        ("tl.rsqrt(", "tl.sqrt("),
-    ],
-    ids=["parts", "mean", "variance"],
-)
-def test_broken_norms_are_found(old: str, new: str, verify: Verify) -> None:
-    """A lost part, and wrong statistics of rows."""
-    ir = _normed((19, 96, 40), "layer_norm", returns_sum=True)
-
-    assert verify(ir, broken(program_of(ir, _SPLIT), old, new, 1))
-
-
 def test_rows_that_no_block_holds_stay_apart() -> None:
     """Reductions of other rows, and of longer ones, are kernels of their own."""
     assert variants.GEMM.find(workloads.load(_normed((2, 16385, 16), "rms_norm"))["main"]) is None
@@ -302,11 +268,10 @@ def test_rows_that_no_block_holds_stay_apart() -> None:
     ("ir", "configuration"),
     [
         (gated((19, 23, 40)), _PLAIN),
-        (gated((19, 23, 40), "float32"), _PLAIN),
         (gated((1, 40, 80)), replace(_ONE, n_splits=1)),
         (branches(5, (40, 24, 20)), _PLAIN),
     ],
-    ids=["gate", "float32", "row", "branches"],
+    ids=["gate", "row", "branches"],
 )
 def test_two_products_are_sums_of_one_kernel(
     ir: bytes, configuration: Configuration, verify: Verify

@@ -7,7 +7,7 @@ import pytest
 from tvm import te, tirx, topi
 
 from tests.gpu_compilers import needs_triton
-from tests.tuner.engines.relax.triton.conftest import Verify, broken, product, workload
+from tests.tuner.engines.relax.triton.conftest import ALL_KINDS, Verify, broken, product, workload
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.triton import variants
 from tuner.engines.relax.triton.compilation import compiler
@@ -62,7 +62,6 @@ def _mean_of_pixels() -> bytes:
 
 _WORKLOADS: dict[str, Callable[[], bytes]] = {
     "softmax": lambda: _softmax(-1),
-    "softmax of few": lambda: _softmax(-1, 5),
     "softmax of columns": lambda: _softmax(1),
     "layer norm": _layer_norm,
     "root mean square": _rms_norm,
@@ -78,16 +77,14 @@ def test_rows_are_reduced(name: str, verify: Verify) -> None:
     """Rows end inside of a tile, along any axes, with several reductions."""
     ir = _WORKLOADS[name]()
 
-    assert verify(ir, program_of(ir)) == ""
+    assert verify(ir, program_of(ir), ALL_KINDS) == ""
 
 
 @pytest.mark.parametrize(
     ("old", "new"),
     [
         ("(n < 40), (x2", "(n < 39), (x2"),
-        ("x0.to(tl.float32) - x1", "x0.to(tl.float32) * 0.5 - x1"),
         ("tl.program_id(0) * 2", "tl.program_id(0) * 1"),
-        ("(x2 / x3)", "x2"),
     ],
 )
 def test_broken_kernels_are_found(old: str, new: str, verify: Verify) -> None:
