@@ -1,7 +1,7 @@
 """Models and requests for the engine, which these tests call in their own process."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
+from tests.tuner.engines.relax import drivers
 from tests.tuner.networks import models
 from tuner.engines.base import (
     BuildRequest,
@@ -18,6 +19,7 @@ from tuner.engines.base import (
     ReferenceRequest,
     TargetInfo,
 )
+from tuner.workers.pool import Pool, WorkerSettings
 
 with warnings.catch_warnings():
     # TVM warns about its own deprecations when it is imported.
@@ -37,6 +39,21 @@ CPUS = ("x86-64-v2", "znver3", "skylake-avx512")
 def target() -> TargetInfo:
     """Canonical JSON of this CPU."""
     return worker.describe_target("llvm")
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a driver and a runtime of CUDA that run no kernel."""
+    return drivers.build(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture(scope="module")
+def pool(driver: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    """A process that sees the GPU of the stub, of the architecture sm_90."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LD_LIBRARY_PATH", str(driver))
+        with Pool(WorkerSettings(1, tmp_path_factory.mktemp("pool") / "worker.log")) as opened:
+            yield opened
 
 
 def described(mcpu: str) -> TargetInfo:

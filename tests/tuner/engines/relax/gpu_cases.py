@@ -15,10 +15,11 @@ import pytest
 import tvm
 import tvm_ffi
 
+from tuner.engines.base import RunRequest, RunResult
 from tuner.engines.cuda.branches import Branches, begin_call
 from tuner.engines.cuda.cuda_calls import Cuda
 from tuner.engines.cuda.cuda_graphs import CudaGraph
-from tuner.engines.relax import network
+from tuner.engines.relax import network, worker
 from tuner.engines.relax.codegen import scratch
 from tuner.engines.relax.library.gpu_programs import GpuProgram
 from tuner.engines.relax.target import cudart
@@ -68,6 +69,16 @@ def failing(spec: str) -> Iterator[None]:
         yield
     finally:
         del os.environ[_FAIL]
+
+
+def run_kernel(request: RunRequest, environ: dict[str, str]) -> RunResult:
+    """Run a kernel with some variables for the stub."""
+    os.environ.update(environ)
+    try:
+        return worker.run(request)
+    finally:
+        for name in environ:
+            del os.environ[name]
 
 
 def load(folder: str) -> network.Library:

@@ -44,7 +44,7 @@ _UNARY: dict[str, dict[str, Any]] = {
     **{"Abs": {}, "Neg": {}, "Reciprocal": {}, "Mish": {}, "Atan": {}, "Asin": {}, "Acosh": {}},
 }
 _BINARY = ("Max", "Min", "Div", "Pow", "Mul", "Equal", "Less", "LessOrEqual", "PRelu")
-_INTEGERS = ("uint8", "int8", "int32", "int64")
+_INTEGERS = ("uint8", "int8", "int64")
 
 
 def _limits(dtype: str) -> Array:
@@ -58,13 +58,17 @@ def _constant(value: float) -> Array:
 
 def _reductions() -> list[Case]:
     operators = ("Max", "Min", "Sum", "Mean", "Prod", "L1", "L2", "LogSum", "LogSumExp")
-    cases = []
-    for name in (*(f"Reduce{each}" for each in operators), "ReduceSumSquare"):
-        cases.append(case(name, name, _SURE, weights=[np.array([1])]))
-        none = np.array([], "int64")
-        cases.append(
+    none = np.array([], "int64")
+    cases = [
+        *(
+            case(name, name, _SURE, weights=[np.array([1])])
+            for name in (*(f"Reduce{each}" for each in operators), "ReduceSumSquare")
+        ),
+        *(
             case(f"{name}_of_none", name, NUMBERS[1:13], weights=[none], noop_with_empty_axes=1)
-        )
+            for name in ("ReduceL2", "ReduceLogSumExp")
+        ),
+    ]
     for name in ("ReduceMax", "ReduceMin"):
         cases += [case(f"{name}_{d}", name, _limits(d), weights=[np.array([1])]) for d in _INTEGERS]
         truths = np.array([[0, 0, 0], [0, 1, 0], [1, 1, 1]], "bool")
@@ -93,7 +97,7 @@ def _transposed() -> list[Case]:
     """Return transposed convolutions with one output more than their windows reach, or fewer."""
     rng = np.random.default_rng(0)
     cases = []
-    for n_axes in (1, 2, 3):
+    for n_axes in (1, 2):
         data = rng.integers(-3, 4, (1, 2, *[4] * n_axes)).astype("float32")
         kernel = rng.integers(-3, 4, (2, 3, *[3] * n_axes)).astype("float32")
         weights = [kernel, np.ones(3, "float32")]
@@ -164,7 +168,7 @@ def _others() -> list[Case]:
         ),
         *(
             case(f"{name}_{d}", name, NUMBERS[:16].clip(-6e4, 6e4).astype(d))
-            for name in ("Relu", "Exp", "Sqrt", "Tanh", "Sigmoid")
+            for name in ("Relu", "Exp", "Tanh")
             for d in ("float16", "float64")
         ),
     ]

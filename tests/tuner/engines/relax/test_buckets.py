@@ -70,7 +70,9 @@ def test_every_size_agrees_with_the_model(tmp_path: Path) -> None:
         network(ids=np.zeros((1, 9), np.int64), mask=np.ones((1, 9), np.int64))
 
 
-@pytest.mark.parametrize("rate", [16, 8])
+@pytest.mark.parametrize(
+    "rate", [pytest.param(16, marks=pytest.mark.slow("builds another library of the same")), 8]
+)
 def test_a_fixed_value_holds_where_padding_is_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: int
 ) -> None:

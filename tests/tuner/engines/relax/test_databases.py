@@ -173,26 +173,3 @@ def test_unusable_lines_are_left_out_with_a_reason(cli: Cli, database: Path) -> 
     assert "Bogus" in reasons[3]
     assert "opencl" in reasons[4]
     assert reasons[5] == "workload 9 is not in the database: it has 2"
-
-
-def test_a_database_without_usable_records_fails(cli: Cli, database: Path) -> None:
-    """The exit status is 1, and the reasons are printed."""
-    (database / RECORDS).write_text("[]\n" * 3)
-
-    answer = cli("records", "import", str(database), "--format", "metaschedule")
-
-    assert answer.status == 1
-    assert "3 lines were left out, the first is 1: it is not a record" in answer.out
-
-
-def test_a_database_is_distilled(cli: Cli, database: Path) -> None:
-    """All workloads and the best record of each stay; plain TVM reads the result."""
-    answer = cli("records", "distill", str(database), "-o", "small", "--json")
-    shutil.copytree(cli.folder / "small", cli.folder / "again")
-    over = cli("records", "distill", "small", "-o", "small")
-
-    assert answer.json["records"] == answer.json["tasks"] == 2
-    assert over.status == 0
-    small, again = cli.folder / "small", cli.folder / "again"
-    assert (small / RECORDS).read_text() == (again / RECORDS).read_text()
-    assert (small / WORKLOADS).read_text() == (database / WORKLOADS).read_text()

@@ -1,6 +1,5 @@
 """Measurement on a GPU, with a stub driver that runs no kernel."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 from tvm import te
 
 from tests.gpu_compilers import needs_nvrtc
-from tests.tuner.engines.relax import drivers
+from tests.tuner.engines.relax import gpu_cases
 from tuner.engines.base import (
     BuildRequest,
     EvaluatorSettings,
@@ -29,21 +28,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:::tvm"),
     needs_nvrtc,
 ]
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A stub driver without a GPU."""
-    return drivers.build(tmp_path_factory.mktemp("driver"))
-
-
-@pytest.fixture(scope="module")
-def pool(driver: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    """A process that sees a GPU of the architecture sm_90."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LD_LIBRARY_PATH", str(driver))
-        with Pool(WorkerSettings(1, tmp_path_factory.mktemp("pool") / "worker.log")) as opened:
-            yield opened
 
 
 def ir() -> bytes:
@@ -85,10 +69,20 @@ def request_of(artifact: str, target: TargetInfo) -> RunRequest:
     return RunRequest(artifact, target.spec, (), settings)
 
 
-def run(pool: Pool, request: RunRequest) -> RunResult:
-    """Run a kernel in the process that sees the GPU."""
-    result: RunResult = pool.call(ENGINE, "run", request, timeout_secs=120.0)
+def run(pool: Pool, request: RunRequest, **environ: str) -> RunResult:
+    """Run a kernel in the process that sees the GPU, with some variables for the stub."""
+    result: RunResult = pool.call(
+        *(gpu_cases.__name__, "run_kernel", request, environ),
+        returns=RunResult,
+        timeout_secs=120.0,
+    )
     return result
+
+
+def graph_sizes(log: Path) -> list[int]:
+    """Return the number of kernels of each graph launch in a log of the stub."""
+    _, *launches = log.read_text().split("\ncudaGraphLaunch ")
+    return [each.count("\nreplay ") for each in launches]
 
 
 def test_visible_gpu_is_described(pool: Pool) -> None:
@@ -122,13 +116,10 @@ def test_runtime_is_loaded_where_there_is_a_driver(pool: Pool) -> None:
     assert packaged.endswith("nvidia/cu13/lib/libcudart.so.13")
 
 
-def test_hidden_gpu_is_not_described(
-    driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("pool")
+def test_hidden_gpu_is_not_described(tmp_path: Path) -> None:
     """CUDA_VISIBLE_DEVICES may hide all GPUs."""
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
     hidden = WorkerSettings(1, tmp_path / "worker.log", {"CUDA_VISIBLE_DEVICES": ""})
-
     with Pool(hidden) as pool, pytest.raises(TargetError, match="no CUDA device"):
         describe(pool, "cuda")
 
@@ -151,67 +142,52 @@ def test_samples_and_conditions_are_those_of_the_device(pool: Pool, artifact: st
     [(1 << 20, "shared cache", 4), (1 << 30, "memory", 6)],
 )
 def test_weights_of_large_networks_come_from_memory(
-    driver: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    network_bytes: int,
-    weights: str,
-    n_launches: int,
+    pool: Pool, tmp_path: Path, network_bytes: int, weights: str, n_launches: int
 ) -> None:
     """The launches of a graph take turns on copies, which fill the cache more than twice."""
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
-    log, calls = tmp_path / "worker.log", tmp_path / "cuda.log"
-    monkeypatch.setenv("TUNER_TEST_CUDA_LOG", str(calls))
+    calls = tmp_path / "cuda.log"
     target = worker.describe_target("cuda:sm_90").spec
     built = worker.build(BuildRequest(product(512, 2048, 3072), target, "", str(tmp_path / "a")))
     settings = EvaluatorSettings(min_repeat_ms=0, timeout_secs=60.0, network_bytes=network_bytes)
 
-    with Pool(WorkerSettings(1, log)) as pool:
-        result = run(pool, RunRequest(built.artifact, target, (), settings))
+    request = RunRequest(built.artifact, target, (), settings)
+    result = run(pool, request, TUNER_TEST_CUDA_LOG=str(calls))
 
     assert result.error_text == ""
     assert result.run_secs == pytest.approx((5e-4,) * 3)
     assert (result.conditions or {})["weights"] == weights
-    assert f"graph {n_launches}\n" in log.read_text()
+    assert n_launches in graph_sizes(calls)
     replays = [line.split()[6:] for line in calls.read_text().splitlines() if "replay" in line]
     assert len({tuple(each) for each in replays}) == (1 if weights == "shared cache" else 6)
 
 
 def test_throttled_samples_are_taken_again_and_marked(
-    driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, artifact: str
+    pool: Pool, artifact: str, tmp_path: Path
 ) -> None:
     """Samples that stay throttled carry the reason."""
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
-    monkeypatch.setenv("TUNER_TEST_THROTTLED", "1")
-    log = tmp_path / "worker.log"
-    with Pool(WorkerSettings(1, log)) as pool:
-        result = run(pool, request_of(artifact, describe(pool, "cuda:sm_90")))
+    calls, request = tmp_path / "cuda.log", request_of(artifact, describe(pool, "cuda:sm_90"))
 
+    result = run(pool, request, TUNER_TEST_CUDA_LOG=str(calls), TUNER_TEST_THROTTLED="1")
     assert result.conditions is not None
     assert result.conditions["throttled"] == ["software power cap", "software thermal slowdown"]
     # Graphs of two milliseconds until the clocks have risen, then three samples of each attempt,
     # behind one that does not count.
     n_warming_up = 5 + 1
-    assert log.read_text().count("graph 4") == n_warming_up + 3 * (3 + 1)
+    assert graph_sizes(calls).count(4) == n_warming_up + 3 * (3 + 1)
 
 
-def test_broken_context_ends_its_process(
-    driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, artifact: str
-) -> None:
+def test_broken_context_ends_its_process(pool: Pool, artifact: str) -> None:
     """The error is returned; the next call is lost, and succeeds when it is repeated."""
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
-    monkeypatch.setenv("TUNER_TEST_ILLEGAL_ADDRESS", "1")
-    with Pool(WorkerSettings(1, tmp_path / "worker.log")) as pool:
-        target = describe(pool, "cuda:sm_90")
+    target = describe(pool, "cuda:sm_90")
 
-        result = run(pool, request_of(artifact, target))
+    result = run(pool, request_of(artifact, target), TUNER_TEST_ILLEGAL_ADDRESS="1")
 
-        assert result.error_kind == "run_error"
-        assert "CUDA" in result.error_text
-        with pytest.raises(WorkerLost, match="status 75") as caught:
-            describe(pool, "cuda:sm_90")
-        assert not caught.value.crashed
-        assert describe(pool, "cuda:sm_90") == target
+    assert result.error_kind == "run_error"
+    assert "CUDA" in result.error_text
+    with pytest.raises(WorkerLost, match="status 75") as caught:
+        describe(pool, "cuda:sm_90")
+    assert not caught.value.crashed
+    assert describe(pool, "cuda:sm_90") == target
 
 
 def test_candidate_for_another_gpu_is_misuse(pool: Pool, artifact: str) -> None:

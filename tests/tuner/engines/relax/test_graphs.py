@@ -1,7 +1,6 @@
 """Programs of libraries for GPUs, captured and replayed on a stub driver with CUDA's rules."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import te
 
 from tests.gpu_compilers import needs_nvrtc
-from tests.tuner.engines.relax import drivers, gpu_cases, networks
+from tests.tuner.engines.relax import gpu_cases, networks
 from tests.tuner.engines.relax.conftest import draw
 from tests.tuner.engines.relax.gpu_cases import count
 from tuner.engines.base import ModelFile
@@ -23,7 +22,7 @@ from tuner.engines.relax.schedules.gpu.defaults import schedule_by_default
 from tuner.engines.relax.target.targets import make_target
 from tuner.library.arrays import write_arrays
 from tuner.networks.worker import load_model
-from tuner.workers.pool import Pool, WorkerSettings
+from tuner.workers.pool import Pool
 
 pytestmark = [
     pytest.mark.tvm,
@@ -90,16 +89,6 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         name: str(networks.link_untuned(models, target, objects, folder / name))
         for name, models in (("plain", plain), ("views", [views]))
     }
-
-
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    """A process that sees the GPU of the stub."""
-    folder = drivers.build(tmp_path_factory.mktemp("driver"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LD_LIBRARY_PATH", str(folder))
-        with Pool(WorkerSettings(1, folder / "worker.log")) as opened:
-            yield opened
 
 
 @pytest.fixture(scope="module")

@@ -48,16 +48,19 @@ def draw(*shape: int) -> Array:
     return np.random.default_rng(len(shape)).random(shape, dtype=np.float32)
 
 
-def test_call_with_several_results(target: TargetInfo, tmp_path: Path) -> None:
-    """A kernel may write more than one tensor."""
+def test_inputs_and_outputs_of_any_kind(target: TargetInfo, tmp_path: Path) -> None:
+    """A kernel may write several tensors; scalars stay scalars, and shapes are numbers."""
     nodes = [
         helper.make_node("Split", ["data"], ["a", "b"], axis=1, num_outputs=2),
         helper.make_node("Sigmoid", ["a"], ["c"]),
-        helper.make_node("Mul", ["c", "b"], ["y"]),
+        helper.make_node("Mul", ["c", "b"], ["d"]),
+        helper.make_node("Mul", ["d", "scale"], ["y"]),
+        helper.make_node("Shape", ["data"], ["shape"]),
     ]
-    made = model(nodes, {"data": (2, 8)}, {"y": (2, 4), "b": (2, 4)})
-    made.opset_import[0].version = 18
-    check(made, target, tmp_path / "split", data=draw(2, 8))
+    made = model(nodes, {"data": (2, 8), "scale": ()}, {"y": (2, 4), "b": (2, 4)}, opset=18)
+    kind = helper.make_tensor_value_info("shape", onnx.TensorProto.INT64, [2])
+    made.graph.output.append(kind)
+    check(made, target, tmp_path / "kinds", data=draw(2, 8), scale=draw())
 
 
 def test_weights_of_every_size_and_use(target: TargetInfo, tmp_path: Path) -> None:
@@ -72,15 +75,6 @@ def test_weights_of_every_size_and_use(target: TargetInfo, tmp_path: Path) -> No
     ]
     made = model(nodes, {"data": (4, 16)}, {"y": (4, 64)}, weights)
     check(made, target, tmp_path / "weights", data=draw(4, 16))
-
-
-def test_constant_indices_of_several_axes(target: TargetInfo, tmp_path: Path) -> None:
-    """A constant that one kernel reads at several places at once keeps all its elements."""
-    # As exporters write masks of padding: rows of one batch, selected one by one.
-    indices = np.stack([np.zeros(128, np.int64), np.arange(128)], -1).reshape(1, 1, 1, 128, 2)
-    nodes = [helper.make_node("GatherND", ["data", "indices"], ["y"])]
-    made = model(nodes, {"data": (1, 128)}, {"y": (1, 1, 1, 128)}, {"indices": indices})
-    check(made, target, tmp_path / "indices", data=draw(1, 128))
 
 
 def test_libraries_in_one_process_are_independent(
@@ -112,28 +106,6 @@ def test_a_library_runs_without_the_compiler(target: TargetInfo, tmp_path: Path)
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [[[7, 6, 5], [15, 14, 13]], [[7, 6, 5], [7, 6, 5]]]
-
-
-def test_input_without_dimensions(target: TargetInfo, tmp_path: Path) -> None:
-    """A scalar stays a scalar when it is copied to the device."""
-    made = model(
-        [helper.make_node("Mul", ["data", "scale"], ["y"])],
-        {"data": (4, 16), "scale": ()},
-        {"y": (4, 16)},
-    )
-    check(made, target, tmp_path / "scalar", data=draw(4, 16), scale=draw())
-
-
-def test_output_that_is_a_shape(target: TargetInfo, tmp_path: Path) -> None:
-    """A shape is returned as the numbers that ONNX defines."""
-    nodes = [
-        helper.make_node("Shape", ["data"], ["shape"]),
-        helper.make_node("Relu", ["data"], ["y"]),
-    ]
-    made = model(nodes, {"data": (4, 16)}, {"y": (4, 16)})
-    kind = helper.make_tensor_value_info("shape", onnx.TensorProto.INT64, [2])
-    made.graph.output.append(kind)
-    check(made, target, tmp_path / "shape", data=draw(4, 16))
 
 
 def test_reshapes_stay_outside_subgraphs(target: TargetInfo, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from tests.tuner.engines.relax.conftest import Array, Save, draw
 from tests.tuner.engines.relax.networks import load, run_module, run_network
 from tests.tuner.networks.models import difference, run
 from tuner.engines.base import ModelFile, TargetInfo
-from tuner.engines.relax import worker
 from tuner.engines.relax.frontend.importer import import_model
 from tuner.engines.relax.graph.extract import find_subgraphs
 from tuner.engines.relax.graph.fold import FOLDERS, fold_constants
@@ -41,15 +40,12 @@ def names_of(model: ModelFile, target: TargetInfo) -> list[str]:
 @pytest.mark.parametrize(
     "tail",
     [
-        [("Relu", [])],
         [],
-        [("Sigmoid", [])],
-        [("Add", ["scale"]), ("Relu", [])],
         [("Div", ["scale"]), ("Relu", [])],
-        [("Mul", ["one"]), ("Relu", [])],
+        [("Mul", ["one"]), ("Sigmoid", [])],
         [("Add", ["image"]), ("Relu", [])],
     ],
-    ids=["relu", "bare", "sigmoid", "add", "div", "scalar", "image"],
+    ids=["bare", "div", "scalar", "image"],
 )
 def test_padded_convolution_computes_the_same(
     save: Save, target: TargetInfo, tail: list[tuple[str, list[str]]]
@@ -127,42 +123,6 @@ def test_padding_leaves_the_slices_of_a_model_alone(save: Save, target: TargetIn
     assert difference(actual, expected) < 1e-5
 
 
-def test_folded_constants_equal_those_of_tvm(save: Save, target: TargetInfo) -> None:
-    """A chain of foldable operators on weights agrees with ONNX Runtime."""
-    weights = {
-        "a": np.abs(draw(6, 4)) + 0.5,
-        "b": np.abs(draw(4, seed=1)) + 0.5,
-        "shape": np.array([4, 6]),
-        "wide": np.array([3, 4, 6]),
-        "axes": np.array([0]),
-    }
-    nodes = [
-        helper.make_node("Add", ["a", "b"], ["n1"]),
-        helper.make_node("Sub", ["n1", "b"], ["n2"]),
-        helper.make_node("Mul", ["n2", "b"], ["n3"]),
-        helper.make_node("Div", ["n3", "a"], ["n4"]),
-        helper.make_node("Pow", ["n4", "a"], ["n5"]),
-        helper.make_node("Max", ["n5", "a"], ["n6"]),
-        helper.make_node("Min", ["n6", "b"], ["n7"]),
-        helper.make_node("Sqrt", ["n7"], ["n8"]),
-        helper.make_node("Neg", ["n8"], ["n9"]),
-        helper.make_node("Exp", ["n9"], ["n10"]),
-        helper.make_node("Transpose", ["n10"], ["n11"], perm=[1, 0]),
-        helper.make_node("Reshape", ["n11", "shape"], ["n12"]),
-        helper.make_node("Unsqueeze", ["n12", "axes"], ["n13"]),
-        helper.make_node("Expand", ["n13", "wide"], ["n14"]),
-        helper.make_node("Add", ["data", "n14"], ["y"]),
-    ]
-    model = save(nodes, (3, 4, 6), weights)
-
-    folded = fold_constants(import_model(model))
-    actual, expected = outputs_of(model, target)
-
-    left = folded["main"].script()
-    assert not [name for name in ("permute_dims", "sqrt", "divide", "power") if name in left]
-    assert difference(actual, expected) < 1e-5
-
-
 def test_every_folder_agrees_with_the_kernel_of_tvm() -> None:
     """Each operator that numpy folds agrees with its compiled kernel."""
     from tvm import relax
@@ -181,27 +141,26 @@ def test_every_folder_agrees_with_the_kernel_of_tvm() -> None:
         "relax.take": lambda a, _: relax.op.take(a, relax.const([2, 0], "int64"), 1, "wrap"),
         "relax.full": lambda *_: relax.op.full((3, 4), relax.const(7, "float32")),
     }
-    for name in sorted(FOLDERS):
-        op = name.removeprefix("relax.")
-        call = calls.get(name)
-        builder = relax.BlockBuilder()
-        data = relax.Var("data", relax.TensorType((1,), "float32"))
-        with builder.function("main", [data]):
-            a, b = (relax.const(array, "float32") for array in (left, right))
-            function = getattr(relax.op, op)
-            if call is None:
-                unary = op in ("negative", "sqrt", "rsqrt", "exp")
-                value = builder.emit(function(a) if unary else function(a, b))
-            else:
-                value = builder.emit(builder.normalize(call(builder.emit(a), b)))
-            builder.emit_func_output(value)
-        module = builder.get()
-        folded = fold_constants(module)
-        assert f"{op}(" not in folded["main"].script()
-        (actual,), (expected,) = (
-            run_network(each, np.zeros(1, "float32")) for each in (folded, module)
-        )
-        np.testing.assert_allclose(actual, expected, rtol=1e-5, err_msg=name, strict=True)
+    builder = relax.BlockBuilder()
+    data = relax.Var("data", relax.TensorType((1,), "float32"))
+    operators = [name.removeprefix("relax.") for name in sorted(FOLDERS)]
+    with builder.function("main", [data]):
+        a, b = (builder.emit(relax.const(array, "float32")) for array in (left, right))
+        values = []
+        for op in operators:
+            unary = op in ("negative", "sqrt", "rsqrt", "exp")
+            call = calls.get(f"relax.{op}") or getattr(relax.op, op)
+            values.append(builder.emit(builder.normalize(call(a) if unary else call(a, b))))
+        builder.emit_func_output(relax.Tuple(values))
+    module = builder.get()
+
+    folded = fold_constants(module)
+
+    script = folded["main"].script()
+    assert [op for op in operators if f"{op}(" in script] == []
+    outputs = (run_network(each, np.zeros(1, "float32")) for each in (folded, module))
+    for op, actual, expected in zip(operators, *outputs, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, err_msg=op, strict=True)
 
 
 def test_constant_rows_of_a_gather_are_constants_before_tvm_folds(save: Save) -> None:
@@ -212,15 +171,6 @@ def test_constant_rows_of_a_gather_are_constants_before_tvm_folds(save: Save) ->
     left = fold_constants(module)["main"].script()
 
     assert [name for name in ("shape_of", "take", "where") if name in left] == []
-
-
-def test_unsupported_operator_is_named(save: Save, target: TargetInfo) -> None:
-    """The message contains the unsupported operator."""
-    model = save([helper.make_node("Det", ["data"], ["y"])], (2, 3, 3), {})
-
-    with pytest.raises(ModelError, match="Det") as caught:
-        worker.extract(model, target.spec)
-    assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize(

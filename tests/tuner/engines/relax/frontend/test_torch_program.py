@@ -85,10 +85,7 @@ _FORMULAS: Functions = {
     "sign": torch.sign,
     "isfinite": lambda x: x.isfinite() * x,
 }
-_FORMULAS_BY_ONNX: Functions = {
-    **_FORMULAS,
-    "logaddexp2": lambda x: torch.logaddexp2(x, x.flip(1)),
-}
+_FORMULAS_BY_ONNX: Functions = {"logaddexp2": lambda x: torch.logaddexp2(x, x.flip(1))}
 # NaN and infinities are where torch has them.
 _AT_SPECIAL: Functions = {
     "amax": lambda x: x.amax(0),

@@ -21,20 +21,6 @@ def test_tasks_do_not_depend_on_the_weights(target: TargetInfo) -> None:
     assert one == two
 
 
-@pytest.mark.slow("lowers two networks for 10 s")
-def test_networks_share_tasks(target: TargetInfo) -> None:
-    """ResNet-34 is ResNet-18 with more of the same blocks: no block of ResNet-18 is new."""
-    small, large = (
-        worker.extract(load(f"zoo:resnet-{depth}?image=64"), target.spec).tasks
-        for depth in (18, 34)
-    )
-
-    weights = {task.workload: task.weight for task in large}
-    shared = [task for task in small if task.workload in weights]
-    assert len(shared) == len(small)
-    assert sum(weights.values()) > sum(task.weight for task in small)
-
-
 def test_workload_survives_its_bytes(target: TargetInfo) -> None:
     """The pinned ffi serialises a PrimFunc (0.1.15 crashes in save_json) without a change."""
     network = lower(load("zoo:mlp"), make_target(target.spec))
@@ -60,15 +46,9 @@ def test_names_describe_tasks(target: TargetInfo) -> None:
     ]
 
 
-@pytest.mark.parametrize(("layout", "dtype"), [("NHWC", "float16"), ("NCHW", "float32")])
-def test_convolutions_are_channels_last_for_either_layout(
-    target: TargetInfo, layout: str, dtype: str
-) -> None:
+def test_convolutions_are_channels_last(target: TargetInfo) -> None:
     """Every kernel that the network calls belongs to exactly one task."""
-    model = load(f"zoo:squeezenet_v1.1?layout={layout}&dtype={dtype}")
-
-    extraction = worker.extract(model, target.spec)
-
+    extraction = worker.extract(load("zoo:squeezenet_v1.1?layout=NCHW"), target.spec)
     assert sum(task.weight for task in extraction.tasks) == extraction.n_kernel_calls
     assert len({task.workload for task in extraction.tasks}) == len(extraction.tasks)
     assert all(task.flop >= 0 and task.weight >= 1 for task in extraction.tasks)

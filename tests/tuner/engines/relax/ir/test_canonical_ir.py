@@ -24,9 +24,10 @@ pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 _EXTRACT = """\
 import hashlib, sys, warnings
 warnings.simplefilter("ignore")
-from tests.tuner.engines.relax.networks import load
+from tuner.engines.base import ModelFile
 from tuner.engines.relax import worker
-print(*(task.workload for task in worker.extract(load(sys.argv[2]), sys.argv[1]).tasks))
+file = ModelFile(sys.argv[2], "onnx", {sys.argv[3]: ((1, 784), "float32")})
+print(*(task.workload for task in worker.extract(file, sys.argv[1]).tasks))
 print(hashlib.sha256(worker.calibration_kernel(sys.argv[1])).hexdigest())
 """
 
@@ -96,8 +97,9 @@ def test_other_numbers_blocks_and_types_count(modules: list[tvm.IRModule]) -> No
 @pytest.mark.guards_data
 def test_networks_share_names_across_processes(target: TargetInfo) -> None:
     """Layers that two networks share have one name, and calibrations one kernel, in any process."""
+    other = load("zoo:mlp?seed=3")
     done = subprocess.run(
-        [sys.executable, "-c", _EXTRACT, target.spec, "zoo:mlp?seed=3"],
+        [sys.executable, "-c", _EXTRACT, target.spec, other.path, *other.inputs],
         capture_output=True,
         text=True,
         check=True,

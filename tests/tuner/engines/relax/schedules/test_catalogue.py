@@ -7,10 +7,9 @@ import pytest
 from tests.tuner.engines.relax.conftest import described
 from tests.tuner.engines.relax.schedules.test_ranking import workload
 from tuner.engines.relax import worker
-from tuner.engines.relax.schedules import catalogue, ranking
+from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.schedules.base import Workload
 from tuner.engines.relax.target.targets import make_target
-from tuner.errors import WorkError
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -48,9 +47,3 @@ def test_a_gpu_has_rules_of_its_own(name: str, rule: str) -> None:
 
     assert ranked[0] == rule
     assert ranked[-1] == "dlight-fallback"
-
-
-def test_an_unknown_variant_is_refused() -> None:
-    """Its record was made by another version."""
-    with pytest.raises(WorkError, match="there is no variant winograd-8x8"):
-        catalogue.named("winograd-8x8")

@@ -280,7 +280,6 @@ def test_random_candidates_come_on_top(task_of: TaskOf, target: TargetInfo, kind
 def test_too_few_candidates_are_made_up_for(task_of: TaskOf, target: TargetInfo) -> None:
     """A population of four yields no forty candidates; draws from the space do."""
     request = replace(request_of(task_of("conv2d"), target, 40), population=4)
-
     candidates = worker.propose(request)
 
     assert len({each.module_hash for each in candidates}) == 40
@@ -334,27 +333,7 @@ def test_weights_are_where_a_network_of_this_size_has_them(
     assert places == ["shared cache", "memory"]
 
 
-@pytest.mark.slow("compiles kernels for many seconds")
-@pytest.mark.parametrize("kind", ["conv2d", "matmul", "softmax", "pooling"])
-def test_the_first_candidate_has_the_schedule_by_rule(
-    task_of: TaskOf, target: TargetInfo, tmp_path: Path, kind: str
-) -> None:
-    """A search starts with the program of a subgraph without a record, which it proposes once."""
-    task = task_of(kind)
-    request = request_of(task, target)
-    first, *_ = worker.propose(request)
-    measured = (MeasuredTrace(first.trace, first.module_hash, 1e-3),)
-
-    later = worker.propose(replace(request, measured=measured))
-
-    module = workloads.load(task.ir)
-    assert first.trace == ranking.compute_trace(module, make_target(target.spec))
-    assert first.module_hash not in {candidate.module_hash for candidate in later}
-    assert worker.build(BuildRequest(task.ir, target.spec, first.trace, str(tmp_path))).artifact
-
-
-@pytest.mark.parametrize("mcpu", CPUS)
-@pytest.mark.parametrize("kind", ["conv2d", "matmul"])
+@pytest.mark.parametrize(("kind", "mcpu"), [("conv2d", CPUS[2]), ("matmul", CPUS[1])])
 def test_a_first_look_is_the_schedule_by_rule_without_a_search(
     task_of: TaskOf, mcpu: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -369,10 +348,9 @@ def test_a_first_look_is_the_schedule_by_rule_without_a_search(
     assert only.trace == by_rule
 
 
-@pytest.mark.parametrize("mcpu", CPUS[1:2])
-def test_first_candidates_are_near_the_schedule_by_rule(task_of: TaskOf, mcpu: str) -> None:
+def test_first_candidates_are_near_the_schedule_by_rule(task_of: TaskOf) -> None:
     """Half of them have its innermost tiles or other register tiles, half are its mutants."""
-    task, target = task_of("matmul"), described(mcpu)
+    task, target = task_of("matmul"), described(CPUS[1])
     (rule,) = worker.propose(request_of(task, target, 1))
     measured = (MeasuredTrace(rule.trace, rule.module_hash, 1e-3),)
     request = replace(request_of(task, target, 8), measured=measured)

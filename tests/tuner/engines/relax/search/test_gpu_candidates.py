@@ -21,8 +21,6 @@ from tuner.engines.base import (
     BuildRequest,
     BuildResult,
     Candidate,
-    LinkedObject,
-    LinkRequest,
     MeasuredTrace,
     SearchRequest,
     TargetInfo,
@@ -85,21 +83,6 @@ def search(ir: bytes, target: TargetInfo, n: int = 4, seed: int = 5) -> list[Can
     """Run a first round of search."""
     model = cost_models.create("random", 0).save()
     return worker.propose(SearchRequest(ir, target.spec, (), model, n, 48, 1, seed))
-
-
-def test_artifact_embeds_its_binary(
-    target: TargetInfo, build: Callable[[bytes, str], BuildResult]
-) -> None:
-    """The artifact of a candidate has binaries only, no source."""
-    ir = product("float32", "float32")
-    (candidate, *_) = search(ir, target, 1)
-
-    for trace in (candidate.trace, ""):
-        built = build(ir, trace)
-        assert built.error_text == ""
-        library = (Path(built.artifact) / "kernel.so").read_bytes()
-        assert _CUBIN in library
-        assert b"__launch_bounds__" not in library
 
 
 def test_single_precision_is_kept(target: TargetInfo) -> None:
@@ -319,47 +302,3 @@ def test_unused_headers_are_removed_from_sources(target: TargetInfo) -> None:
     for text in (source, using):
         code = DeviceModule("cuda", b"", text.encode())
         assert nvrtc.compile_device(code, made).code.startswith(_CUBIN)
-
-
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-def test_convolution_of_half_precision_uses_tensor_cores(arch: str, tmp_path: Path) -> None:
-    """The search uses tensor cores for the convolution of a network."""
-    target = worker.describe_target(f"cuda:{arch}")
-    tasks = worker.extract(networks.load("zoo:resnet-18?image=32&dtype=float16", 1), target.spec)
-    task = next(
-        candidate for candidate in tasks.tasks if candidate.name.startswith("conv2d_add_relu")
-    )
-
-    candidates = [
-        candidate
-        for candidate in search(task.ir, target, 24)
-        if intrinsics.named_in(candidate.trace)
-    ]
-
-    assert candidates
-    request = BuildRequest(task.ir, target.spec, candidates[0].trace, str(tmp_path / "out"))
-    assert worker.build(request).error_text == ""
-
-
-def test_library_has_tuned_kernels_and_others(target: TargetInfo, tmp_path: Path) -> None:
-    """One subgraph has a trace with tensor cores, the others default schedules."""
-    model = networks.load("zoo:mlp?dtype=float16&batch=64")
-    task = worker.extract(model, target.spec).tasks[0]
-    (tuned, *_) = [
-        candidate.trace
-        for candidate in search(task.ir, target, 24)
-        if intrinsics.named_in(candidate.trace)
-    ]
-    out = tmp_path / "library"
-    out.mkdir()
-
-    untuned = networks.compile_objects([model], target, tmp_path / "untuned")
-    objects = networks.compile_objects([model], target, tmp_path / "tuned", {task.workload: tuned})
-    worker.link_network(LinkRequest((model,), target.spec, objects, str(out)))
-
-    def binary_of(candidate: LinkedObject) -> bytes:
-        return (Path(candidate.folder) / "kernel.cubin").read_bytes()
-
-    changed = {name for name in objects if binary_of(objects[name]) != binary_of(untuned[name])}
-    assert changed == {task.workload}
-    assert binary_of(objects[task.workload]) in (out / "lib.so").read_bytes()

@@ -87,7 +87,6 @@ def test_equal_traces_are_applied_once(request_of: RequestOf, applied: list[Any]
     applied.clear()
     measured = (MeasuredTrace(first.trace, first.module_hash, 1e-3),)
 
-    worker.propose(replace(request, measured=measured, n_candidates=12))
-
+    worker.propose(replace(request, measured=measured, population=16))
     decided = [str(trace) for trace in applied if trace.decisions]
     assert len(decided) == len(set(decided))

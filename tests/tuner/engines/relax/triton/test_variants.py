@@ -7,7 +7,7 @@ import pytest
 from tvm import te, tirx
 
 from tests.gpu_compilers import needs_triton
-from tests.tuner.engines.relax.triton.conftest import attention, convolution, product, workload
+from tests.tuner.engines.relax.triton.conftest import attention, product, workload
 from tuner import cost_models
 from tuner.engines.base import BuildRequest, ObjectRequest, SearchRequest, variant_of
 from tuner.engines.relax import worker
@@ -35,31 +35,6 @@ def test_names_hold_every_decision() -> None:
     assert configuration.name == "triton-gemm-64-32-128-4-8-sk16-columns"
     assert Configuration.named(configuration.name) == configuration
     assert Configuration.named("triton-gemm-64-32") is None
-
-
-@pytest.mark.parametrize(
-    ("ir", "sizes"),
-    [
-        (product((3, 5, 7, 9)), (3, 5, 7, 9)),
-        (product((1, 5, 1, 9)), (1, 1, 5, 9)),
-        (product((1, 5, 7, 9), transposed=True), (1, 5, 7, 9)),
-        (convolution(6, (4, 8), 3, stride=2), (1, 18, 8, 36)),
-        (convolution(4, (8, 8), 3, groups=2), (2, 32, 4, 36)),
-    ],
-    ids=["batches", "column", "transposed", "window", "groups"],
-)
-def test_reductions_become_products(ir: bytes, sizes: tuple[int, ...]) -> None:
-    """Axes are sorted by the operands that read them; the output is stored along its columns."""
-    contraction = Contraction.find(workloads.load(ir)["main"])
-
-    assert contraction is not None
-    assert (
-        contraction.n_batches,
-        contraction.n_rows,
-        contraction.n_columns,
-        contraction.n_steps,
-    ) == sizes
-    assert contraction.flop == 2 * sizes[0] * sizes[1] * sizes[2] * sizes[3]
 
 
 def _maximum() -> bytes:

@@ -31,21 +31,20 @@ def _draw(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     return x
 
 
-@pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize(
-    ("shape", "axis", "k", "dtype"),
+    ("shape", "axis", "k", "dtype", "largest"),
     [
-        ((3, 7), -1, 3, "float32"),
-        ((5, 4, 6), 1, 2, "float16"),
+        ((3, 7), -1, 3, "float32", True),
+        ((5, 4, 6), 1, 2, "float16", False),
         # In parts, over two and three levels; the last part is not full.
-        ((2, 200), 1, 5, "float64"),
-        ((1, 1000), 1, 9, "float16"),
-        ((130, 3), 0, 4, "int8"),
+        ((2, 200), 1, 5, "float64", True),
+        ((1, 1000), 1, 9, "float16", False),
+        ((130, 3), 0, 4, "int8", True),
         # All, which is a sort.
-        ((2, 50), 1, 50, "int64"),
+        ((2, 50), 1, 50, "int64", False),
         # None.
-        ((0, 5), 1, 2, "float32"),
-        ((2, 0), 1, 0, "float32"),
+        ((0, 5), 1, 2, "float32", True),
+        ((2, 0), 1, 0, "float32", True),
     ],
 )
 def test_first_elements_are_those_of_a_stable_sort(

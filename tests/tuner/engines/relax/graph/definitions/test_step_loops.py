@@ -132,7 +132,6 @@ def test_lengths_beyond_the_sequence_stay_inside(target: TargetInfo, tmp_path: P
     ("hidden", "directions", "n_cores", "is_serial", "n_calls"),
     [
         (32, 2, 1, True, 6),
-        (32, 2, 2, True, 3),
         (32, 1, 8, True, 3),
         (256, 2, 2, True, 3),
         (512, 2, 8, False, 6),

@@ -92,8 +92,8 @@ def _attention(
 
 @pytest.mark.parametrize(
     ("shape", "masked", "filled"),
-    [((19, 3, 24), False, False), ((37, 2, 16), True, False), ((32, 4, 8), True, True)],
-    ids=["odd", "causal", "empty-row"],
+    [((19, 3, 24), False, False), ((32, 4, 8), True, True)],
+    ids=["odd", "empty-row"],
 )
 def test_attention_is_one_kernel(
     save: Save,
@@ -117,8 +117,10 @@ def test_attention_is_one_kernel(
 
 
 @needs_triton
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize(("masked", "filled"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize(
+    ("dtype", "masked", "filled"),
+    [("float32", False, False), ("float16", True, False), ("float32", True, True)],
+)
 def test_attention_is_one_kernel_on_gpus(
     save: Save, dtype: str, *, masked: bool, filled: bool
 ) -> None:
@@ -147,13 +149,12 @@ def _converted(model: onnx.ModelProto, dtype: str) -> onnx.ModelProto:
     return model
 
 
-@pytest.mark.parametrize("shape", [(1,), (1, 1, 1, 1)])
-def test_a_fill_may_have_axes(save: Save, target: TargetInfo, shape: tuple[int, ...]) -> None:
+def test_a_fill_may_have_axes(save: Save, target: TargetInfo) -> None:
     """It is one number all the same."""
     path = Path(_attention(save, (32, 4, 8), masked=True, filled=True).path)
     model = onnx.load(path)
     (zero,) = [each for each in model.graph.initializer if each.name == "zero"]
-    zero.CopyFrom(onnx.numpy_helper.from_array(np.zeros(shape, np.float32), "zero"))
+    zero.CopyFrom(onnx.numpy_helper.from_array(np.zeros((1, 1, 1, 1), np.float32), "zero"))
     del model.graph.output[0].type.tensor_type.shape.dim[:]
     onnx.save(model, path)
 
@@ -163,13 +164,8 @@ def test_a_fill_may_have_axes(save: Save, target: TargetInfo, shape: tuple[int, 
     assert difference(actual, expected) < 1e-5
 
 
-@pytest.mark.parametrize(
-    ("producer", "place", "operand"),
-    [("heads_out", 1, "q"), ("y", 0, "heads_out")],
-    ids=["values-are-queries", "product-is-the-result"],
-)
 def test_attention_without_a_schedule_leaves_others_alone(
-    save: Save, target: TargetInfo, tmp_path: Path, producer: str, place: int, operand: str
+    save: Save, target: TargetInfo, tmp_path: Path
 ) -> None:
     """The layers behind are one kernel each, with or without a mask."""
     model = onnx.load(_attention(save, (32, 4, 8)).path)
@@ -177,8 +173,8 @@ def test_attention_without_a_schedule_leaves_others_alone(
         _copy(onnx.load(_attention(save, (32, 4, 8), masked=masked).path), f"layer{index}_")
         for index, masked in enumerate((True, False, True), 1)
     ]
-    (node,) = [node for node in model.graph.node if node.output[0] == producer]
-    node.input[place] = operand
+    (node,) = [node for node in model.graph.node if node.output[0] == "heads_out"]
+    node.input[1] = "q"
     last = "y"
     for index, layer in enumerate(layers, 1):
         for node in layer.node:
@@ -225,32 +221,18 @@ def test_a_few_rows_and_large_keys_stay_apart() -> None:
     assert not is_worthwhile([64, 1500, 1500], 64)
 
 
-def test_a_lost_key_and_a_lost_row_are_found(
-    save: Save, target: TargetInfo, tmp_path: Path
-) -> None:
-    """Verification refuses a kernel that adds one value less, or leaves its last row out."""
+def test_a_lost_key_is_found(save: Save, target: TargetInfo, tmp_path: Path) -> None:
+    """Verification refuses a kernel that adds one value less."""
     task = _task(_attention(save, (19, 3, 24)), target)
     text = workloads.load(task.ir)["main"].script()
     judge = Judge(workloads.load(task.ir)["main"], tmp_path, seed=1)
 
     assert judge.verdict(task.ir, "").error_text == ""
-    for mutate in (_lost_key, _lost_row):
-        wrong = mutate(text)
-        assert wrong != text
-        ir = workloads.dump(workloads.as_workload(kernel_cases.parse(wrong)))
-        assert judge.verdict(ir, "").error_kind == "wrong_result"
-
-
-def _lost_key(text: str) -> str:
-    """Leave out the last key of the second product."""
     values = "T.grid(T.int64(1), T.int64(3), T.int64(19), T.int64(24), "
-    return text.replace(f"{values}T.int64(19))", f"{values}T.int64(18))")
-
-
-def _lost_row(text: str) -> str:
-    """Leave out the last row of the result, which is written last."""
-    before, grid, behind = text.rpartition("T.grid(")
-    return before + grid + behind.replace("T.int64(19)", "T.int64(18)", 1)
+    wrong = text.replace(f"{values}T.int64(19))", f"{values}T.int64(18))")
+    assert wrong != text
+    ir = workloads.dump(workloads.as_workload(kernel_cases.parse(wrong)))
+    assert judge.verdict(ir, "").error_kind == "wrong_result"
 
 
 def _task(model: ModelFile, target: TargetInfo) -> ExtractedTask:
@@ -265,7 +247,7 @@ def test_every_schedule_is_a_trace_of_its_own(save: Save, target: TargetInfo) ->
     task = _task(_attention(save, (37, 3, 16), masked=True), target)
     module = workloads.load(task.ir)
 
-    ranked = list(islice(ranked_traces(module, make_target(target.spec), is_closed=True), 12))
+    ranked = list(islice(ranked_traces(module, make_target(target.spec), is_closed=True), 6))
 
     assert len({str(trace) for trace in ranked}) == len(ranked) > 4
     schedule = Schedule(module)

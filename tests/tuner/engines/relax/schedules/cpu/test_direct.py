@@ -103,14 +103,7 @@ def test_large_weights_are_shared_out_by_columns() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "conv",
-        "conv of 40 channels",
-        "strided conv of 19 columns",
-        "product",
-        "product of 197 rows and more",
-        "conv of 400 channels",
-    ],
+    ["conv of 40 channels", "strided conv of 19 columns", "product of 197 rows and more"],
 )
 def test_no_tile_changes_an_output(name: str, target: TargetInfo) -> None:
     """Odd columns end with shorter vectors, odd rows with a smaller tile."""

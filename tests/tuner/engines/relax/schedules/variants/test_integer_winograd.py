@@ -113,16 +113,17 @@ _CASES = {
     "ends": Case(_drawn(1, 16, 7, 8, low=0, high=1) * 255, _ENDS, 255),
     # No other channel could be added: sums are near the bound for tiles of 4 by 4.
     "lowest": Case(np.full((1, 112, 4, 4), 255), np.full((16, 112, 3, 3), -128)),
-    "highest": Case(np.full((1, 112, 4, 4), 255), np.full((16, 112, 3, 3), 127)),
 }
 
 
 @pytest.mark.parametrize(
     ("mcpu", "n_outputs", "names"),
     [
-        ("haswell", 4, tuple(_CASES)),
-        ("haswell", 2, ("odd", "ends")),
-        ("x86-64-v2", 4, ("odd",)),
+        ("haswell", 4, ("odd", "lowest")),
+        ("haswell", 2, ("ends",)),
+        pytest.param(
+            *("x86-64-v2", 4, ("odd",)), marks=pytest.mark.slow("half as many lanes of the same")
+        ),
     ],
 )
 def test_sums_are_exact(tmp_path: Path, mcpu: str, n_outputs: int, names: tuple[str, ...]) -> None:

@@ -37,14 +37,11 @@ Case = tuple[int, str, list[str], dict[str, Any], dict[str, Array]]
 
 CASES: dict[str, Case] = {
     "attributes": (6, "Clip", [], {"min": -0.5, "max": 0.25}, {}),
-    "one attribute": (6, "Clip", [], {"min": 0.0}, {}),
     "bounds": (13, "Clip", bounds(-0.5, 0.25)[0], {}, bounds(-0.5, 0.25)[1]),
     "upper bound": (13, "Clip", bounds(None, 0.25)[0], {}, bounds(None, 0.25)[1]),
-    "no bound": (13, "Clip", [], {}, {}),
     "one slope": (16, "PRelu", ["s"], {}, {"s": np.array([0.25], "float32")}),
     "slopes of channels": (9, "PRelu", ["s"], {}, {"s": draw(8, 1, 1, seed=3)}),
     "slopes of columns": (16, "PRelu", ["s"], {}, {"s": draw(7, seed=3)}),
-    "zeros": (13, "Pad", ["p"], {}, {"p": _PADS}),
     "a constant": (13, "Pad", ["p", "v"], {}, {"p": _PADS, "v": np.array(1.5, "float32")}),
     "negative": (13, "Pad", ["p"], {}, {"p": np.array([0, 0, -1, 0, 0, 0, 1, -1])}),
     "reflection": (13, "Pad", ["p"], {"mode": "reflect"}, {"p": _PADS}),

@@ -31,8 +31,7 @@ def _product(scale: str, *, bias: bool) -> list[onnx.NodeProto]:
     return [*nodes, helper.make_node(scale, [nodes[-1].output[0], "f"], ["y"])]
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("scale", ["Mul", "Div"])
+@pytest.mark.parametrize(("scale", "bias"), [("Mul", True), ("Div", False)])
 @pytest.mark.parametrize("factor", [name for name in _FACTORS if name != "infinity"])
 def test_a_factor_of_the_columns_is_folded(
     save: Save, target: TargetInfo, factor: str, *, scale: str, bias: bool

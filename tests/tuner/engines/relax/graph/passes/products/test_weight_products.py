@@ -100,13 +100,10 @@ def _by_column() -> Case:
 
 _MODELS: dict[str, Callable[[], Case]] = {
     "symmetric": lambda: _product((1,), 64, 96),
-    "zeros": lambda: _product((5,), 64, 32, zeros=_bytes(32, seed=5)),
     "odd-zeros": lambda: _product((4,), 96, 32, zeros=_bytes(32 * 2, seed=5)),
-    "bytes": lambda: _product((3,), 64, 32, bits=8),
     "bytes-zeros": lambda: _product((3,), 64, 32, bits=8, zeros=_bytes(32 * 2, seed=5)),
     "bias": lambda: _product((2, 3), 64, 40, bias=draw(40, seed=6)),
     "prime-rows": lambda: _product((1, 37), 64, 32),
-    "one-block": lambda: _product((7,), 64, 16, block=64),
     "blocked": lambda: _blocked("int8", 0),
     "blocked-terms": lambda: _blocked("uint8", 1, "Gemm", transB=1),
     "by-column": _by_column,
@@ -179,8 +176,7 @@ def test_other_weights_are_folded(target: TargetInfo) -> None:
     assert not [name for name in names if "weight_product" in name]
 
 
-@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4])
-@pytest.mark.parametrize("block", [0, 16])
+@pytest.mark.parametrize(("kind", "block"), [(TensorProto.INT4, 0), (TensorProto.UINT4, 16)])
 def test_weights_of_4_bits_load(target: TargetInfo, tmp_path: Path, kind: int, block: int) -> None:
     """Types of 4 bits, with a scale for each block or each column."""
     low = -8 if kind == TensorProto.INT4 else 0
