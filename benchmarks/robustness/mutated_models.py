@@ -18,6 +18,7 @@ import re
 import shutil
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,20 +26,31 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+import onnx
 import psutil
 
-from benchmarks.robustness.model_bases import FAMILIES, write_bases
+from benchmarks.models import LIGHT, light_model
 from benchmarks.robustness.model_mutations import mutate
 from tuner.context import Context, open_context
 from tuner.errors import ModelCode, TunerError
 from tuner.jobs.models.model_loading import LoadLimits
 from tuner.jobs.preparation import prepare
 from tuner.jobs.requests import ModelRequest
+from tuner.networks.zoo import catalogue
 from tuner.service.loading.limited_loading import ProcessLimits, user_facing_errors
 from tuner.workers import worker_process
 from tuner.workers.confinement.sandbox_paths import Access
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
+
+FAMILIES = ("operators", "layers", "light", "zoo")
+
+
+_ZOO = ("mlp", "squeezenet_v1.1?image=64", "mlp?batch=4")
+
+
+_MAX_BYTES = 6_000_000
+
 
 ENGINE = "tuner.engines.relax.worker"
 _WEIGHTS = {"operators": 46, "layers": 46, "light": 2, "zoo": 6}
@@ -250,6 +262,52 @@ def _report(outcomes: list[Outcome], n_loaded_now: int, secs: float) -> dict[str
         "broken_numbers": [outcome.number for outcome in broken][:50],
         "reached": not broken,
     }
+
+
+def write_bases(folder: Path, families: Sequence[str] = FAMILIES) -> None:
+    """Write the models of each family into a folder of its own; an existing folder is kept."""
+    for family in families:
+        target = folder / family
+        if target.is_dir():
+            continue
+        unfinished = folder / f".{family}"
+        unfinished.mkdir(parents=True, exist_ok=True)
+        for name, content in _MAKERS[family]():
+            if len(content) <= _MAX_BYTES:
+                (unfinished / f"{name}.onnx").write_bytes(content)
+        unfinished.rename(target)
+
+
+def _operators() -> Iterator[tuple[str, bytes]]:
+    """Yield the node tests of the onnx package: every operator, many of them in several forms."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = collect_testcases("")
+    for case in cases:
+        yield str(case.name), case.model.SerializeToString()
+
+
+def _layers() -> Iterator[tuple[str, bytes]]:
+    """Yield the layers that the onnx package has as exported by torch, with their weights."""
+    data = Path(onnx.__file__).parent / "backend" / "test" / "data"
+    for kind in ("pytorch-converted", "pytorch-operator", "simple"):
+        for path in sorted((data / kind).glob("*/model.onnx")):
+            yield path.parent.name, path.read_bytes()
+
+
+def _light() -> Iterator[tuple[str, bytes]]:
+    for name in LIGHT:
+        yield name, Path(light_model(name)).read_bytes()
+
+
+def _zoo() -> Iterator[tuple[str, bytes]]:
+    for number, query in enumerate(_ZOO):
+        yield f"{number}-{query.partition('?')[0]}", catalogue.build(query).SerializeToString()
+
+
+_MAKERS = {"operators": _operators, "layers": _layers, "light": _light, "zoo": _zoo}
 
 
 if __name__ == "__main__":

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.robustness.model_bases import write_bases
-from benchmarks.robustness.mutated_models import judge, run
+from benchmarks.robustness.mutated_models import judge, run, write_bases
 from tuner.service.loading.limited_loading import ProcessLimits
 
 _N_MUTANTS = 50

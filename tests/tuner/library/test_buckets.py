@@ -10,8 +10,8 @@ import pytest
 
 from tests.tuner.library.small_library import described
 from tuner.library import manifest
-from tuner.library.bucketed_library import BucketedLibrary
 from tuner.library.buckets import BucketedDimension, Buckets, SummedDimension
+from tuner.library.loading import BucketedLibrary
 from tuner.library.wrapper import NamedLibrary
 
 Array = np.ndarray[Any, Any]

@@ -9,10 +9,9 @@ from onnx import TensorProto, helper, numpy_helper
 import tuner
 from tests.tuner.networks.models import Array
 from tuner.errors import RequestError
-from tuner.library.bucketed_library import BucketedLibrary
 from tuner.library.buckets import BucketedDimension, Buckets
 from tuner.library.limits import InputLimit
-from tuner.library.loading import DeviceLibrary
+from tuner.library.loading import BucketedLibrary, DeviceLibrary
 from tuner.library.manifest import Program
 from tuner.library.wrapper import NamedLibrary
 

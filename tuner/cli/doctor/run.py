@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tuner.cli.doctor import compilers, confinement, packages, resources, storage
+from tuner.cli.doctor import compilers, packages, resources, storage
 from tuner.cli.doctor.check import Check, guard
 from tuner.library import processors
 from tuner.settings import Settings
@@ -25,7 +25,7 @@ def run_checks(settings: Settings) -> Iterator[Check]:
         fix=storage.DATABASE_FIX,
     )
     yield guard("data directory", lambda: storage.check_data_dir(settings.data_dir))
-    yield guard("sandbox", lambda: confinement.check_sandbox(settings), essential=False)
+    yield guard("sandbox", lambda: storage.check_sandbox(settings), essential=False)
     yield guard("cores", resources.check_cores, essential=False)
     yield guard(
         "instruction sets",

@@ -19,9 +19,8 @@ from tuner.engines.relay.logs import (
 from tuner.engines.relay.network import run_network
 from tuner.engines.relay.propose import propose
 from tuner.engines.relay.run.artifacts import run, run_interleaved
-from tuner.engines.relay.run.calibration import calibration_kernel
 from tuner.engines.relay.run.clock import clock_secs
-from tuner.engines.relay.run.peaks import measure_peaks
+from tuner.engines.relay.run.peaks import calibration_kernel, measure_peaks
 from tuner.engines.relay.run.reference import reference
 from tuner.engines.relay.targets import describe_target
 from tuner.engines.relay.workloads import define, profile

@@ -11,7 +11,7 @@ import onnx.inliner
 from tuner.errors import ModelError, summary
 from tuner.networks.base import Network, TensorSpec, network_hash
 from tuner.networks.onnx import unknown_shapes
-from tuner.networks.onnx.classical.class_scores import open_maps
+from tuner.networks.onnx.classical.operators import open_maps
 from tuner.networks.onnx.contrib.contributed import correct_domains
 from tuner.networks.onnx.contrib.quantised import replace_quantised
 from tuner.networks.onnx.control_flow.branches import inline_constant_branches

@@ -20,7 +20,7 @@ from tuner.devices.inventory import LocalDevice
 from tuner.devices.runners.local import LocalRunner
 from tuner.executors.local import LocalExecutor
 from tuner.settings import Settings
-from tuner.tuning.devices.device_heartbeat import full_name
+from tuner.tuning.devices.device_manager import full_name
 from tuner.tuning.status import TuningStatus
 
 OFTEN = CalibrationSettings(period_secs=0.05)

@@ -10,8 +10,7 @@ from torch import nn
 
 from tests.tuner.jit.modules import Counting, Perceptron, close
 from tuner.errors import ModelError
-from tuner.jit.torch.torch_fast_paths import without_fast_paths
-from tuner.jit.torch.torch_programs import GraphFacts, Inputs, examine, export
+from tuner.jit.torch.torch_programs import GraphFacts, Inputs, examine, export, without_fast_paths
 
 
 def capture(function: Callable[..., Any], *args: Any) -> tuple[Any, GraphFacts, list[Any]]:

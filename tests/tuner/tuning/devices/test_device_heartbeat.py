@@ -4,7 +4,7 @@ import asyncio
 
 from records.service import devices
 from tests.engines.toy_network import Workshop
-from tuner.tuning.devices.device_heartbeat import DeviceHeartbeat
+from tuner.tuning.devices.device_manager import DeviceHeartbeat
 
 
 def test_a_reason_that_no_database_can_store_is_reported_without_it(workshop: Workshop) -> None:

@@ -4,13 +4,20 @@ from collections.abc import Callable
 
 import numpy as np
 import tvm
+from tvm import te
+from tvm.auto_scheduler import ComputeDAG, SearchTask
 from tvm.script import from_source
 from tvm.script import tir as T  # noqa: N812  the name in TVMScript
 
 from tuner.engines.base import DevicePeaks
-from tuner.engines.relay.targets import make_target
+from tuner.engines.relay import workloads
+from tuner.engines.relay.targets import hardware_of, make_target
 from tuner.engines.runtime import peak_kernels
 from tuner.engines.runtime.peak_kernels import PeakKernel, Run
+
+# Unscheduled, on one core.
+_SIZE = 192
+
 
 _HEADER = ("@T.prim_func",)
 # Name under which the time evaluator looks up what precedes a run.
@@ -37,3 +44,20 @@ def measure_peaks(target: str) -> DevicePeaks:
         return run
 
     return peak_kernels.measure(build)
+
+
+def calibration_kernel(target: str) -> bytes:
+    """Return the IR of a kernel; see :class:`Engine`."""
+    a = te.placeholder((_SIZE, _SIZE), name="a")
+    b = te.placeholder((_SIZE, _SIZE), name="b")
+    k = te.reduce_axis((0, _SIZE), name="k")
+    c = te.compute((_SIZE, _SIZE), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
+    dag = ComputeDAG([a, b, c])
+    task = SearchTask(
+        compute_dag=dag,
+        workload_key=dag.workload_key(),
+        target=make_target(target),
+        hardware_params=hardware_of(target),
+        desc="matmul",
+    )
+    return workloads.dump(task)

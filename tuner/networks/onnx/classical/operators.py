@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
+import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tuner.errors import ModelError
@@ -18,7 +19,7 @@ from tuner.networks.onnx.classical.trees import (
     find_leaves,
     regressor_scores,
 )
-from tuner.networks.onnx.graph import Array
+from tuner.networks.onnx.graph import Array, attribute
 from tuner.networks.onnx.node_builder import Replacement, UnknownValueError, since
 
 DOMAIN = "ai.onnx.ml"
@@ -340,3 +341,37 @@ CLASSICAL: dict[str, Callable[[Replacement], None]] = {
     "TreeEnsembleClassifier": _tree_classifier,
     "TreeEnsembleRegressor": _tree_regressor,
 }
+
+
+def open_maps(model: onnx.ModelProto) -> tuple[str, ...]:
+    """Replace each output of a ZipMap by the tensor of its scores, in place.
+
+    Its columns are in the order of the labels, as the keys of the maps are in ONNX Runtime.
+
+    Returns:
+        A note for each output.
+    """
+    graph = model.graph
+    maps = {info.name: info for info in graph.output if info.type.HasField("sequence_type")}
+    notes = []
+    for node in graph.node:
+        if (node.domain, node.op_type) != (DOMAIN, "ZipMap") or node.output[0] not in maps:
+            continue
+        labels: list[int] | list[bytes] = attribute(node, "classlabels_int64s", [])
+        labels = labels or attribute(node, "classlabels_strings", [])
+        if not labels:
+            continue
+        order = numpy_helper.from_array(np.argsort(labels), f"{node.output[0]}_order")
+        graph.initializer.append(order)
+        # Of the same domain: forests without a version of the standard are raised later.
+        node.CopyFrom(
+            helper.make_node(
+                *("ArrayFeatureExtractor", [node.input[0], order.name], node.output), domain=DOMAIN
+            )
+        )
+        info = maps[node.output[0]]
+        info.CopyFrom(
+            helper.make_tensor_value_info(info.name, onnx.TensorProto.FLOAT, [None, len(labels)])
+        )
+        notes.append(f"{info.name} has a column for each of {len(labels)} classes, not maps")
+    return tuple(notes)

@@ -3,13 +3,19 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tvm import relax
+from tvm import relax, te
 from tvm.ir import GenericConst
 from tvm.target import Target
+from tvm.tirx import PrimFunc
+from tvm_ffi import structural_equal
 
 from tuner.engines.relax.frontend.converters.recurrent.recurrent_calls import call_steps
-from tuner.engines.relax.frontend.converters.recurrent.recurrent_layers import read_layer
-from tuner.engines.relax.frontend.converters.recurrent.recurrent_loops import loop_steps
+from tuner.engines.relax.frontend.converters.recurrent.recurrent_layers import (
+    Layer,
+    project,
+    read_layer,
+)
+from tuner.engines.relax.graph.definitions.step_loops import StepLoop, are_serial, marked
 from tuner.engines.relax.target.kinds import is_cpu
 
 
@@ -66,3 +72,59 @@ def _depends_on_data(builder: Any, values: Sequence[relax.Expr | None]) -> bool:
 
 def _bound(builder: Any, value: Any) -> Any:
     return value if value is None or isinstance(value, GenericConst) else builder.emit(value)
+
+
+def loop_steps(builder: relax.BlockBuilder, layer: Layer, target: Target) -> list[relax.Expr]:
+    """Return the outputs in the order of ONNX: all states, then the last ones.
+
+    Args:
+        builder: Builder of the network.
+        layer: The layer.
+        target: Target for a CPU.
+    """
+    n_directions = len(layer.directions)
+    projected, biases = project(builder, layer, range(n_directions))
+    arguments, steps = [projected], []
+    for index in range(n_directions):
+        states, others = layer.step_inputs(builder, index, biases[index])
+        steps.append(_define_step(layer, index, projected, states, others))
+        arguments += [*states, *others.values()]
+    lengths = layer.inputs[4]
+    is_serial = are_serial(steps, target)
+    has_threads = int(target.attrs.get("num-cores", 1)) > 1
+    # Steps with other activations are other workloads, whose times do not add up in parallel.
+    are_equal = all(structural_equal(steps[0], step) for step in steps)
+    loop = StepLoop(
+        steps=tuple(marked(step, is_serial=is_serial) for step in steps),
+        n_steps=int(projected.ty.shape[0]),
+        n_states=layer.cell.n_states,
+        is_reversed=tuple(direction == "reverse" for direction in layer.directions),
+        is_parallel=is_serial and has_threads and are_equal and n_directions > 1,
+        has_lengths=lengths is not None,
+    )
+    arguments += [] if lengths is None else [lengths]
+    inputs = [([int(size) for size in each.ty.shape], str(each.ty.dtype)) for each in arguments]
+    kernel = builder.add_func(loop.declare(inputs), f"{layer.kind.lower()}_loop")
+    kinds = [relax.TensorType(shape, dtype) for shape, dtype in loop.outputs]
+    result = builder.emit(relax.call_tir(kernel, arguments, kinds))
+    return [builder.emit(relax.TupleGetItem(result, i)) for i in range(len(kinds))]
+
+
+def _define_step(
+    layer: Layer, index: int, projected: relax.Expr, states: list[Any], others: dict[str, Any]
+) -> PrimFunc:
+    """Return the kernel of a step: a row of the products, states and others to new states."""
+    _, batch, width = (int(size) for size in projected.ty.shape)
+    row = te.placeholder(
+        (batch, width // len(layer.directions)), str(projected.ty.dtype), "projected"
+    )
+    tensors = [
+        te.placeholder([int(size) for size in each.ty.shape], str(each.ty.dtype), f"a{number}")
+        for number, each in enumerate([*states, *others.values()])
+    ]
+    named = dict(zip(others, tensors[len(states) :], strict=True))
+    results = layer.cell.compute(
+        layer.step, layer.activations[index], [row, None, *tensors[: len(states)]], named, False
+    )
+    step = te.create_prim_func([row, *tensors, *results])
+    return step.without_attr("global_symbol")
