@@ -17,7 +17,7 @@ from api.load.protocol import BoundedProtocol
 from api.load.turns import Turns
 from api.settings import ApiSettings, read_api_settings
 from records.errors import RecordsError
-from records.service import tokens
+from records.service.owners import tokens
 from tuner.context import Context, open_context
 from tuner.errors import TunerError
 from tuner.service import logs

@@ -37,7 +37,7 @@ from api.webhooks.deliveries import Deliveries
 from records import database
 from records.storage.connections import Limits
 from tuner.context import open_context
-from tuner.disk_floor import folders_of
+from tuner.files.disk_floor import folders_of
 
 #: Of requests, with as many connections as the capacity says: none waits for one.
 REQUEST_LIMITS = Limits(

@@ -13,7 +13,7 @@ from api.errors import Problem
 from api.load.fair_semaphore import SENDER
 from api.settings import ApiSettings
 from records.errors import NoSuchRow
-from records.service.tokens import BUILD, MEASURE, SCOPES
+from records.service.owners.tokens import BUILD, MEASURE, SCOPES
 
 _CHALLENGE = {"www-authenticate": 'Bearer realm="subgraph-tuner"'}
 

@@ -18,7 +18,7 @@ from records import migrations
 from records.jobs import count_by_state
 from records.models import JobState
 from records.service import leases, workers
-from tuner.disk_floor import disks_of
+from tuner.files.disk_floor import disks_of
 from tuner.queries import metrics
 
 _CACHE_SECS = 5.0

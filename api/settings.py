@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from api.webhooks.settings import WebhookSettings, read_webhook_settings
-from records.service import quotas
-from records.service.quotas import Quotas
+from records.service.owners import quotas
+from records.service.owners.quotas import Quotas
 from tuner.errors import RequestError
 from tuner.jobs.spec import MAX_PRIORITY
 from tuner.settings import Settings, read_settings

@@ -9,10 +9,11 @@ from sqlalchemy.orm import Session
 
 from records.errors import NoSuchRow
 from records.models import Job, JobState, NetworkTask, Task
-from records.service import access, webhooks
+from records.service import webhooks
+from records.service.owners import access
 from records.storage.bulk import BulkSelect
+from records.storage.text import storable
 from records.storage.upsert import find_or_insert, table
-from records.text import storable
 from records.tuning import events, job_states
 
 

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from records import jobs
 from records.models import Job, JobTag
-from records.text import storable
+from records.storage.text import storable
 from records.tuning import events
 
 

@@ -7,7 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from records.models import Library
-from records.service.access import EVERYTHING, Viewer, visible_libraries
+from records.service.owners.access import EVERYTHING, Viewer, visible_libraries
 from records.storage.upsert import find_or_insert
 
 

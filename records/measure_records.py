@@ -16,8 +16,8 @@ from sqlalchemy.sql.dml import ReturningInsert
 from records import bests
 from records.models import MeasureFeature, MeasureRecord, Pick, Task, now
 from records.storage.bulk import BulkInsert, BulkStatement
+from records.storage.text import storable
 from records.storage.upsert import table
-from records.text import storable
 from records.tuning import aggregates, events
 
 # Columns of a record and its features, by name; the id is added when the row is stored.

@@ -180,7 +180,7 @@ class Job(Base):
     :mod:`records.tuning.attempts` explains ``attempts`` and ``quarantined``.
 
     ``owner`` is the name of the token that submitted it and ``project`` that token's project; a
-    job without an owner belongs to the administrators, see :mod:`records.service.access`.
+    job without an owner belongs to the administrators, see :mod:`records.service.owners.access`.
     """
 
     __tablename__ = "job"

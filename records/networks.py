@@ -7,9 +7,9 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from records.models import Extraction, Network, NetworkTask, Task
+from records.storage.text import storable
 from records.storage.upsert import find_or_insert, insert
 from records.tasks import NewWorkload, ensure_task, ensure_workload
-from records.text import storable
 
 
 def ensure_network(session: Session, sha256: str, name: str, inputs: dict[str, Any]) -> Network:

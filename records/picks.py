@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 from records import jobs
 from records.errors import NoSuchRow
 from records.models import Job, Pick
+from records.storage.text import storable
 from records.storage.upsert import table
-from records.text import storable
 from records.tuning import events
 
 

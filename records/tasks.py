@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 from records.errors import NoSuchRow
 from records.logs import workload_names
 from records.models import Job, NetworkTask, Target, Task, Workload
+from records.storage.text import storable
 from records.storage.upsert import find_or_insert, table
-from records.text import storable
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner.engines.relax.codegen import nvrtc
+from tuner.engines.relax.codegen.cuda import nvrtc
 from tuner.engines.relax.triton.compilation import compiler
 
 needs_nvrtc = pytest.mark.skipif(

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from tuner.jit.onnx_function import OnnxFunction
     from tuner.jit.options import JitFields
     from tuner.jit.torch.torch_function import TorchFunction
-    from tuner.job_report import JobReport
     from tuner.jobs.requests import ModelRequest
-    from tuner.library.loading import Array, DeviceLibrary
+    from tuner.library.arrays import Array
+    from tuner.library.loading import DeviceLibrary
     from tuner.profiling.results import LibraryProfile
-    from tuner.reports import BuildReport, ExtractReport, TuneReport
+    from tuner.reporting.job_report import JobReport
+    from tuner.reporting.reports import BuildReport, ExtractReport, TuneReport
     from tuner.schemas import BestView, RecordView
     from tuner.tables import Rows
     from tuner.tuning.status import StatusCallback

@@ -8,7 +8,6 @@ from typing import Any
 
 from records import jobs, tasks
 from records.models import Job
-from tuner import reports
 from tuner.compile import kernel_code
 from tuner.compile.bench.benchmark import BenchRequest, bench_library
 from tuner.compile.bench.comparison import Comparison
@@ -24,7 +23,6 @@ from tuner.engines.environments import ENGINES
 from tuner.errors import RequestError
 from tuner.executors.factory import open_describer
 from tuner.interrupts import interruptible
-from tuner.job_report import JobReport
 from tuner.jobs.preparation import Prepared, prepare
 from tuner.jobs.programs import programs_of, read_dimensions
 from tuner.jobs.requests import ModelRequest, TuneRequest
@@ -37,7 +35,9 @@ from tuner.profiling.results import LibraryProfile
 from tuner.queries.history import read_history
 from tuner.queries.jobs import read_job
 from tuner.queries.records import read_bests, read_records
-from tuner.reports import BuildReport, ExtractReport, TuneReport
+from tuner.reporting import reports
+from tuner.reporting.job_report import JobReport
+from tuner.reporting.reports import BuildReport, ExtractReport, TuneReport
 from tuner.schemas import BestView, RecordView
 from tuner.settings import SettingOverrides, read_settings
 from tuner.tables import Rows

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import RequestError, install_command
 from tuner.formatting import short_milliseconds, told_apart, trial_count
-from tuner.job_report import JobReport
+from tuner.reporting.job_report import JobReport
 from tuner.schemas import TaskView
 
 if TYPE_CHECKING:

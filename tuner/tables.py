@@ -5,8 +5,8 @@ from dataclasses import fields, is_dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tuner import task_columns
 from tuner.errors import RequestError, install_command
+from tuner.reporting import task_columns
 from tuner.schemas import TaskView
 
 if TYPE_CHECKING:

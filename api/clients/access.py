@@ -10,8 +10,8 @@ from api.clients.auth import Subject
 from api.errors import Problem
 from api.load.transactions import Transactions
 from api.settings import ApiSettings
-from records.service import access, quotas
-from records.service.access import Ownership
+from records.service.owners import access, quotas
+from records.service.owners.access import Ownership
 
 _MAX_REMEMBERED = 100_000
 

@@ -15,8 +15,8 @@ from api.documents.caching import SingleFlight
 from api.load.fair_semaphore import SENDER, Sender
 from api.load.transactions import Transactions
 from records.models import now
-from records.service import tokens
-from records.service.access import Viewer
+from records.service.owners import tokens
+from records.service.owners.access import Viewer
 
 _LOG = logging.getLogger("api.clients.auth")
 COOKIE = "tuner_token"

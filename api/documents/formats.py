@@ -5,8 +5,8 @@ import io
 from collections.abc import Callable
 
 from api.errors import Problem
-from tuner import task_columns
 from tuner.formatting import printable
+from tuner.reporting import task_columns
 from tuner.schemas import JobView
 
 JSON, CSV, TEXT = "json", "csv", "text"

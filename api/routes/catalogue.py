@@ -19,8 +19,8 @@ from api.documents.schemas import (
 )
 from api.errors import Problem
 from api.routes import PREFIX
-from records.service.access import Viewer
 from records.service.catalogue import targets_of
+from records.service.owners.access import Viewer
 from tuner.queries import catalogue
 
 _MAX_WORKERS = 1000

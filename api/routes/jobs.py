@@ -24,8 +24,9 @@ from api.routes import PREFIX
 from api.waiting import Wait, wait_until
 from records import jobs, labels
 from records.models import Job, JobState
-from records.service import audit, submissions
-from records.service.access import check_visible
+from records.service import submissions
+from records.service.owners import audit
+from records.service.owners.access import check_visible
 from records.tuning import attempts, job_states
 from tuner.queries import comparison
 from tuner.queries import jobs as job_queries

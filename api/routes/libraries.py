@@ -33,7 +33,8 @@ from api.uploads.incoming import check_disk
 from api.waiting import Wait, wait_until
 from records import jobs
 from records.errors import NoSuchRow
-from records.service import audit, builds
+from records.service import builds
+from records.service.owners import audit
 from records.service.service_models import Build as BuildRow
 from records.tuning import job_states
 from tuner.queries import catalogue

@@ -28,8 +28,9 @@ from records import jobs, tasks
 from records.errors import NoSuchRow
 from records.logs import measure_log
 from records.models import Target
-from records.service import audit, kernel_codes
-from records.service.access import check_visible
+from records.service import kernel_codes
+from records.service.owners import audit
+from records.service.owners.access import check_visible
 from tuner.queries import records as record_queries
 from tuner.schemas import Imported, RecordCode, RecordDetails
 

@@ -17,8 +17,9 @@ from api.load.fair_semaphore import SENDER
 from api.routes import REMOTE
 from api.waiting import uncounted
 from api.waiting_calls import LOOK_INTERVAL_SECS
-from records.service import audit, remote_devices
-from records.service.tokens import BUILD, MEASURE
+from records.service import remote_devices
+from records.service.owners import audit
+from records.service.owners.tokens import BUILD, MEASURE
 from tuner.executors.remote import wire
 from tuner.schemas import LeasedCall, LeasedCalls
 

@@ -9,7 +9,7 @@ from api.documents.openapi import problems
 from api.errors import Problem
 from api.routes import PREFIX
 from api.webhooks.settings import secret_text
-from records.service import quotas
+from records.service.owners import quotas
 from tuner.jobs.spec import MAX_PRIORITY
 from tuner.schemas import QuotaUse, TokenInfo, WebhookSecret
 

@@ -12,7 +12,7 @@ from api.clients.auth import ANONYMOUS, Subject
 from api.clients.limits import body_limit
 from api.errors import DISK_RETRY_AFTER_SECS, Problem
 from api.settings import ApiSettings
-from tuner.disk_floor import shortage
+from tuner.files.disk_floor import shortage
 
 MAX_UPLOADS = 4
 _RETRY_AFTER_SECS = 5

@@ -26,9 +26,10 @@ from api.uploads.uploads import Staged, stage
 from api.webhooks.addresses import check_url
 from records import jobs
 from records.models import Job
-from records.service import audit, submissions, webhooks
-from records.service.access import check_visible
-from records.service.quotas import add_upload, check_upload
+from records.service import submissions, webhooks
+from records.service.owners import audit
+from records.service.owners.access import check_visible
+from records.service.owners.quotas import add_upload, check_upload
 from records.service.service_models import Upload
 from tuner.errors import RequestError
 from tuner.jobs.submission import submit_request, upload_reference

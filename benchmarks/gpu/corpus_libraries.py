@@ -33,7 +33,7 @@ from benchmarks.corpus.files import Files
 from benchmarks.corpus.stamps import is_made, model_file
 from benchmarks.gpu.agreement import DESCRIBED, EXPECTED, SUFFIX, Drawn, positions_of
 from benchmarks.gpu.making import pack
-from benchmarks.gpu.networks import LEVELS, Array
+from benchmarks.gpu.models.networks import LEVELS, Array
 
 _HALF_MAX = 65504.0
 # Types that attributes name by number.

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
-from benchmarks.gpu import weights
+from benchmarks.gpu.models import weights
 from benchmarks.gpu.running import AGREE, ENCODED, FLIGHT, LIBRARIES, PACKS, SITE
 
 MAX_BYTES = 64 << 20
@@ -69,7 +69,7 @@ def make(plan: Plan, out: Path) -> dict[str, Any]:
         subprocess.CalledProcessError: If a library cannot be built, or pip finds no wheel.
     """
     shutil.rmtree(out, ignore_errors=True)
-    for module in (_ROOT / "benchmarks" / "__init__.py", *Path(__file__).parent.glob("*.py")):
+    for module in (_ROOT / "benchmarks" / "__init__.py", *Path(__file__).parent.rglob("*.py")):
         _copy(module, out / module.relative_to(_ROOT))
     (out / "__main__.py").write_text(_MAIN)
     for pack in plan.packs:
@@ -103,8 +103,8 @@ def _unfinished(names: Sequence[str]) -> list[str]:
 
 def _build(name: str, plan: Plan, out: Path, scratch: Path) -> dict[str, Any]:
     """Build the libraries of a network; return what ``tuner build`` prints, by label."""
-    from benchmarks.gpu.networks import Network
-    from benchmarks.gpu.sizes import FULL, TINY
+    from benchmarks.gpu.models.networks import Network
+    from benchmarks.gpu.models.sizes import FULL, TINY
 
     model = scratch / f"{name}.onnx"
     Network(name, TINY if plan.tiny else FULL).export(str(model))

@@ -17,8 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu import ncu, weights
+from benchmarks.gpu import ncu
 from benchmarks.gpu.device_lock import LOCK
+from benchmarks.gpu.models import weights
 
 NETWORKS = ("bert-layer", "bert-base", "resnet-50", "vit-b16", "gpt2-step")
 # Networks that nothing was fitted to.

@@ -29,9 +29,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.gpu.device_lock import device, lock_benchmarks
-from benchmarks.gpu.networks import Network
+from benchmarks.gpu.models.networks import Network
+from benchmarks.gpu.models.sizes import FULL, TINY
 from benchmarks.gpu.running import COMPILATIONS
-from benchmarks.gpu.sizes import FULL, TINY
 
 Run = Callable[[], Any]
 _N_SYNCHRONISED, _N_QUEUED, _N_TURNS, _N_REPLAYS, _N_TRACED = 40, 200, 4, 50, 10

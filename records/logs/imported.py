@@ -17,9 +17,9 @@ from sqlalchemy.orm import Session
 from records import measure_records
 from records.logs import other_targets
 from records.models import Target, now
+from records.storage.text import storable
 from records.targets import ensure_target, fingerprint
 from records.tasks import ensure_task
-from records.text import storable
 
 # Worker name of the records that come from a log.
 WORKER = "log"

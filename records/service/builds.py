@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from records.errors import NoSuchRow
 from records.models import Job, now
 from records.service.service_models import Build
-from records.text import storable
+from records.storage.text import storable
 from records.tuning import events
 
 

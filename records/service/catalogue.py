@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from records.errors import NoSuchRow
 from records.models import Network, NetworkTask, Target, Task
-from records.service.access import EVERYTHING, Viewer, visible_networks
+from records.service.owners.access import EVERYTHING, Viewer, visible_networks
 
 
 def list_networks(

@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 
 from records.models import now
 from records.service.service_models import KernelCode
+from records.storage.text import storable
 from records.storage.upsert import find_or_insert
-from records.text import storable
 from records.tuning.attempts import MAX_DEATHS
 
 #: Parts that wait at a time, of all clients.

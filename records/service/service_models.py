@@ -16,7 +16,7 @@ class ApiToken(Base):
 
     ``created`` and ``expires`` are those of its secret, which a renewal replaces.
     ``project`` names the group whose jobs the token may read; ``quotas`` replace those of the
-    service, see :mod:`records.service.quotas`.
+    service, see :mod:`records.service.owners.quotas`.
     """
 
     __tablename__ = "api_token"

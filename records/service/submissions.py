@@ -13,8 +13,8 @@ from records import jobs
 from records.errors import KeyReused
 from records.models import Job, JobState, now
 from records.service.service_models import IdempotencyKey
+from records.storage.text import storable
 from records.storage.upsert import find_or_insert
-from records.text import storable
 from records.tuning import events, job_states
 
 # States from which a job is queued again when it is resumed or submitted again.

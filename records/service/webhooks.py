@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 
 from records.models import Job, JobState, now
 from records.service.service_models import Webhook
+from records.storage.text import storable
 from records.storage.upsert import find_or_insert
-from records.text import storable
 from records.tuning import events
 
 ENDS: tuple[JobState, ...] = ("done", "failed", "cancelled")

@@ -30,8 +30,8 @@ from sqlalchemy.orm import Session
 from records.errors import NoSuchRow
 from records.models import Event, Job, JobStatus, now
 from records.storage.bulk import BulkSelect, BulkStatement
+from records.storage.text import storable
 from records.storage.upsert import insert, table
-from records.text import storable
 from records.tuning import job_states
 
 

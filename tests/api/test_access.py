@@ -19,7 +19,7 @@ from api.clients.limits import Buckets, check_rate
 from api.errors import Problem
 from api.settings import ApiSettings, is_loopback
 from records.models import now
-from records.service import tokens
+from records.service.owners import tokens
 from tests.api import make
 from tests.api.conftest import Served, serving
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from api.settings import ApiSettings
-from records.service import audit
+from records.service.owners import audit
 from tests.api import make
 from tests.api.conftest import serving
 from tests.api.test_access import token

@@ -18,7 +18,7 @@ from api.clients import auth
 from api.errors import Problem
 from api.settings import ApiSettings
 from records import database
-from records.service import tokens
+from records.service.owners import tokens
 from records.tuning import events
 from tests.api import make
 from tests.api.conftest import Served, serving

@@ -6,7 +6,8 @@ import pytest
 
 from records import jobs
 from records.models import JobState
-from records.service import audit, leases
+from records.service import leases
+from records.service.owners import audit
 from records.tuning import attempts
 from tests.api import make
 from tests.api.conftest import Served

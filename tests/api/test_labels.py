@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from api.settings import ApiSettings
-from records.service import tokens
+from records.service.owners import tokens
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tuner.client import TunerClient

@@ -17,7 +17,7 @@ from api import routes, web
 from api.dependencies import _reader, _settings, _state, _writer
 from api.load.capacity import capacity_of
 from api.settings import ApiSettings
-from records.service import tokens
+from records.service.owners import tokens
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tests.waiting import wait_for

@@ -10,8 +10,8 @@ from sqlalchemy import select
 
 from api.settings import ApiSettings
 from records.models import Job, Library
-from records.service import tokens
-from records.service.quotas import Quotas
+from records.service.owners import tokens
+from records.service.owners.quotas import Quotas
 from records.service.service_models import Upload
 from tests.api import make
 from tests.api.conftest import Served, serving

@@ -8,7 +8,7 @@ import pytest
 
 from api.load.turns import Start, Turns
 from api.settings import ApiSettings
-from records.service import audit
+from records.service.owners import audit
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tests.api.test_access import token

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from api.settings import ApiSettings
-from records.service import remote_devices, tokens
+from records.service import remote_devices
+from records.service.owners import tokens
 from records.service.service_models import RemoteCall
 from tests.api.conftest import Served, serving
 from tuner.executors.remote import wire

@@ -14,8 +14,8 @@ from api.settings import ApiSettings
 from records import jobs
 from tests.api import make
 from tests.api.conftest import Served, serving
-from tuner import task_columns
 from tuner.job_replay import recording as recordings
+from tuner.reporting import task_columns
 
 
 def test_the_table_comes_in_three_formats(served: Served) -> None:

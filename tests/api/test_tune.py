@@ -15,7 +15,7 @@ import pytest
 
 from api.settings import ApiSettings
 from records import jobs
-from records.service import audit
+from records.service.owners import audit
 from tests.api.conftest import Served, serving
 from tests.api.make import ONNX
 from tests.services import Service

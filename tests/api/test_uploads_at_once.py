@@ -10,8 +10,8 @@ import httpx
 
 from api.settings import ApiSettings
 from api.uploads.incoming import MAX_UPLOADS
-from records.service import tokens
-from records.service.quotas import Quotas
+from records.service.owners import tokens
+from records.service.owners.quotas import Quotas
 from tests.api.conftest import Served, serving
 from tests.api.make import ONNX
 from tests.waiting import wait_for

@@ -18,7 +18,8 @@ from api.load.fair_semaphore import SENDER, Sender
 from api.settings import ApiSettings
 from api.waiting import wait_until
 from records import database, jobs
-from records.service import builds, tokens
+from records.service import builds
+from records.service.owners import tokens
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tests.api.test_metrics import samples

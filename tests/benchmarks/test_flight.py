@@ -17,8 +17,8 @@ import pytest
 
 from benchmarks.gpu import device_lock, ncu
 from benchmarks.gpu import report as reporting
+from benchmarks.gpu.models.weights import decode, encode
 from benchmarks.gpu.running import HELD_OUT, NETWORKS, Runner
-from benchmarks.gpu.weights import decode, encode
 from tests.cli import ROOT
 from tests.gpu_compilers import needs_nvrtc
 from tests.tuner.engines.relax import drivers
@@ -121,8 +121,8 @@ def test_networks_are_the_same_in_every_process(name: str, tmp_path: Path) -> No
     import onnx
     from onnx import numpy_helper
 
-    from benchmarks.gpu.networks import Network
-    from benchmarks.gpu.sizes import TINY
+    from benchmarks.gpu.models.networks import Network
+    from benchmarks.gpu.models.sizes import TINY
 
     network = Network(name, TINY)
     for path in ("a.onnx", "b.onnx"):

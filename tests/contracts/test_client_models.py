@@ -15,7 +15,7 @@ from records.models import now
 from tuner import schemas
 from tuner.client import TunerClient, models
 from tuner.client.streams import parse_events
-from tuner.job_report import JobReport
+from tuner.reporting.job_report import JobReport
 
 _ROUTERS = (catalogue, jobs, libraries, records, tasks, tune, usage)
 # A stream of events and the probes declare no model; a report is read by several requests.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from records.roles import API, PASSWORDS, WORKER
+from records.storage.roles import API, PASSWORDS, WORKER
 from tests.docker import images
 from tests.docs.documents import ROOT
 from tuner.service.alive import LIVENESS
@@ -178,7 +178,7 @@ def test_an_upgrade_is_a_job_of_its_own() -> None:
     (upgrade,), (roles,) = (pod("db-upgrade")[kind] for kind in ("initContainers", "containers"))
 
     assert upgrade["command"] == ["tuner", "db", "upgrade"]
-    assert roles["command"] == ["python", "-P", "-m", "records.roles"]
+    assert roles["command"] == ["python", "-P", "-m", "records.storage.roles"]
     assert job["spec"]["backoffLimit"] == 0
 
 

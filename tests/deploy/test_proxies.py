@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from api.settings import ApiSettings
-from records.service import audit
+from records.service.owners import audit
 from records.tuning import events
 from tests.api import make
 from tests.api.conftest import Served, serving

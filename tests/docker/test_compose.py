@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from records.roles import API, PASSWORDS, WORKER
+from records.storage.roles import API, PASSWORDS, WORKER
 from tests.docker import images
 from tests.docker.images import ROOT
 from tuner.settings import request_caps
@@ -155,7 +155,7 @@ def test_every_process_has_a_role_of_its_own(compose: dict[str, Any]) -> None:
     assert services["postgres"]["environment"]["POSTGRES_USER"] == "tuner"
     assert set(PASSWORDS.values()) <= set(services["migrate"]["environment"])
     assert services["migrate"]["restart"] == "no"
-    assert services["migrate"]["command"] == ["python", "-P", "-m", "records.roles"]
+    assert services["migrate"]["command"] == ["python", "-P", "-m", "records.storage.roles"]
     for name in ("api", "worker"):
         condition = services[name]["depends_on"]["migrate"]
         assert condition == {"condition": "service_completed_successfully"}

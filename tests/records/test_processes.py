@@ -8,7 +8,8 @@ from sqlalchemy.orm import Session
 
 from records.errors import NoSuchRow
 from records.models import now
-from records.service import audit, builds, workers
+from records.service import builds, workers
+from records.service.owners import audit
 from records.service.service_models import Worker
 from records.tuning import events
 from tests.records import make

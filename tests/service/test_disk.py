@@ -13,7 +13,7 @@ import pytest
 from records.models import MeasureRecord
 from tests.service.rig import Rig, rig
 from tests.waiting import wait_for
-from tuner.disk_floor import WAITING
+from tuner.files.disk_floor import WAITING
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
 

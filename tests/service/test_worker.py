@@ -20,7 +20,7 @@ from tuner.client.downloads import unpack
 from tuner.devices.locks import cores_lock, device_lock
 from tuner.jobs.submission import upload_path
 from tuner.library import manifest as manifests
-from tuner.service.archives import archives_of
+from tuner.service.builds.archives import archives_of
 
 _MEMORY_MB = "400"
 

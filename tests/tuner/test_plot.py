@@ -10,7 +10,7 @@ import pytest
 from tests.tuner.views import job_summary, task_view
 from tuner import plot
 from tuner.errors import RequestError
-from tuner.job_report import JobReport
+from tuner.reporting.job_report import JobReport
 from tuner.schemas import HistoryPoint, HistoryView, JobView, TaskTrials
 
 

@@ -15,7 +15,7 @@ from tuner.build_cache import index
 from tuner.build_cache.index import IndexedEntry, OrphanBlobs
 from tuner.build_cache.local import LocalTier
 from tuner.build_cache.locks import KeyLock
-from tuner.build_cache.process_identity import is_left
+from tuner.files.process_tags import is_left
 
 Progress = Callable[[int], None]
 

@@ -17,8 +17,8 @@ from tuner.build_cache.headers import DamagedEntryError, Header, NewerFormatErro
 from tuner.build_cache.keys import Key
 from tuner.build_cache.locks import KeyLock
 from tuner.build_cache.packing import Packed
-from tuner.build_cache.process_identity import process_tag
-from tuner.process_folder import process_folder
+from tuner.files.process_folder import process_folder
+from tuner.files.process_tags import process_tag
 
 LAYOUT = "v1"
 TOUCH_INTERVAL_SECS = 3600.0

@@ -14,11 +14,11 @@ from tuner.client.errors import ServerError
 from tuner.client.health import read_health
 from tuner.client.models import Health, Page, TuneFields, read_answer
 from tuner.client.transport import Transport, call_until_available
-from tuner.job_report import JobReport
+from tuner.files.folders import replace_folder
 from tuner.library import manifest as manifests
-from tuner.library.folders import replace_folder
 from tuner.library.signatures import policy_of
 from tuner.profiling.results import LibraryProfile, StoredProfile, as_json
+from tuner.reporting.job_report import JobReport
 from tuner.schemas import (
     AuditEntry,
     BestView,

@@ -18,11 +18,11 @@ from tuner.compile.object_compiler import ObjectCompiler
 from tuner.compile.subgraphs import BuildStep, OnStep
 from tuner.context import Context
 from tuner.engines.runtime import clock_kernel
+from tuner.files.folders import replace_folder
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.stale_records import stale_bests
 from tuner.library import manifest as manifests
 from tuner.library.buckets import Buckets
-from tuner.library.folders import replace_folder
 from tuner.workers.pool import Pool
 
 

@@ -15,8 +15,8 @@ from tuner.compile.object_compiler import ObjectCompiler
 from tuner.compile.subgraphs import SubgraphRequest
 from tuner.context import Context
 from tuner.errors import RequestError, WorkError
+from tuner.files.folders import replace_folder
 from tuner.library import manifest as manifests
-from tuner.library.folders import replace_folder
 from tuner.library.manifest import Manifest, SubgraphEntry
 from tuner.workers.pool import CallTimeout, Pool
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tuner.build_cache.process_identity import is_left
 from tuner.devices.runners.base import Fleet, Runner
 from tuner.devices.runners.local import LocalRunner
 from tuner.engines.base import BuildRequest, BuildResult
 from tuner.executors.remote import wire
+from tuner.files.process_tags import is_left
 from tuner.settings import Settings
 from tuner.workers.base import Call, FutureCall
 from tuner.workers.confinement.memory import builder_count

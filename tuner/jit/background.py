@@ -14,12 +14,12 @@ from pathlib import Path
 from tuner.client import ServiceError, TunerClient
 from tuner.client.errors import RequestRejected
 from tuner.errors import TunerError
+from tuner.files.process_folder import shared_folder
 from tuner.jit import libraries
 from tuner.jit.libraries import LoadedLibrary
 from tuner.jit.options import JitOptions
 from tuner.library import manifest as manifests
 from tuner.library.manifest import Manifest
-from tuner.process_folder import shared_folder
 
 _LOG = logging.getLogger(__name__)
 # A network that is replaced sooner, as when weights change with every call, is not submitted.

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, cast
 from tuner.compile.build_library import CachedLibrary, build_into_cache
 from tuner.context import Context, open_context
 from tuner.errors import RequestError, TargetError, WorkError
+from tuner.files.process_folder import shared_folder
 from tuner.jit import forks
 from tuner.jit.options import JitOptions
 from tuner.jobs.preparation import prepare
 from tuner.jobs.requests import ModelRequest
 from tuner.library import loading
 from tuner.library.manifest import Manifest
-from tuner.process_folder import shared_folder
 from tuner.settings import Settings, read_settings
 from tuner.workers.confinement.sandbox_paths import Access, model_access
 from tuner.workers.factory import fresh_worker

@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 from records import measure_records, tasks
 from records.measure_records import NewRecord
 from records.models import Workload
+from records.storage.text import storable
 from records.targets import ensure_target
-from records.text import storable
 from tuner.context import Context
 from tuner.devices import gpus
 from tuner.engines.base import RunResult, origin_of

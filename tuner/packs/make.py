@@ -15,13 +15,13 @@ from typing import Any, cast
 from records import measure_records, tasks
 from records.logs import other_targets
 from records.models import MeasureRecord
-from tuner.atomic_files import atomic_file
 from tuner.compile.build_library import best_records
 from tuner.context import Context
 from tuner.engines.base import InputKind, ReferenceRequest, TargetInfo, variant_of
 from tuner.engines.packed import KernelOffer, PackedCandidate, PackedNetwork, PackedSource
 from tuner.errors import RequestError, TunerError, WorkError
 from tuner.executors.factory import open_describer
+from tuner.files.atomic_files import atomic_file
 from tuner.interrupts import interruptible
 from tuner.jobs.preparation import Prepared, prepare
 from tuner.jobs.requests import ModelRequest

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.atomic_files import atomic_file
 from tuner.errors import RequestError
+from tuner.files.atomic_files import atomic_file
 
 _FOLDER = "packs"
 _ID = re.compile(r"[0-9a-f]{12}", re.ASCII)

@@ -15,7 +15,6 @@ from tuner.engines.base import NetworkRun
 from tuner.engines.runtime.tensor_digests import digest_of
 from tuner.errors import RequestError, summary
 from tuner.library.arrays import Array
-from tuner.peers import exact_sums
 from tuner.peers.base import (
     ObservedGraph,
     PeerInfo,
@@ -24,6 +23,7 @@ from tuner.peers.base import (
     read_inputs,
     time_runs,
 )
+from tuner.peers.exact import exact_sums
 from tuner.peers.graph_nodes import nodes_of, origins_in, read_graph, write_labelled
 
 _CUDA, _CPU = "CUDAExecutionProvider", "CPUExecutionProvider"

@@ -28,12 +28,12 @@ from tuner.devices.locks import device_lock
 from tuner.devices.target_matching import kind_named
 from tuner.engines.base import NetworkRun, ObservedCall, ProfiledRun
 from tuner.errors import RequestError, TunerError
+from tuner.files.process_folder import shared_folder
 from tuner.jobs.preparation import network_key
 from tuner.library import manifest
 from tuner.library.arrays import Array, write_arrays
 from tuner.peers.base import Device, ObservedGraph, PeerNode
 from tuner.peers.catalogue import PEERS
-from tuner.process_folder import shared_folder
 from tuner.profiling.kernel_profiles import profile_calls, profile_kernels, read_facts
 from tuner.profiling.node_matching import CallGroup, group_calls
 from tuner.profiling.peer_profile import match

@@ -10,16 +10,9 @@ from sqlalchemy.orm import Session
 
 from records import bests, libraries, tasks
 from records.models import Job, NetworkTask, Target, Task
-from records.service import (
-    audit,
-    builds,
-    catalogue,
-    devices,
-    remote_devices,
-    webhooks,
-    workers,
-)
-from records.service.access import EVERYTHING, Viewer, visible_jobs
+from records.service import builds, catalogue, devices, remote_devices, webhooks, workers
+from records.service.owners import audit
+from records.service.owners.access import EVERYTHING, Viewer, visible_jobs
 from records.service.service_models import Build as BuildRow
 from records.service.service_models import RemoteDevice
 from tuner import schemas

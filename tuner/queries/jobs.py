@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from records import jobs, labels, networks, tasks
 from records.models import Job, JobState, JobStatus, Network, Target
-from records.service.access import EVERYTHING, Viewer, visible_jobs
+from records.service.owners.access import EVERYTHING, Viewer, visible_jobs
 from records.tasks import WeightedTask
 from records.tuning import events, job_states, task_stats
 from tuner.jobs.submission import names_of

@@ -12,7 +12,7 @@ from records.errors import NoSuchRow
 from records.logs.measure_log import ImportReport
 from records.models import BestRecord, MeasureRecord, Pick, Target, Task, Workload
 from records.service import kernel_codes
-from records.service.access import EVERYTHING, Viewer, ownership
+from records.service.owners.access import EVERYTHING, Viewer, ownership
 from records.tasks import full_name
 from scheduler import estimate
 from tuner.engines.base import KERNEL_PARTS, origin_of, variant_of_origin

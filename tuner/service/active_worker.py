@@ -5,13 +5,13 @@ from dataclasses import replace
 
 from records.service import leases
 from records.service.leases import HeldLease
-from tuner import disk_floor
 from tuner.context import Context
 from tuner.devices.calibration.calibrator import CalibrationSettings
-from tuner.disk_floor import DiskWatch
 from tuner.executors.base import Executor
 from tuner.executors.factory import describer_of, has_remote_devices
-from tuner.service.build_queue import BuildQueue
+from tuner.files import disk_floor
+from tuner.files.disk_floor import DiskWatch
+from tuner.service.builds.build_queue import BuildQueue
 from tuner.service.coordinator_lease import CoordinatorLease
 from tuner.service.cpu_hold import CpuHold
 from tuner.service.loading.job_loader import JobLoader

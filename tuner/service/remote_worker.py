@@ -38,8 +38,8 @@ from tuner.errors import (
 from tuner.executors.file_transfer import rename
 from tuner.executors.local import LocalExecutor
 from tuner.executors.remote import wire
+from tuner.files.process_folder import shared_folder
 from tuner.measure.disk_space import check_free_space, raising_disk_full
-from tuner.process_folder import shared_folder
 from tuner.schemas import LeasedCall, LeasedCalls
 from tuner.settings import Settings
 from tuner.workers import messages

@@ -15,7 +15,8 @@ from typing import TypeVar
 from sqlalchemy.orm import Session
 
 from records.models import now
-from records.service import devices, holdings, kernel_codes, remote_devices, workers
+from records.service import devices, kernel_codes, remote_devices, workers
+from records.service.owners import holdings
 from records.storage import purge
 from records.tuning import calibrations
 from tuner.build_cache import gc, index
@@ -27,8 +28,8 @@ from tuner.devices.cpu_gate import CpuGate
 from tuner.executors.local import remove_left_scratch
 from tuner.jobs.models import model_cache
 from tuner.jobs.submission import uploads_of
-from tuner.service.archives import archives_of
 from tuner.service.background import run_between_measurements
+from tuner.service.builds.archives import archives_of
 from tuner.tuning.writing.storage_retry import FATAL_DB_ERRORS
 from tuner.workers.confinement.log_rotation import rotate
 

@@ -15,10 +15,10 @@ from records.picks import NewPick
 from records.tuning import suspects
 from records.tuning.suspects import Blame
 from tuner.devices.device import Device
-from tuner.disk_floor import DiskWatch
 from tuner.engines.base import Candidate, TargetInfo
 from tuner.errors import DeviceBusy, TargetError
 from tuner.executors.base import Executor
+from tuner.files.disk_floor import DiskWatch
 from tuner.measure.context import MeasureContext
 from tuner.measure.crash_counts import CrashCounts
 from tuner.tuning.job.suspects import SuspectTurn, UnsettledAttempts

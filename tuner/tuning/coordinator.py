@@ -17,11 +17,11 @@ from records import jobs
 from records.models import JobState, Pick
 from records.picks import NewPick
 from scheduler import fairness
-from tuner import disk_floor
 from tuner.devices.calibration.calibrator import CalibrationSettings
 from tuner.devices.device import Device
 from tuner.engines.base import TargetInfo
 from tuner.errors import DeviceApart, DeviceLost, DiskFull, TunerError, WorkError
+from tuner.files import disk_floor
 from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
 from tuner.tuning.devices.device_manager import DeviceManager

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tuner.engines.result_types import result_type
 from tuner.errors import WorkerLost
-from tuner.process_folder import process_folder
+from tuner.files.process_folder import process_folder
 from tuner.workers import messages
 from tuner.workers.base import CallTimeout, FutureCall
 from tuner.workers.confinement.log_rotation import rotate

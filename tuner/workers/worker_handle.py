@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.engines.environments import Interpreter
-from tuner.process_folder import worker_folder
+from tuner.files.process_folder import worker_folder
 from tuner.workers import messages, worker_process
 from tuner.workers.confinement.log_rotation import DEFAULT_MAX_BYTES
 from tuner.workers.confinement.sandbox import Sandbox

@@ -11,7 +11,8 @@ import pytest
 
 from api.settings import ApiSettings
 from records import jobs, networks, tasks
-from records.service import devices, submissions, tokens
+from records.service import devices, submissions
+from records.service.owners import tokens
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tests.records import make as rows

@@ -27,7 +27,8 @@ from api.webhooks import deliveries
 from api.webhooks.settings import WebhookSettings
 from records import jobs
 from records.models import JobState, now
-from records.service import tokens, webhooks
+from records.service import webhooks
+from records.service.owners import tokens
 from records.service.service_models import Webhook
 from tests.api import make
 from tests.api.conftest import Served, serving

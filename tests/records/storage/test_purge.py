@@ -8,7 +8,8 @@ from sqlalchemy.orm import Session
 
 from records import jobs, measure_records
 from records.models import Event, Job, MeasureFeature, MeasureRecord, Pick, now
-from records.service import audit, submissions
+from records.service import submissions
+from records.service.owners import audit
 from records.service.service_models import AuditEvent, Upload
 from records.storage import purge
 from records.tuning import events

@@ -12,7 +12,7 @@ from tests.tuner.build_cache.entries import WEIGHTS, key, large, names, put
 from tuner.build_cache import gc as cache_gc
 from tuner.build_cache import index
 from tuner.build_cache.cache import Cache
-from tuner.build_cache.process_identity import process_tag
+from tuner.files.process_tags import process_tag
 
 # Later versions of Python warn of forks in processes with threads; the children here take no lock
 # that a thread may hold.

@@ -18,7 +18,7 @@ from tests.tuner.build_cache.privileges import without_privilege
 from tuner.build_cache import gc as cache_gc
 from tuner.build_cache.cache import Cache
 from tuner.build_cache.locks import KeyLock
-from tuner.build_cache.process_identity import has_ended, process_tag
+from tuner.files.process_tags import has_ended, process_tag
 
 
 @pytest.fixture

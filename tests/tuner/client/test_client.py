@@ -15,8 +15,8 @@ from tests.tuner.client.tokens import make_token
 from tests.tuner.networks.models import relu_model
 from tuner.client import ConnectError, NotFoundError, RequestRejected, TunerClient
 from tuner.errors import ModelError, RequestError
-from tuner.job_report import JobReport
 from tuner.library import manifest
+from tuner.reporting.job_report import JobReport
 from tuner.schemas import JobSummary
 
 

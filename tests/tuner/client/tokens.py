@@ -1,7 +1,7 @@
 """Tokens for the tests."""
 
 from records import database
-from records.service import tokens
+from records.service.owners import tokens
 
 
 def make_token(url: str, *scopes: str) -> str:

@@ -267,7 +267,7 @@ def test_failed_write_keeps_the_old_library(tuned: Cli, tmp_path: Path) -> None:
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "from pathlib import Path\n"
         "from tuner.errors import WorkError\n"
-        "from tuner.library.folders import replace_folder\n"
+        "from tuner.files.folders import replace_folder\n"
         "def copy(folder):\n"
         "    shutil.copytree(sys.argv[1], folder, dirs_exist_ok=True)\n"
         "try:\n"

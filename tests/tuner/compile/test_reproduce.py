@@ -13,7 +13,7 @@ from sqlalchemy import update
 from records.models import MeasureRecord, Workload
 from tests.cli import Cli
 from tests.engines import toy
-from tuner.cli.rendering.reproduction import reproduction_as_json, show_reproduction
+from tuner.cli.rendering.cache.reproduction import reproduction_as_json, show_reproduction
 from tuner.compile.reproduce import Reproduction, read_manifest, reproduce
 from tuner.context import Context, open_context
 from tuner.errors import RequestError

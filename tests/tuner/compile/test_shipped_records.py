@@ -141,8 +141,8 @@ def test_each_is_a_kernel_that_is_still_printed(name: str) -> None:
 @pytest.mark.skipif(not compiler.is_installed(), reason="the triton extra is not installed")
 def test_a_network_is_built_with_them(tmp_path: Path) -> None:
     """The importer and the fusion make the subgraphs that were measured, and nothing is stale."""
-    from benchmarks.gpu.networks import Network
-    from benchmarks.gpu.sizes import FULL
+    from benchmarks.gpu.models.networks import Network
+    from benchmarks.gpu.models.sizes import FULL
 
     Network("bert-base", replace(FULL, n_layers=1)).export(str(tmp_path / "bert.onnx"))
     built = Cli(tmp_path)(

@@ -12,7 +12,7 @@ from tests.engines.toy_network import Workshop
 from tests.engines.upgrades import age, respell
 from tests.records import make
 from tuner.build_cache.cache import open_local
-from tuner.cli.rendering import stale_records as rendering
+from tuner.cli.rendering.records import stale_records as rendering
 from tuner.compile.object_compiler import ObjectCompiler
 from tuner.compile.subgraphs import SubgraphRequest
 from tuner.context import Context

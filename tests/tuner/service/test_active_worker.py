@@ -23,8 +23,8 @@ from tuner.executors.local import LocalExecutor
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
-from tuner.service import build_queue
 from tuner.service.active_worker import ActiveWorker
+from tuner.service.builds import build_queue
 from tuner.service.coordinator_lease import CoordinatorLease
 from tuner.service.cpu_hold import CpuHold
 from tuner.service.loading import job_loader

@@ -30,7 +30,7 @@ from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
 from tuner.queries.jobs import list_jobs
 from tuner.service import retention
-from tuner.service.archives import pack
+from tuner.service.builds.archives import pack
 from tuner.service.retention import (
     RetentionTask,
     collect_cache,

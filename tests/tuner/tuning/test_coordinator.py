@@ -19,13 +19,13 @@ from records.picks import NewPick
 from records.service import submissions
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
-from tuner import disk_floor
 from tuner.devices.device import Device
 from tuner.devices.runners.local import LocalRunner
-from tuner.disk_floor import DiskWatch
 from tuner.engines.base import Candidate, TargetInfo
 from tuner.errors import DiskFull, WorkError
 from tuner.executors.local import LocalExecutor
+from tuner.files import disk_floor
+from tuner.files.disk_floor import DiskWatch
 from tuner.measure import round_measurement
 from tuner.measure.round_measurement import RoundMeasurement
 from tuner.settings import Settings

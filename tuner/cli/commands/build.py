@@ -145,7 +145,7 @@ def _reproduce(
     manifest: Path, out: Path | None, overrides: "SettingOverrides", *, json_output: bool
 ) -> None:
     from tuner import local
-    from tuner.cli.rendering import reproduction as rendering
+    from tuner.cli.rendering.cache import reproduction as rendering
     from tuner.errors import RequestError
 
     if connection.chosen() is not None:
@@ -167,7 +167,7 @@ def _ignore(_: object) -> None:
 def _show_step(step: "BuildStep", *, explain: bool) -> None:
     """Print on stderr how the object of a subgraph came about; with ``explain``, why."""
     from tuner.cli.console import print_line, stderr_console
-    from tuner.cli.rendering.cache_misses import explain_miss
+    from tuner.cli.rendering.cache.cache_misses import explain_miss
     from tuner.formatting import by_variant
 
     name = by_variant(step.name, step.variant)

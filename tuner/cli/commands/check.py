@@ -158,7 +158,7 @@ def _built(models: "Sequence[ModelRequest]", overrides: "SettingOverrides") -> I
 
     from tuner import local
     from tuner.compile.build_library import BuildOptions
-    from tuner.process_folder import shared_folder
+    from tuner.files.process_folder import shared_folder
 
     with tempfile.TemporaryDirectory(dir=shared_folder()) as scratch:
         yield local.build(models, Path(scratch) / "library", overrides, BuildOptions()).folder

@@ -10,7 +10,7 @@ from tuner.cli.console import print_error, print_json, print_note
 from tuner.cli.spec_options import with_spec_options
 
 if TYPE_CHECKING:
-    from tuner.reports import TuneReport
+    from tuner.reporting.reports import TuneReport
     from tuner.settings import SettingOverrides
 
 

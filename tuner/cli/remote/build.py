@@ -7,7 +7,7 @@ from tuner.cli.remote import submit
 from tuner.client import TunerClient
 from tuner.interrupts import interruptible
 from tuner.jobs.requests import ModelRequest
-from tuner.reports import BuildReport
+from tuner.reporting.reports import BuildReport
 
 
 def run(client: TunerClient, model: ModelRequest, out: Path, *, strict: bool) -> BuildReport:

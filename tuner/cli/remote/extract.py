@@ -4,7 +4,7 @@ from tuner.cli.remote import submit
 from tuner.client import TunerClient
 from tuner.interrupts import interruptible
 from tuner.jobs.requests import ModelRequest
-from tuner.reports import ExtractedTask, ExtractReport
+from tuner.reporting.reports import ExtractedTask, ExtractReport
 from tuner.tables import Rows
 
 

@@ -12,7 +12,7 @@ from tuner.errors import TunerError, WorkError
 from tuner.interrupts import Interrupted, interruptible
 from tuner.jobs.requests import TuneRequest
 from tuner.queries.progress import progress_of_job
-from tuner.reports import TuneReport, latencies_of
+from tuner.reporting.reports import TuneReport, latencies_of
 from tuner.tables import Rows
 
 

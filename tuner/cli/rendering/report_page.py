@@ -6,7 +6,8 @@ from functools import lru_cache
 
 from jinja2 import Environment, PackageLoader, Template
 
-from tuner import formatting, task_columns
+from tuner import formatting
+from tuner.reporting import task_columns
 from tuner.schemas import FailureView, HistoryPoint, HistoryView, JobView, TaskView
 
 # Size of the chart's area of curves, in units of its view box.

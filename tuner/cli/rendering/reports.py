@@ -5,13 +5,14 @@ from typing import Any
 
 from tuner.cli import hints
 from tuner.cli.console import print_line, stdout_console
-from tuner.cli.rendering import cache_misses, stale_records
+from tuner.cli.rendering.cache import cache_misses
 from tuner.cli.rendering.grid import Column, Grid
 from tuner.cli.rendering.json_output import tasks_as_json
 from tuner.cli.rendering.library import contents_as_json, coverage, show_programs, summary
+from tuner.cli.rendering.records import stale_records
 from tuner.cli.rendering.tables import task_table
 from tuner.formatting import milliseconds, short_name, trial_count
-from tuner.reports import BuildReport, ExtractReport, TuneReport
+from tuner.reporting.reports import BuildReport, ExtractReport, TuneReport
 
 
 def tuning_as_json(report: TuneReport) -> dict[str, Any]:

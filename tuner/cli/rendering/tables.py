@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tuner import task_columns
 from tuner.cli.rendering.grid import Column, Grid
 from tuner.formatting import (
     DASH,
@@ -18,6 +17,7 @@ from tuner.formatting import (
     told_apart,
     trial_count,
 )
+from tuner.reporting import task_columns
 from tuner.schemas import JobSummary, PickView, TaskComparison, TaskView
 
 # Terms that resume a job and explain nothing.

@@ -193,7 +193,7 @@ class Float64Runs:
         started = time.monotonic()
         try:
             self._worker.call(
-                "tuner.peers.float64",
+                "tuner.peers.exact.float64",
                 "run_float64",
                 self._model,
                 request,

@@ -36,11 +36,11 @@ from tuner.devices.locks import device_lock, gpu_lock
 from tuner.devices.target_matching import kind_named
 from tuner.engines.runtime import clock_kernel
 from tuner.errors import RequestError
+from tuner.files.process_folder import shared_folder
 from tuner.library import manifest
 from tuner.library.arrays import Array, write_arrays
 from tuner.networks.base import ModelFacts
 from tuner.peers.base import Device
-from tuner.process_folder import shared_folder
 from tuner.settings import Settings
 from tuner.workers.confinement.sandbox_paths import timing_access
 from tuner.workers.factory import fresh_worker

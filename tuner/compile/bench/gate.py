@@ -22,10 +22,10 @@ from tuner.compile.bench.comparison import Samples
 from tuner.devices.locks import device_lock
 from tuner.devices.target_matching import kind_named
 from tuner.errors import RequestError
+from tuner.files.process_folder import shared_folder
 from tuner.library import manifest
 from tuner.library.arrays import write_arrays
 from tuner.library.manifest import Manifest, Program, SubgraphEntry
-from tuner.process_folder import shared_folder
 from tuner.settings import Settings
 from tuner.workers.confinement.sandbox_paths import timing_access
 from tuner.workers.factory import fresh_worker

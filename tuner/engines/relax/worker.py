@@ -5,16 +5,16 @@ from tuner.engines.relax import without_torch  # noqa: F401  before anything imp
 
 # isort: on
 from tuner.engines.relax.codegen.build import build
-from tuner.engines.relax.codegen.kernel_texts import print_kernel
-from tuner.engines.relax.codegen.link import link_network
-from tuner.engines.relax.codegen.objects import compile_subgraph
-from tuner.engines.relax.codegen.packed_network import pack_network
-from tuner.engines.relax.codegen.packing import (
+from tuner.engines.relax.codegen.cuda.kernel_texts import print_kernel
+from tuner.engines.relax.codegen.cuda.packing import (
     offer_kernels,
     pack_candidate,
     pack_schedule,
     print_candidates,
 )
+from tuner.engines.relax.codegen.link import link_network
+from tuner.engines.relax.codegen.objects import compile_subgraph
+from tuner.engines.relax.codegen.packed_network import pack_network
 from tuner.engines.relax.graph.extract import extract
 from tuner.engines.relax.ir.workloads import define
 from tuner.engines.relax.logs import (

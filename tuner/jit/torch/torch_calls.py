@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 
+from tuner.files.process_folder import shared_folder
 from tuner.jit import libraries
 from tuner.jit.agreement import TOLERANCE, disagreement
 from tuner.jit.libraries import FileCopy, LoadedLibrary
 from tuner.jit.options import JitOptions
 from tuner.jit.signature_cache import ServedLibrary
 from tuner.jit.torch.torch_programs import GraphFacts, Inputs, export, views_of
-from tuner.process_folder import shared_folder
 
 # Address of a tensor, and torch's count of its changes in place; None in inference mode.
 State: TypeAlias = tuple[int, int | None]

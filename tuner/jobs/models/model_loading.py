@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from tuner.atomic_files import atomic_file
 from tuner.errors import MalformedAnswer, ModelError, WorkerLost, WorkError
+from tuner.files.atomic_files import atomic_file
 from tuner.networks.base import MAX_ONNX_BYTES, LoadedModel, file_hash, hash_with
 from tuner.workers.exchange import OutputFolder
 from tuner.workers.pool import CallTimeout, Pool

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from tuner import disk_floor
 from tuner.context import Context
 from tuner.devices.target_cache import DescribeTarget
 from tuner.errors import ModelError, OutOfMemory, TunerError, WorkerLost, WorkError, was_killed
+from tuner.files import disk_floor
 from tuner.jobs.models.model_loading import LoadLimits
 from tuner.jobs.preparation import Prepared, combine, prepare
 from tuner.jobs.programs import programs_of, read_dimensions

@@ -14,7 +14,7 @@ from records import measure_records
 from records.service import devices
 from records.service.devices import DeviceReport
 from records.service.service_models import DeviceState
-from records.text import storable
+from records.storage.text import storable
 from records.tuning import calibrations, drift
 from records.tuning.calibrations import NewCalibration
 from tuner.devices.calibration.calibrator import CalibrationSettings, Calibrator, Start

@@ -17,8 +17,8 @@ from records.errors import LeaseLost
 from records.service import leases
 from records.service.leases import HeldLease
 from tuner import interrupts
-from tuner.build_cache.process_identity import has_ended, process_tag
 from tuner.errors import WorkError, summary
+from tuner.files.process_tags import has_ended, process_tag
 
 _POLL_INTERVAL_SECS = 0.25
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from records.text import storable
+from records.storage.text import storable
 from tuner.engines.base import Candidate, MeasuredTrace, SearchRequest
 from tuner.errors import WorkerLost, WorkError
 from tuner.executors.base import Executor

@@ -17,10 +17,10 @@ from pathlib import Path
 from sqlalchemy import make_url
 
 from tuner.build_cache.local import LocalTier
-from tuner.build_cache.process_identity import process_tag
 from tuner.engines.environments import Interpreter
 from tuner.errors import RequestError
-from tuner.process_folder import shared_folder
+from tuner.files.process_folder import shared_folder
+from tuner.files.process_tags import process_tag
 from tuner.settings import Settings, config_file
 from tuner.workers.confinement import sandbox
 from tuner.workers.confinement.sandbox import Sandbox

@@ -12,7 +12,7 @@ from tuner.cli.rendering.reports import (
     tasks_of_network_as_json,
     tuning_as_json,
 )
-from tuner.reports import ExtractedTask, ExtractReport, TuneReport
+from tuner.reporting.reports import ExtractedTask, ExtractReport, TuneReport
 from tuner.tables import Rows
 
 

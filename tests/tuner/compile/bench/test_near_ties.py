@@ -13,8 +13,8 @@ from onnx import TensorProto, helper
 from tests.tuner.networks import models
 from tuner.compile.bench.agreement import OutputCheck, OutputPair, Outputs, decide
 from tuner.library.arrays import Array
-from tuner.peers import onnx_float64, torch_float64
-from tuner.peers.rounding import Rounding
+from tuner.peers.exact import onnx_float64, torch_float64
+from tuner.peers.exact.rounding import Rounding
 
 _TYPES = {
     "f": TensorProto.FLOAT,

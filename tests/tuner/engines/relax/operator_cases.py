@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from tests.tuner.engines.relax.conftest import draw
 from tests.tuner.engines.relax.networks import run_lowered
 from tests.tuner.networks.models import Array, run
-from tuner.peers import exact_sums
+from tuner.peers.exact import exact_sums
 
 OPSET = 23
 

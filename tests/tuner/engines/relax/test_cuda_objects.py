@@ -19,7 +19,7 @@ from tests.tuner.engines.relax import networks
 from tests.tuner.engines.relax.conftest import Save, draw
 from tuner.engines.base import ExtractedTask, ObjectRequest
 from tuner.engines.relax import worker
-from tuner.engines.relax.codegen import nvrtc
+from tuner.engines.relax.codegen.cuda import nvrtc
 from tuner.engines.relax.graph.extract import find_subgraphs
 from tuner.engines.relax.graph.pipeline import lower
 from tuner.engines.relax.ir import traces, workloads

@@ -16,7 +16,7 @@ from tests.tuner.engines.relax.conftest import draw
 from tests.tuner.engines.relax.gpu_cases import count
 from tuner.engines.base import ModelFile
 from tuner.engines.relax import worker
-from tuner.engines.relax.codegen import nvrtc
+from tuner.engines.relax.codegen.cuda import nvrtc
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.schedules.gpu.defaults import schedule_by_default
 from tuner.engines.relax.target.targets import make_target

@@ -22,7 +22,7 @@ from tests.tuner.networks.models import Array
 from tuner import cost_models
 from tuner.engines.base import MeasuredTrace, SearchRequest, TargetInfo
 from tuner.engines.relax import worker
-from tuner.engines.relax.codegen.dot_instructions import dot_instruction
+from tuner.engines.relax.codegen.cpu.dot_instructions import dot_instruction
 from tuner.engines.relax.graph.extract import find_subgraphs
 from tuner.engines.relax.ir import traces, workloads
 from tuner.engines.relax.schedules import catalogue, ranking

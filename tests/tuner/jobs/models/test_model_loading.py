@@ -13,8 +13,8 @@ import pytest
 from tests.tuner.executors import helpers
 from tests.tuner.networks.models import relu_model
 from tests.tuner.workers import inside_sandbox
-from tuner import disk_floor
 from tuner.errors import ModelError, WorkerLost, WorkError
+from tuner.files import disk_floor
 from tuner.jobs.models.model_loading import (
     LoadLimits,
     ModelQuery,

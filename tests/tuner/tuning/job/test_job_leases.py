@@ -12,8 +12,8 @@ from records.models import Target
 from records.service import leases
 from tests.faults.conftest import Repeat
 from tests.records import make
-from tuner.build_cache.process_identity import process_tag
 from tuner.errors import WorkError
+from tuner.files.process_tags import process_tag
 from tuner.tuning.job.job_leases import JobLeases
 
 _ROLE = f"{leases.JOB_PREFIX}1"

@@ -20,7 +20,7 @@ from tests.tuner.workers.inside_sandbox import NAME
 from tuner.build_cache.local import LocalTier
 from tuner.engines.environments import Interpreter
 from tuner.errors import RequestError, WorkerLost
-from tuner.process_folder import process_folder, shared_folder
+from tuner.files.process_folder import process_folder, shared_folder
 from tuner.settings import Settings, read_settings
 from tuner.workers import syscall_filter
 from tuner.workers.confinement import landlock, sandbox, sandbox_paths

@@ -40,7 +40,7 @@ def ls(
         tuner cache ls --kind subgraph --limit 20
     """
     from tuner.build_cache import index
-    from tuner.cli.rendering import cache_tables
+    from tuner.cli.rendering.cache import cache_tables
 
     local = store.open_local(cache_dir, data_dir)
     entries = sorted(index.entries(local, store.check_kind(kind)), key=lambda entry: -entry.used)
@@ -66,7 +66,7 @@ def stats(
         tuner cache stats
     """
     from tuner.build_cache import stats as cache_stats
-    from tuner.cli.rendering import cache_tables
+    from tuner.cli.rendering.cache import cache_tables
 
     local = store.open_local(cache_dir, data_dir)
     rows = cache_stats.stats(local)
@@ -109,7 +109,7 @@ def explain(
         tuner cache explain 8ddefa3ac2eb 41c07d
     """
     from tuner.build_cache.keys import differing
-    from tuner.cli.rendering import cache_tables
+    from tuner.cli.rendering.cache import cache_tables
 
     local = store.open_local(cache_dir, data_dir)
     first, first_header = _find(local, entry)
@@ -148,7 +148,7 @@ def verify(
     """
     from tuner.build_cache import index
     from tuner.build_cache import stats as cache_stats
-    from tuner.cli.rendering import cache_tables
+    from tuner.cli.rendering.cache import cache_tables
     from tuner.interrupts import interruptible
 
     local = store.open_local(cache_dir, data_dir)

@@ -45,7 +45,7 @@ def gc(
         tuner cache gc --max-size 5GB --unused-for 30d --dry-run
     """
     from tuner.build_cache import gc as cache_gc
-    from tuner.cli.rendering import cache_tables
+    from tuner.cli.rendering.cache import cache_tables
     from tuner.interrupts import interruptible
     from tuner.settings.values import parse_age, parse_size
 

@@ -45,7 +45,7 @@ def distill(
         tuner records distill tuned.json -o best.json
     """
     from tuner.cli.commands.records import log_files
-    from tuner.cli.rendering import log_reports
+    from tuner.cli.rendering.records import log_reports
     from tuner.errors import RequestError
     from tuner.interrupts import interruptible
     from tuner.tuning_logs import metaschedule

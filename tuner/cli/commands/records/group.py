@@ -63,7 +63,7 @@ def best(
         tuner records best --job 3
     """
     from tuner.cli.backends.base import WorkloadFilter
-    from tuner.cli.rendering.record_tables import show_bests
+    from tuner.cli.rendering.records.record_tables import show_bests
 
     with open_backend(database, data_dir) as backend:
         rows = backend.bests(WorkloadFilter(workload, name), job)
@@ -101,7 +101,7 @@ def list_records(
         tuner records list --failed --limit 10
     """
     from tuner.cli.backends.base import WorkloadFilter
-    from tuner.cli.rendering.record_tables import show_records
+    from tuner.cli.rendering.records.record_tables import show_records
 
     with open_backend(database, data_dir) as backend:
         rows = backend.records(WorkloadFilter(workload, name), task, failed=failed, limit=limit)
@@ -144,7 +144,7 @@ def show(
         tuner records show 20
         tuner records show 20 --assembly
     """
-    from tuner.cli.rendering.record_tables import show_record
+    from tuner.cli.rendering.records.record_tables import show_record
     from tuner.interrupts import interruptible
 
     flags: dict[KernelPart, bool] = {

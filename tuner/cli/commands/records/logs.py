@@ -81,7 +81,7 @@ def export(
         tuner records export --format metaschedule --top 1 best.db
     """
     from tuner.cli.commands.records import log_files
-    from tuner.cli.rendering import log_reports
+    from tuner.cli.rendering.records import log_reports
     from tuner.errors import RequestError
     from tuner.interrupts import interruptible
 
@@ -165,7 +165,7 @@ def import_(
         tuner records import work_dir --target llvm
     """
     from tuner.cli.commands.records import log_files
-    from tuner.cli.rendering import log_reports
+    from tuner.cli.rendering.records import log_reports
     from tuner.errors import RequestError
     from tuner.interrupts import interruptible
     from tuner.tuning_logs.files import DAMAGED

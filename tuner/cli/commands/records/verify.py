@@ -101,7 +101,11 @@ def verify(
         tuner records verify --current --top 5
     """
     from tuner import local
-    from tuner.cli.rendering.verification import show_remeasured, show_verified, verified_as_json
+    from tuner.cli.rendering.records.verification import (
+        show_remeasured,
+        show_verified,
+        verified_as_json,
+    )
     from tuner.errors import RequestError
     from tuner.jobs.requests import model_requests, parse_input_sets
     from tuner.tuning.rounds.remeasure_options import VerifyRequest

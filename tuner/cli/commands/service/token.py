@@ -70,8 +70,8 @@ def create(
         tuner token create ci --scope submit --days 90
         tuner token create ada --scope submit --project vision --quotas jobs=10,trials=100000
     """
-    from records.service import tokens
-    from records.service.quotas import parse
+    from records.service.owners import tokens
+    from records.service.owners.quotas import parse
     from tuner.context import open_context
     from tuner.errors import RequestError
 
@@ -99,7 +99,7 @@ def ls(
     Example:
         tuner token ls
     """
-    from records.service import tokens
+    from records.service.owners import tokens
     from tuner.context import open_context
 
     with open_context(database, data_dir) as context, context.readers() as session:
@@ -126,7 +126,7 @@ def renew(
         tuner token renew ci --days 90
     """
     from records.errors import NoSuchRow
-    from records.service import tokens
+    from records.service.owners import tokens
     from tuner.context import open_context
     from tuner.errors import RequestError
 
@@ -154,7 +154,7 @@ def revoke(
         tuner token revoke ci
     """
     from records.errors import NoSuchRow
-    from records.service import tokens
+    from records.service.owners import tokens
     from tuner.context import open_context
     from tuner.errors import RequestError
 
@@ -176,7 +176,7 @@ def _log(session: "Session", action: str, row: dict[str, Any]) -> None:
     import os
     import socket
 
-    from records.service import audit
+    from records.service.owners import audit
 
     try:
         user = getpass.getuser()
@@ -207,7 +207,7 @@ def _lifetime(days: float | None) -> timedelta | None:
 
 
 def _as_json(token: "ApiToken") -> dict[str, Any]:
-    from records.service import tokens
+    from records.service.owners import tokens
 
     times = {name: getattr(token, name) for name in ("created", "revoked", "last_used")}
     return {

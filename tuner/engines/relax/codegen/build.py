@@ -11,7 +11,8 @@ from tvm.tirx import BufferStore, PrimFunc
 
 from tuner.engines.base import BuildRequest, BuildResult, variant_of
 from tuner.engines.linker import link_shared
-from tuner.engines.relax.codegen import cpu_codegen, nvrtc
+from tuner.engines.relax.codegen.cpu import cpu_codegen
+from tuner.engines.relax.codegen.cuda import nvrtc
 from tuner.engines.relax.graph.definitions import step_loops
 from tuner.engines.relax.ir import traces, workloads
 from tuner.engines.relax.ir.blobs import DeviceModule

@@ -15,14 +15,15 @@ from tvm.tirx import PrimFunc
 
 from tuner.engines.base import LinkedProgram, LinkRequest, LinkResult, ModelFile
 from tuner.engines.linker import link_shared, machine_of
-from tuner.engines.relax.codegen import cpu_codegen, nvrtc
 from tuner.engines.relax.codegen.call_rewriter import (
     LARGE_BYTES,
     CallRewriter,
     LinkableObject,
     LoopCalls,
 )
-from tuner.engines.relax.codegen.launch_plans import PlanMaker
+from tuner.engines.relax.codegen.cpu import cpu_codegen
+from tuner.engines.relax.codegen.cuda import nvrtc
+from tuner.engines.relax.codegen.cuda.launch_plans import PlanMaker
 from tuner.engines.relax.codegen.objects import OBJECT
 from tuner.engines.relax.codegen.weights import WEIGHTS, WeightPool
 from tuner.engines.relax.graph.extract import find_subgraphs

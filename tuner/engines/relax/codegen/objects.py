@@ -16,9 +16,9 @@ from tvm.tirx import PrimFunc
 from tuner.engines.base import ObjectRequest, ObjectResult, variant_of
 from tuner.engines.linker import find_linker, link_shared
 from tuner.engines.packed import PackedKernel
-from tuner.engines.relax.codegen import cpu_codegen
 from tuner.engines.relax.codegen.build import PACK, build_for_gpu, schedule_for_gpu, split_packing
-from tuner.engines.relax.codegen.packing import read_launches
+from tuner.engines.relax.codegen.cpu import cpu_codegen
+from tuner.engines.relax.codegen.cuda.packing import read_launches
 from tuner.engines.relax.ir import ir_checks, traces, workloads
 from tuner.engines.relax.ir.blobs import DeviceModule
 from tuner.engines.relax.run import fallbacks

@@ -12,7 +12,7 @@ from tuner.engines.base import ModelFile
 from tuner.engines.packed import PackedBlock, PackedCandidate, PackedNetwork
 from tuner.engines.relax.codegen import link
 from tuner.engines.relax.codegen.call_rewriter import LinkableObject
-from tuner.engines.relax.codegen.packing import pack_function
+from tuner.engines.relax.codegen.cuda.packing import pack_function
 from tuner.engines.relax.codegen.weights import WeightPool
 from tuner.engines.relax.library.program_calls import ProgramCalls
 from tuner.engines.relax.library.program_memory import take_memory, workspace_sizes

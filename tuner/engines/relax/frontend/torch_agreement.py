@@ -18,9 +18,9 @@ from tuner.errors import ModelError, described, summary
 from tuner.library.arrays import Array
 from tuner.library.limits import InputLimit
 from tuner.networks.torch.torch_limits import find_limits
-from tuner.peers import torch_float64
-from tuner.peers.onnx_float64 import GatherElements, in_float64
-from tuner.peers.rounding import Rounding, widened
+from tuner.peers.exact import torch_float64
+from tuner.peers.exact.onnx_float64 import GatherElements, in_float64
+from tuner.peers.exact.rounding import Rounding, widened
 
 # Magnitudes of floating-point inputs; None for all of them in one input.
 _MAGNITUDES = (1.0, 0.0, 1e-8, 100.0, 1e4, 1e10, None)

@@ -10,7 +10,7 @@ from tvm import relax
 from tvm.target import Target
 
 from tuner.engines.base import ModelFile
-from tuner.engines.relax.codegen.dot_instructions import dot_instruction
+from tuner.engines.relax.codegen.cpu.dot_instructions import dot_instruction
 from tuner.engines.relax.frontend.importer import import_model
 from tuner.engines.relax.graph.definitions.guards import guard_kernels
 from tuner.engines.relax.graph.definitions.opaque_kernels import normalise_kernels

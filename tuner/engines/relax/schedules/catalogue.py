@@ -10,7 +10,7 @@ from tvm.s_tir import Schedule
 from tvm.target import Target
 from tvm.tirx import Cast
 
-from tuner.engines.relax.codegen.dot_instructions import dot_instruction
+from tuner.engines.relax.codegen.cpu.dot_instructions import dot_instruction
 from tuner.engines.relax.schedules.base import ScheduleRule, Workload
 from tuner.engines.relax.schedules.cpu import (
     attention,

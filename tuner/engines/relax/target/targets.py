@@ -16,8 +16,9 @@ from tuner.engines import tvm_json
 from tuner.engines.base import TargetInfo
 from tuner.engines.linker import linker_version
 from tuner.engines.relax import fast_import
-from tuner.engines.relax.codegen import dot_intrinsic, nvrtc
-from tuner.engines.relax.codegen.dot_instructions import dot_instruction
+from tuner.engines.relax.codegen.cpu import dot_intrinsic
+from tuner.engines.relax.codegen.cpu.dot_instructions import dot_instruction
+from tuner.engines.relax.codegen.cuda import nvrtc
 from tuner.engines.relax.schedules.variants.onednn import calls_onednn
 from tuner.engines.relax.settings import COMPILER
 from tuner.engines.relax.target import cpu_targets, devices

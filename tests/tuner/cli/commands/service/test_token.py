@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from records import database
-from records.service import tokens
+from records.service.owners import tokens
 from tests.tuner.cli.commands.conftest import Shell
 
 

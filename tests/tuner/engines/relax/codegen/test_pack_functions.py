@@ -7,7 +7,7 @@ from tvm import te
 from tests.gpu_compilers import needs_nvrtc
 from tuner.engines.packed import WORKSPACE
 from tuner.engines.relax import worker
-from tuner.engines.relax.codegen.packing import pack_function
+from tuner.engines.relax.codegen.cuda.packing import pack_function
 from tuner.engines.relax.schedules.gpu.defaults import schedule_by_default
 from tuner.engines.relax.target.targets import make_target
 

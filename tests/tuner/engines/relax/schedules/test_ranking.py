@@ -17,8 +17,8 @@ from tvm.s_tir.schedule import Trace
 from tests.tuner.engines.relax.conftest import CPUS, Array, described
 from tests.tuner.engines.relax.networks import UNOPTIMISED
 from tuner.engines.base import ObjectRequest, TargetInfo
-from tuner.engines.relax.codegen import cpu_codegen
 from tuner.engines.relax.codegen.build import n_outputs, split_packing
+from tuner.engines.relax.codegen.cpu import cpu_codegen
 from tuner.engines.relax.codegen.objects import OBJECT, compile_subgraph
 from tuner.engines.relax.ir import traces, workloads
 from tuner.engines.relax.schedules import ranking

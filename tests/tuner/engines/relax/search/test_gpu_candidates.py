@@ -26,7 +26,7 @@ from tuner.engines.base import (
     TargetInfo,
 )
 from tuner.engines.relax import worker
-from tuner.engines.relax.codegen import nvrtc
+from tuner.engines.relax.codegen.cuda import nvrtc
 from tuner.engines.relax.ir import traces, workloads
 from tuner.engines.relax.ir.blobs import Blob, DeviceModule
 from tuner.engines.relax.schedules.gpu import intrinsics

@@ -1,6 +1,6 @@
 """Templates agree with the workloads of small networks of many families, in the interpreter.
 
-``benchmarks/gpu/small_networks.py`` writes the file of workloads.
+``benchmarks/gpu/models/small_networks.py`` writes the file of workloads.
 """
 
 import lzma
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu import small_networks
+from benchmarks.gpu.models import small_networks
 from tests.tuner.engines.relax.triton.conftest import ALL_KINDS, Verify
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.triton import variants

@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx import PrimFunc
 
-from tuner.engines.relax.codegen.vector_math import dtype_of
+from tuner.engines.relax.codegen.cpu.vector_math import dtype_of
 
 _INTRINSICS = {tirx.Max: "llvm.maximum", tirx.Min: "llvm.minimum"}
 # Functions that ``nvrtc.py`` adds to the source.

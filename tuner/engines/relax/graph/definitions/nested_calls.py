@@ -11,8 +11,8 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx import PrimFunc, SeqStmt, compilation_pipeline
 
-from tuner.engines.relax.codegen import vector_functions
-from tuner.engines.relax.codegen.vector_math import dtype_of
+from tuner.engines.relax.codegen.cpu import vector_functions
+from tuner.engines.relax.codegen.cpu.vector_math import dtype_of
 from tuner.engines.relax.graph.definitions import extremes
 
 #: Name of TVM's default passes for CPUs, and this one.

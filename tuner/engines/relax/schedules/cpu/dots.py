@@ -13,7 +13,11 @@ from tvm import DataType
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV, Trace
 
-from tuner.engines.relax.codegen.dot_instructions import INSTRUCTIONS, DotInstruction, packed_for
+from tuner.engines.relax.codegen.cpu.dot_instructions import (
+    INSTRUCTIONS,
+    DotInstruction,
+    packed_for,
+)
 from tuner.engines.relax.ir.packed_layouts import PACKS
 from tuner.engines.relax.schedules.base import Workload, attempts
 from tuner.engines.relax.schedules.cpu.primitives.blocks import (

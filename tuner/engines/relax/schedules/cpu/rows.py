@@ -18,7 +18,7 @@ import tvm_ffi
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV, Trace
 
-from tuner.engines.relax.codegen.vector_functions import FUNCTIONS
+from tuner.engines.relax.codegen.cpu.vector_functions import FUNCTIONS
 from tuner.engines.relax.schedules.base import Workload, attempts
 from tuner.engines.relax.schedules.cpu.primitives import movement
 from tuner.engines.relax.schedules.cpu.primitives.blocks import (

@@ -12,7 +12,7 @@ from tvm.s_tir.transform import DefaultGPUSchedule
 from tvm.target import Target
 from tvm.tirx import BufferStore, IterVar, PrimFunc
 
-from tuner.engines.relax.codegen import nvrtc
+from tuner.engines.relax.codegen.cuda import nvrtc
 from tuner.engines.relax.ir.rebuilt import rebuilt_block
 from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.schedules.base import Workload

@@ -8,7 +8,7 @@ from tvm import tirx
 from tvm.s_tir import SBlock
 from tvm.tirx import Buffer, BufferStore, Cast, For, PrimFunc, SeqStmt, Var
 
-from tuner.engines.relax.codegen.dot_instructions import DotInstruction, packed_for
+from tuner.engines.relax.codegen.cpu.dot_instructions import DotInstruction, packed_for
 from tuner.engines.relax.graph.passes.products import dot_products
 from tuner.engines.relax.graph.passes.products.product_sums import LARGEST
 from tuner.engines.relax.graph.passes.products.quantised_operands import HALF

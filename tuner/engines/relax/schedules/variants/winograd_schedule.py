@@ -15,7 +15,7 @@ import tvm
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from tuner.engines.relax.codegen.dot_instructions import packed_for
+from tuner.engines.relax.codegen.cpu.dot_instructions import packed_for
 from tuner.engines.relax.schedules.cpu.primitives.register_tiles import Registers, max_rows
 from tuner.engines.relax.schedules.variants.convolutions import MULTIPLE
 

@@ -10,7 +10,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.target import Target
 from tvm.tirx import Evaluate, PrimFunc, SeqStmt
 
-from tuner.engines.relax.codegen import nvrtc
+from tuner.engines.relax.codegen.cuda import nvrtc
 from tuner.engines.relax.ir.blobs import DeviceModule
 from tuner.engines.relax.triton.compilation.compiler import Binary, compile_kernel
 from tuner.engines.relax.triton.programs import WORKSPACE, Kernel, Program

@@ -9,7 +9,7 @@ import tvm
 from tvm import te
 
 from tests.tuner.engines.relax.conftest import Array, draw
-from tuner.engines.relax.codegen import cpu_codegen
+from tuner.engines.relax.codegen.cpu import cpu_codegen
 from tuner.engines.relax.graph.definitions import softmax
 from tuner.engines.relax.target.targets import make_target
 

@@ -12,7 +12,7 @@ from tests.tuner.engines.relax.operator_cases import Case, combine
 from tests.tuner.engines.relax.special_cases import BY_NUMPY, SPECIAL
 from tests.tuner.networks.models import Array
 from tuner.engines.base import TargetInfo
-from tuner.engines.relax.codegen import cpu_codegen
+from tuner.engines.relax.codegen.cpu import cpu_codegen
 from tuner.engines.relax.target.targets import make_target
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]

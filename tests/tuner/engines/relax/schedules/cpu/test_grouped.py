@@ -10,8 +10,8 @@ from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 
 from tests.tuner.engines.relax.schedules.test_ranking import call, expected_of, workload
 from tuner.engines.base import TargetInfo
-from tuner.engines.relax.codegen import cpu_codegen
 from tuner.engines.relax.codegen.build import split_packing
+from tuner.engines.relax.codegen.cpu import cpu_codegen
 from tuner.engines.relax.ir import traces
 from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.schedules.cpu.grouped import (

@@ -13,7 +13,7 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.relax.expr_functor import mutator
 
-from tuner.engines.relax.codegen.dot_instructions import DotInstruction
+from tuner.engines.relax.codegen.cpu.dot_instructions import DotInstruction
 from tuner.engines.relax.graph.passes.products.product_sums import LARGEST
 from tuner.engines.relax.graph.passes.visitor import Array, CallVisitor, const, dtype_of, name_of
 from tuner.engines.relax.ir.packed_layouts import PACKS

@@ -14,8 +14,8 @@ from tvm.tirx import PrimFunc
 from tests.tuner.engines.relax.conftest import draw
 from tests.tuner.engines.relax.schedules.test_ranking import ranked_traces
 from tuner.engines.base import TargetInfo
-from tuner.engines.relax.codegen import cpu_codegen
 from tuner.engines.relax.codegen.build import PACK, split_packing
+from tuner.engines.relax.codegen.cpu import cpu_codegen
 from tuner.engines.relax.ir import traces, workloads
 from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.schedules.cpu.primitives import prefetch

@@ -1,0 +1,1 @@
+"""Networks of the flight, their sizes and their weights."""

@@ -1,0 +1,1 @@
+"""Owners of a service: their tokens, what they may see, and what they hold."""

@@ -1,0 +1,1 @@
+"""Code of CPUs: LLVM, functions on vectors, instructions of dot products."""

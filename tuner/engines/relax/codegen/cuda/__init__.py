@@ -1,0 +1,1 @@
+"""Code of GPUs: sources, binaries and their launches."""

@@ -1,0 +1,1 @@
+"""Files and folders that appear whole, belong to one process, or end with it."""

@@ -1,0 +1,1 @@
+"""Peers that compute in float64: the reference of comparisons."""

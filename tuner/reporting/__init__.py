@@ -1,0 +1,1 @@
+"""What commands and the Python API report of jobs, tasks and libraries."""

@@ -1,0 +1,1 @@
+"""Builds that a service makes for its clients, and their archives."""
