@@ -192,7 +192,11 @@ def as_problem(error: Exception) -> Problem:
     if isinstance(error, RequestValidationError):
         return _invalid(error.errors())
     if isinstance(error, HTTPException):
-        return _of_http(error)
+        slug = _OF_STATUS.get(error.status_code, "bad-request")
+        detail = error.detail or HTTPStatus(error.status_code).phrase
+        problem = Problem(slug, detail, headers=error.headers)
+        problem.status_code = error.status_code
+        return problem
     if _is_full(error):
         headers = {"retry-after": str(DISK_RETRY_AFTER_SECS)}
         return Problem("disk-full", "there is not enough space to store this", headers=headers)
@@ -245,14 +249,6 @@ def _over_quota(error: QuotaExceeded) -> Problem:
         return Problem("quota-too-small", str(error), quota=error.quota)
     headers = {"retry-after": str(_QUOTA_RETRY_AFTER_SECS)}
     return Problem("quota", str(error), headers=headers, quota=error.quota)
-
-
-def _of_http(error: HTTPException) -> Problem:
-    slug = _OF_STATUS.get(error.status_code, "bad-request")
-    detail = error.detail or HTTPStatus(error.status_code).phrase
-    problem = Problem(slug, detail, headers=error.headers)
-    problem.status_code = error.status_code
-    return problem
 
 
 def _invalid(errors: Sequence[Any]) -> Problem:

@@ -71,7 +71,10 @@ def _demonstrate(seconds: float) -> None:
         "1,000 classes, one image.",
         "The weights in the file are placeholders, so every step draws the same random ones.",
     )
-    _copy_model()
+    _FOLDER.mkdir(exist_ok=True)
+    source = light_model("squeezenet")
+    _show("cp", os.path.relpath(source), str(_MODEL))
+    shutil.copyfile(source, _MODEL)
     _print_comment(
         f"1. Tune: {seconds:.0f} s of measurements, each where it is expected to shorten the",
         "network most. Ctrl-C keeps them; the same command continues.",
@@ -86,13 +89,6 @@ def _demonstrate(seconds: float) -> None:
     )
     bench = _bench()
     _conclude(bench, _table(), time.monotonic() - started)
-
-
-def _copy_model() -> None:
-    _FOLDER.mkdir(exist_ok=True)
-    source = light_model("squeezenet")
-    _show("cp", os.path.relpath(source), str(_MODEL))
-    shutil.copyfile(source, _MODEL)
 
 
 def _bench() -> Bench:

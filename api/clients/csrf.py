@@ -56,7 +56,8 @@ def check_host(connection: HTTPConnection) -> None:
         Problem: If the Host is another one.
     """
     host = connection.headers.get("host", "")
-    if not is_loopback(_host_name(host)):
+    name, colon, port = host.rpartition(":")
+    if not is_loopback(name if colon and port.isdecimal() else host):
         raise Problem("misdirected", f"the Host {host[:200]!r} is not this machine")
 
 
@@ -87,8 +88,3 @@ def _authority(origin: str) -> str:
         return urlsplit(origin).netloc.lower()
     except ValueError:
         return ""
-
-
-def _host_name(host: str) -> str:
-    name, colon, port = host.rpartition(":")
-    return name if colon and port.isdecimal() else host

@@ -155,7 +155,8 @@ def _discard(staged: list[Staged]) -> None:
 
 def _store(session: Session, settings: ApiSettings, submitted: _Submitted) -> tuple[int, bool]:
     staged, subject, key = submitted.staged, submitted.subject, submitted.key
-    fingerprint = _fingerprint(submitted.options, staged)
+    content = [submitted.options.model_dump(mode="json"), [(m.sha256, m.name) for m in staged]]
+    fingerprint = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     job_id = _job_of_key(session, subject, key, fingerprint)
     if job_id is not None:
         return job_id, False
@@ -235,8 +236,3 @@ def _job_of_key(
     job_id = submissions.job_of_key(session, subject.name, key, fingerprint, _KEY_LIFETIME)
     # The key of a deleted job submits it again.
     return None if job_id is None or session.get_one(Job, job_id).hidden else job_id
-
-
-def _fingerprint(options: TuneForm, staged: list[Staged]) -> str:
-    content = [options.model_dump(mode="json"), [(m.sha256, m.name) for m in staged]]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -30,7 +30,11 @@ def write(results: Path, into: Path) -> Path:
     name = re.sub(r"[^a-z0-9]+", "-", _device(flown).lower()).strip("-")
     folder = into / f"{name}-{flown['date'][:10]}"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "report.json").write_text(json.dumps(_without_logs(flown), indent=1) + "\n")
+    steps = {
+        name: {key: value for key, value in step.items() if key != "log"}
+        for name, step in flown["steps"].items()
+    }
+    (folder / "report.json").write_text(json.dumps({**flown, "steps": steps}, indent=1) + "\n")
     page = folder / "report.md"
     page.write_text(as_markdown(flown))
     return page
@@ -189,14 +193,6 @@ def _failures(name: str, step: Mapping[str, Any]) -> str:
     if "facts" not in step and step.get("log"):
         lines += [f"- {name}: `{_cell(step['log'].strip().splitlines()[-1])}`\n"]
     return "".join(lines)
-
-
-def _without_logs(results: Mapping[str, Any]) -> dict[str, Any]:
-    steps = {
-        name: {key: value for key, value in step.items() if key != "log"}
-        for name, step in results["steps"].items()
-    }
-    return {**results, "steps": steps}
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

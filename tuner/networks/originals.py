@@ -100,7 +100,15 @@ def write_original(
     model = _generate(reference) if zoo else _read(Path(reference))
     fix_values(model, values)
     is_changed = drop_repeated_outputs(model.graph) or bool(values) or random_weights is not None
-    symbols = _symbols(model, inputs)
+    from tuner.networks.onnx.cleaning import declared_inputs
+
+    symbols = {
+        dim: size
+        for name, dims in declared_inputs(model).items()
+        if name in inputs
+        for dim, size in zip(dims or (), inputs[name][0], strict=False)
+        if isinstance(dim, str) and dim != "?"
+    }
     path, description = reference, reference if zoo else Path(reference).name
     if zoo or is_changed:
         description += ", as generated" if zoo else ", not cleaned"
@@ -143,15 +151,3 @@ def _read(path: Path) -> "ModelProto":
     from tuner.networks.onnx import onnx_file
 
     return onnx_file.read(path)
-
-
-def _symbols(model: "ModelProto", inputs: Inputs) -> dict[str, int]:
-    from tuner.networks.onnx.cleaning import declared_inputs
-
-    return {
-        dim: size
-        for name, dims in declared_inputs(model).items()
-        if name in inputs
-        for dim, size in zip(dims or (), inputs[name][0], strict=False)
-        if isinstance(dim, str) and dim != "?"
-    }

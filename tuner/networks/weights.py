@@ -6,7 +6,6 @@ each output is then 0.001 for any input, and a comparison of outputs proves noth
 
 import math
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -72,7 +71,15 @@ class _Weights:
     def __post_init__(self) -> None:
         graph = self.model.graph
         self.readers = constant_readers(graph)
-        self.placeholders = _find_placeholders(graph, self.readers)
+        placeholders = {}
+        for node in graph.node:
+            if node.op_type == "ConstantOfShape" and node.input[0] in self.readers:
+                value = attribute(node, "value")
+                dtype = numpy_helper.to_array(value).dtype if value else np.dtype(np.float32)
+                shape = tuple(int(size) for size in self.readers[node.input[0]]())
+                if dtype.kind == "f":
+                    placeholders[node.output[0]] = _Placeholder(shape, dtype)
+        self.placeholders = placeholders
         origin = {name: name for name in (*self.readers, *self.placeholders)}
         for node in graph.node:
             if node.op_type in _VIEWS and node.input and node.input[0] in origin:
@@ -140,20 +147,6 @@ def randomise_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
     arrays = _draw_all(weights, seed)
     _replace(result, arrays)
     return result
-
-
-def _find_placeholders(
-    graph: onnx.GraphProto, readers: dict[str, Callable[[], Array]]
-) -> dict[str, _Placeholder]:
-    placeholders = {}
-    for node in graph.node:
-        if node.op_type == "ConstantOfShape" and node.input[0] in readers:
-            value = attribute(node, "value")
-            dtype = numpy_helper.to_array(value).dtype if value else np.dtype(np.float32)
-            shape = tuple(int(size) for size in readers[node.input[0]]())
-            if dtype.kind == "f":
-                placeholders[node.output[0]] = _Placeholder(shape, dtype)
-    return placeholders
 
 
 def _draw_all(weights: _Weights, seed: int) -> dict[str, Array]:

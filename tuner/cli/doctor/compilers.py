@@ -82,7 +82,8 @@ def check_cuda() -> Check:
         return Check("CUDA", "warning", result, fix, essential=False)
     names = [f"{gpu.name}, {gpu.capability}, {gpu.driver}" for gpu in listed]
     result, details = "; ".join(names), {"gpus": names}
-    if _major_version(listed[0].driver) < _MIN_DRIVER:
+    number = re.match(r"\d+", listed[0].driver.strip())
+    if (int(number.group()) if number else 0) < _MIN_DRIVER:
         fix = f"upgrade the NVIDIA driver to {_MIN_DRIVER} or later: kernels need CUDA 13"
         return Check("CUDA", "warning", result, fix, essential=False, details=details)
     return Check("CUDA", "ok", result, essential=False, details=details)
@@ -96,11 +97,6 @@ def _check_tool(name: str, programs: Sequence[str], fix: str) -> Check:
     if failure:
         return Check(name, "missing", failure, fix)
     return Check(name, "ok", f"{path}: {(text.splitlines() or ['unknown version'])[0]}")
-
-
-def _major_version(version: str) -> int:
-    number = re.match(r"\d+", version.strip())
-    return int(number.group()) if number else 0
 
 
 def _text(path: Path) -> str:

@@ -49,7 +49,14 @@ def check_arguments(tasks: Sequence[WeightedTask], settings: Settings) -> None:
     if not sized:
         return
     _check_memory(sized, memory_limits(settings).arguments)
-    _check_references(sized)
+    sizes, task = max(sized, key=lambda each: each[0].reference)
+    if sizes.reference > MAX_BLOB_BYTES:
+        raise ModelError(
+            f"subgraph {task.name} is too large to verify: its expected outputs in float64 take "
+            f"{_gib(sizes.reference)}, and a worker answers with at most {_gib(MAX_BLOB_BYTES)}; "
+            "use a smaller batch or smaller inputs",
+            code="arguments-too-large",
+        )
 
 
 def _check_memory(sized: Sequence[_Sized], limit: int) -> None:
@@ -63,17 +70,6 @@ def _check_memory(sized: Sequence[_Sized], limit: int) -> None:
         "smaller inputs, or raise the setting worker_memory",
         code="arguments-too-large",
     )
-
-
-def _check_references(sized: Sequence[_Sized]) -> None:
-    sizes, task = max(sized, key=lambda each: each[0].reference)
-    if sizes.reference > MAX_BLOB_BYTES:
-        raise ModelError(
-            f"subgraph {task.name} is too large to verify: its expected outputs in float64 take "
-            f"{_gib(sizes.reference)}, and a worker answers with at most {_gib(MAX_BLOB_BYTES)}; "
-            "use a smaller batch or smaller inputs",
-            code="arguments-too-large",
-        )
 
 
 def sizes_of(task: WeightedTask) -> ArgumentSizes:

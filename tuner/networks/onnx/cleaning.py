@@ -126,7 +126,9 @@ def clean(
     problems = tuple(dict.fromkeys((*problems, *more_problems)))
     notes += (*problems, *_describe(before, after, folded))
     notes += tuple(text.format(n) for text, n in rewritten.items() if n)
-    _restore_inputs(model, given)
+    # All in their order, those included that nothing reads.
+    del model.graph.input[:]
+    model.graph.input.extend(given.values())
     specs = {info.name: _spec(info) for info in model.graph.input}
     outputs = {info.name: _spec(info) for info in (tail or model).graph.output}
     data = _serialise(model, tail)
@@ -261,12 +263,6 @@ def _restore_shapes(model: onnx.ModelProto, declared: Mapping[str, onnx.ValueInf
             lost.append(info.name)
     if lost:
         raise unknown_shapes.refusal(model, lost)
-
-
-def _restore_inputs(model: onnx.ModelProto, given: Mapping[str, onnx.ValueInfoProto]) -> None:
-    """Give a model all of its inputs again, in their order, those included that nothing reads."""
-    del model.graph.input[:]
-    model.graph.input.extend(given.values())
 
 
 def _copies(infos: Iterable[onnx.ValueInfoProto]) -> dict[str, onnx.ValueInfoProto]:

@@ -15,7 +15,11 @@ def fold_empty(program: Any) -> None:
         graph = getattr(module, "graph", None)
         for node in list(graph.nodes if graph else ()):
             if node.op == "call_function" and (value := _of_nothing(node)) is not None:
-                _make_full(node, value)
+                import torch
+
+                node.target = torch.ops.aten.full.default
+                node.args = ([*value.shape], value.reshape(-1)[0].item())
+                node.kwargs = {"dtype": value.dtype}
 
 
 def _of_nothing(node: Any) -> Any:
@@ -59,12 +63,3 @@ def _empty(node: Any) -> Any:
 
     value = node.meta["val"]
     return torch.empty([int(size) for size in value.shape], dtype=value.dtype)
-
-
-def _make_full(node: Any, value: Any) -> None:
-    """Make a node the constant ``value``, whose elements are equal."""
-    import torch
-
-    node.target = torch.ops.aten.full.default
-    node.args = ([*value.shape], value.reshape(-1)[0].item())
-    node.kwargs = {"dtype": value.dtype}

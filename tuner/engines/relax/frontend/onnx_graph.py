@@ -32,7 +32,11 @@ def import_graph(model: onnx.ModelProto) -> tvm.IRModule:
     Raises:
         ModelError: If an operator has no converter, or its converter fails on it or misreads it.
     """
-    _refuse_unknown(model)
+    # Operators of other domains may have a known name.
+    known = {*onnx_frontend._get_convert_map(), *CONVERTERS, "Constant"}
+    unknown = [node for node in model.graph.node if is_foreign(node) or node.op_type not in known]
+    if unknown:
+        raise refusal(model, unknown)
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
     importer = _Importer(None, "float32")
     try:
@@ -74,18 +78,6 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             return super()._convert_operator(op_name, inputs, attrs, opset)
 
 
-def _refuse_unknown(model: onnx.ModelProto) -> None:
-    """Refuse operators without a converter, and operators of other domains with a known name.
-
-    Raises:
-        ModelError: If there is one.
-    """
-    known = {*onnx_frontend._get_convert_map(), *CONVERTERS, "Constant"}
-    unknown = [node for node in model.graph.node if is_foreign(node) or node.op_type not in known]
-    if unknown:
-        raise refusal(model, unknown)
-
-
 def _refusal(subject: str, reason: str) -> ModelError:
     return ModelError(
         f"{subject} cannot be converted{reason}; export the model with constant shapes and axes, "
@@ -105,7 +97,11 @@ def check_values(model: onnx.ModelProto, values: Mapping[str, Any]) -> None:
         ModelError: If one differs from what ONNX infers; the message names the operator.
     """
     try:
-        shapes = fixed_shapes(infer_shapes(_without_output_shapes(model)).graph)
+        # Other runtimes do not read the declared shapes of outputs.
+        copy = without_weights(model)
+        for info in copy.graph.output:
+            info.type.tensor_type.ClearField("shape")
+        shapes = fixed_shapes(infer_shapes(copy).graph)
     except Exception:  # onnx raises errors of several types; nothing is known to be misread then
         _LOG.warning("the shapes of %s cannot be inferred", model.graph.name, exc_info=True)
         return
@@ -116,14 +112,6 @@ def check_values(model: onnx.ModelProto, values: Mapping[str, Any]) -> None:
         for name in node.output:
             if name in shapes and name in values:
                 _check(node, name, values[name].ty, shapes[name], kinds.get(name, 0))
-
-
-def _without_output_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy without the declared shapes of outputs, which other runtimes do not read."""
-    copy = without_weights(model)
-    for info in copy.graph.output:
-        info.type.tensor_type.ClearField("shape")
-    return copy
 
 
 def _check(

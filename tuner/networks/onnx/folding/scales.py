@@ -161,7 +161,11 @@ class _Folder:
         data = layer.input[0]
         del layer.input[:]
         layer.input.extend([data, *names, *rest])
-        _as_gemm(layer)
+        if layer.op_type == "MatMul":
+            layer.op_type = "Gemm"
+        kept = [item for item in layer.attribute if item.name != "beta"]
+        del layer.attribute[:]
+        layer.attribute.extend(kept)
         return True
 
     def _add(self, name: str, array: Array) -> str:
@@ -229,12 +233,3 @@ def _output_axis(layer: onnx.NodeProto) -> int:
     """Return the axis of a layer's weight that corresponds to its outputs."""
     is_product = layer.op_type in {"Gemm", "MatMul"}
     return 1 if is_product and not attribute(layer, "transB", 0) else 0
-
-
-def _as_gemm(layer: onnx.NodeProto) -> None:
-    """Make a matrix product a Gemm whose new bias is not scaled."""
-    if layer.op_type == "MatMul":
-        layer.op_type = "Gemm"
-    kept = [item for item in layer.attribute if item.name != "beta"]
-    del layer.attribute[:]
-    layer.attribute.extend(kept)

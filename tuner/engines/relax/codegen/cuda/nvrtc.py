@@ -132,7 +132,13 @@ def compile_device(device: DeviceModule, target: Target) -> DeviceModule:
 
 def source_of(device: DeviceModule) -> str:
     """Return the source of device code as it is compiled."""
-    return _with_extremes(_without_traits(device.code.decode()))
+    source = _without_traits(device.code.decode())
+    if not re.search(r"\btuner_(max|min)\(", source):
+        return source
+    head, kernel, rest = source.partition(_KERNEL)
+    maxima = _EXTREMES + "".join(text for header, text in _HALF_EXTREMES.items() if header in head)
+    minima = maxima.replace("max", "min").replace("a > b", "a < b")
+    return "".join((head, maxima, minima, kernel, rest))
 
 
 def compile_source(source: str, target: Target, form: Literal["cubin", "ptx"]) -> bytes:
@@ -150,16 +156,6 @@ def _without_traits(source: str) -> str:
     _, closed, rest = rest.partition("  }\n")
     needed = not (traits and closed) or re.search(r"(?<!cuda::)\bstd::", rest)
     return source if needed else head + rest
-
-
-def _with_extremes(source: str) -> str:
-    """Define the functions that :mod:`extremes` calls, in front of the kernels."""
-    if not re.search(r"\btuner_(max|min)\(", source):
-        return source
-    head, kernel, rest = source.partition(_KERNEL)
-    maxima = _EXTREMES + "".join(text for header, text in _HALF_EXTREMES.items() if header in head)
-    minima = maxima.replace("max", "min").replace("a > b", "a < b")
-    return "".join((head, maxima, minima, kernel, rest))
 
 
 def _compile_by_nvrtc(source: str, target: Target, form: str) -> bytearray:

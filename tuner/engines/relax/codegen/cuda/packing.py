@@ -112,7 +112,9 @@ def pack_function(function: PrimFunc, target: Target) -> tuple[list[PackedKernel
     """
     program = variants.program_of(function)
     if program is None:
-        kernels, workspace_bytes = _pack_by_tvm(function, target)
+        module = tvm.IRModule({_SYMBOL: function.with_attr("global_symbol", _SYMBOL)})
+        _, device = nvrtc.build(module, target)
+        kernels, workspace_bytes = _read_host_code(module, _SYMBOL, target, device.code)
     else:
         arch = str(target.attrs["arch"])
         kernels, workspace_bytes = packed_programs.compile_program(program, arch)
@@ -141,13 +143,6 @@ def read_launches(
         return packed_programs.compile_program(program, str(target.attrs["arch"]))
     symbol = str(function.attrs["global_symbol"])
     return _read_host_code(tvm.IRModule({symbol: function}), symbol, target, binaries[0])
-
-
-def _pack_by_tvm(function: PrimFunc, target: Target) -> tuple[list[PackedKernel], int]:
-    """Compile a kernel by NVRTC or nvcc; its host code tells the launches."""
-    module = tvm.IRModule({_SYMBOL: function.with_attr("global_symbol", _SYMBOL)})
-    _, device = nvrtc.build(module, target)
-    return _read_host_code(module, _SYMBOL, target, device.code)
 
 
 def _read_host_code(

@@ -69,7 +69,10 @@ class _Source:
             lines += print_outputs(self.of, printer, (self._batch, self._row, self._column))
             launch = (grid, self.by.n_warps, self.by.n_stages)
             return Program((self._printed("gemm", lines, arguments, launch),))
-        lines.append(self._partial(n_sums))
+        masks = " & ".join(tile.mask for tile in self._tiles() if tile.mask)
+        guard = f", mask={masks}" if masks else ""
+        offset = f"part * {n_sums} + (b * {self.of.n_rows} + m) * {self.of.n_columns} + n"
+        lines.append(f"tl.store({WORKSPACE} + {offset}, acc{guard})")
         workspace = (self.by.n_splits, n_sums)
         launch = (grid, self.by.n_warps, self.by.n_stages)
         if self.by.is_one_kernel:
@@ -126,13 +129,6 @@ class _Source:
             Tile(self._row, of.n_rows, "m", row_mask),
             Tile(self._column, of.n_columns, "n", column_mask),
         ]
-
-    def _partial(self, n_sums: int) -> str:
-        """Return the line that stores the sums of a part."""
-        masks = " & ".join(tile.mask for tile in self._tiles() if tile.mask)
-        guard = f", mask={masks}" if masks else ""
-        offset = f"part * {n_sums} + (b * {self.of.n_rows} + m) * {self.of.n_columns} + n"
-        return f"tl.store({WORKSPACE} + {offset}, acc{guard})"
 
     def _last(self, arguments: Arguments, n_sums: int) -> tuple[int, list[str]]:
         """Return the number of counters, and the lines of the last block of a tile or its rows."""

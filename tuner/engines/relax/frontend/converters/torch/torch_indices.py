@@ -20,7 +20,15 @@ def _convert_select(node: Any, importer: Any) -> relax.Expr:
 
 
 def _convert_index(node: Any, importer: Any) -> relax.Expr:
-    return importer._index_tensor(_counted_from_start(node, importer))
+    source, indices, *others = node.args
+    shape = source.meta["val"].shape
+    counted = [
+        None if index is None else _wrap(importer.env[index], size)
+        for index, size in zip(indices, shape, strict=False)
+    ]
+    return importer._index_tensor(
+        SimpleNamespace(target=node.target, args=(source, counted, *others), kwargs=node.kwargs)
+    )
 
 
 def _convert_index_put(node: Any, importer: Any) -> relax.Expr:
@@ -52,17 +60,6 @@ def _convert_index_put(node: Any, importer: Any) -> relax.Expr:
     data = emit(relax.op.broadcast_to(importer.env[values], written))
     is_sum = accumulate[0] if accumulate else node.kwargs.get("accumulate", False)
     return emit(relax.op.index_put(importer.env[source], relax.Tuple(positions), data, is_sum))
-
-
-def _counted_from_start(node: Any, importer: Any) -> SimpleNamespace:
-    """Return a node with the same operands, whose indices are not negative."""
-    source, indices, *others = node.args
-    shape = source.meta["val"].shape
-    counted = [
-        None if index is None else _wrap(importer.env[index], size)
-        for index, size in zip(indices, shape, strict=False)
-    ]
-    return SimpleNamespace(target=node.target, args=(source, counted, *others), kwargs=node.kwargs)
 
 
 def _wrap(index: relax.Expr, size: int) -> relax.Expr:
