@@ -265,11 +265,10 @@ def _task_ids(session: Session, job: Job) -> list[int]:
     return list(session.scalars(stmt))
 
 
-def latest_job(session: Session) -> Job | None:
-    """Return the job that was updated last, or None."""
-    return session.scalars(
-        select(Job).where(~Job.hidden).order_by(Job.updated.desc(), Job.id.desc()).limit(1)
-    ).first()
+def find_job(session: Session, job_id: int | None = None) -> Job | None:
+    """Return a job that is not hidden, by default the one that was updated last, or None."""
+    stmt = select(Job).where(~Job.hidden).order_by(Job.updated.desc(), Job.id.desc()).limit(1)
+    return session.scalars(stmt if job_id is None else stmt.where(Job.id == job_id)).first()
 
 
 def count_by_state(session: Session, viewer: access.Viewer = access.EVERYTHING) -> dict[str, int]:

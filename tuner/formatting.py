@@ -119,6 +119,19 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
+def built_from(record: int | None, variant: str) -> str:
+    """Return the record that a subgraph of a library was built from, and its variant."""
+    return by_variant("fallback" if record is None else f"record {record}", variant)
+
+
+def tuned_summary(n_subgraphs: int, n_fallbacks: int, estimated_secs: float | None) -> str:
+    """Return how many subgraphs are tuned as text, and the estimated latency if it is known."""
+    tuned = f"{n_subgraphs - n_fallbacks} of {n_subgraphs} subgraphs tuned"
+    return (
+        tuned if estimated_secs is None else f"{tuned}, estimated {milliseconds(estimated_secs)} ms"
+    )
+
+
 def by_variant(name: str, variant: str) -> str:
     """Name a task and the variant of its best record."""
     return f"{name} by {variant}" if variant else name

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from records import jobs, tasks
-from records.models import Job
 from tuner.compile import kernel_code
 from tuner.compile.bench.benchmark import BenchRequest, bench_library
 from tuner.compile.bench.comparison import Comparison
@@ -175,8 +174,8 @@ def report_job(number: int | None, overrides: SettingOverrides) -> JobReport:
         RequestError: If the job does not exist.
     """
     with open_context(**overrides) as context, context.readers() as session:
-        job = jobs.latest_job(session) if number is None else session.get(Job, number)
-        if job is None or job.hidden:
+        job = jobs.find_job(session, number)
+        if job is None:
             raise RequestError("there is no job" if number is None else f"there is no job {number}")
         return JobReport(read_job(session, job.id), read_history(session, job.id))
 

@@ -52,7 +52,7 @@ def test_states_and_spent_secs_are_kept(session: Session) -> None:
     assert (job.spent_secs, job.state, job.message) == (3.5, "running", None)
     assert job.updated > job.created
     assert job.created.tzinfo is not None
-    assert jobs.latest_job(session) is job
+    assert jobs.find_job(session) is job
     assert session.get_one(Job, newer).state == "queued"
 
 
@@ -66,7 +66,7 @@ def test_an_unknown_state_is_refused(session: Session) -> None:
 
 def test_an_unknown_job_raises(session: Session) -> None:
     """No job is created."""
-    assert jobs.latest_job(session) is None
+    assert jobs.find_job(session) is jobs.find_job(session, 7) is None
     with pytest.raises(NoSuchRow, match="no job 7"):
         jobs.set_state(session, 7, "done")
 

@@ -1,13 +1,11 @@
-"""A profile as a page that stands alone: no script, no font and no image from elsewhere."""
+"""A profile as a page that stands alone."""
 
 from dataclasses import dataclass
-from functools import lru_cache
-
-from jinja2 import Environment, PackageLoader, Template
 
 from tuner.formatting import by_variant, milliseconds, percent
 from tuner.profiling.results import CallProfile, LibraryProfile
 from tuner.profiling.verdicts import MEANINGS
+from tuner.reporting.pages import template
 
 # A call that is shorter than this share of the run is not labelled in the chart.
 _MIN_LABEL = 0.03
@@ -35,9 +33,14 @@ class Bar:
 def as_page(profile: LibraryProfile) -> str:
     """Return the page: the calls of a run on a time axis, and a table of the subgraphs."""
     peer_secs = [profile.peer_secs(peer) for peer in profile.peers]
-    return _template().render(
-        profile=profile, bars=bars_of(profile), peer_secs=peer_secs, kinds=MEANINGS
+    page = template(
+        "tuner.profiling",
+        "profile.html",
+        milliseconds=milliseconds,
+        percent=percent,
+        by_variant=by_variant,
     )
+    return page.render(profile=profile, bars=bars_of(profile), peer_secs=peer_secs, kinds=MEANINGS)
 
 
 def bars_of(profile: LibraryProfile) -> list[Bar]:
@@ -57,19 +60,3 @@ def bars_of(profile: LibraryProfile) -> list[Bar]:
 def _title(call: CallProfile) -> str:
     nodes = f": {', '.join(call.nodes)}" if call.nodes else ""
     return f"{call.name}, {milliseconds(call.secs)} ms{nodes}"
-
-
-@lru_cache(maxsize=1)
-def _template() -> Template:
-    environment = Environment(
-        loader=PackageLoader("tuner.profiling", "."),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "milliseconds": milliseconds,
-        "percent": percent,
-        "by_variant": by_variant,
-    }
-    return environment.get_template("page.html")

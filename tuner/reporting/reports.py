@@ -5,7 +5,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypedDict
 
 from tuner.compile.build_library import BuiltLibrary
-from tuner.formatting import by_variant, latency, milliseconds, short_name, trial_count
+from tuner.formatting import (
+    built_from,
+    latency,
+    milliseconds,
+    short_name,
+    trial_count,
+    tuned_summary,
+)
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.stale_records import StaleBest
 from tuner.queries.tasks import view_snapshot
@@ -125,10 +132,8 @@ class BuildReport(Shown, BuiltLibrary):
 
     def summary(self) -> str:
         """Return the folder of the library, its coverage and its estimated latency."""
-        subgraphs, estimate = self.manifest.subgraphs, self.manifest.estimated_secs
-        tuned = f"{len(subgraphs) - self.n_fallbacks} of {len(subgraphs)} subgraphs tuned"
-        latency = "" if estimate is None else f", estimated {milliseconds(estimate)} ms"
-        return f"{self.folder}: {tuned}{latency}"
+        n_subgraphs, estimate = len(self.manifest.subgraphs), self.manifest.estimated_secs
+        return f"{self.folder}: {tuned_summary(n_subgraphs, self.n_fallbacks, estimate)}"
 
     def _table(self) -> str:
         rows = [
@@ -136,9 +141,7 @@ class BuildReport(Shown, BuiltLibrary):
                 short_name(entry.workload),
                 entry.name,
                 str(entry.n_calls),
-                by_variant(
-                    "fallback" if entry.record is None else f"record {entry.record}", entry.variant
-                ),
+                built_from(entry.record, entry.variant),
                 milliseconds(entry.latency),
             )
             for entry in self.manifest.subgraphs

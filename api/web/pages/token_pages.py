@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Request
@@ -24,7 +23,6 @@ from records.service.service_models import ApiToken
 
 router = APIRouter(include_in_schema=False)
 
-_MAX_DAYS = 36_500
 Text = Annotated[str, Form(max_length=500)]
 
 
@@ -61,7 +59,7 @@ async def create_token(  # noqa: PLR0913, PLR0917  a parameter for each field of
             session,
             name.strip(),
             [scope],
-            _lifetime(days),
+            tokens.lifetime_of(days) if days.strip() else None,
             project=project.strip() or None,
             quotas=parse(quotas),
         )
@@ -140,21 +138,3 @@ def _page(
         secret=secret,
         now=now(),
     )
-
-
-def _lifetime(text: str) -> timedelta | None:
-    """Read the days until a token expires; None for never.
-
-    Raises:
-        ValueError: If the text does not give days above 0 and at most a century.
-    """
-    if not text.strip():
-        return None
-    message = f"days must be above 0 and at most {_MAX_DAYS}, got {text!r}"
-    try:
-        days = float(text)
-    except ValueError:
-        raise ValueError(message) from None
-    if not 0 < days <= _MAX_DAYS:
-        raise ValueError(message)
-    return timedelta(days=days)

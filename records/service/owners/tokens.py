@@ -3,6 +3,7 @@
 import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,9 +22,22 @@ MEASURE, BUILD = "measure", "build"
 ALL_SCOPES = (*SCOPES, MEASURE, BUILD)
 #: Name of a client that sent no token; no token has it.
 ANONYMOUS = "anonymous"
+_MAX_DAYS = 36_500
 _PREFIX = "tuner_"
 # Resolution of last_used; without it every request would write.
 _LAST_USED_INTERVAL = timedelta(minutes=1)
+
+
+def lifetime_of(days: float | str) -> timedelta:
+    """Return the time until a token expires.
+
+    Raises:
+        ValueError: Unless these are days above 0 and at most a century.
+    """
+    with suppress(ValueError):
+        if 0 < float(days) <= _MAX_DAYS:
+            return timedelta(days=float(days))
+    raise ValueError(f"days must be above 0 and at most {_MAX_DAYS}, got {days!r}")
 
 
 def create_token(

@@ -203,12 +203,8 @@ class LocalBackend:
 
 
 def _find(session: Session, job: int | None) -> Job:
-    row = None
-    if job is None:
-        row = jobs.latest_job(session)
-    elif 0 < job <= MAX_ID:
-        row = session.get(Job, job)
-    if row is None or row.hidden:
+    row = jobs.find_job(session, job) if job is None or 0 < job <= MAX_ID else None
+    if row is None:
         raise no_such_job(job, job_queries.list_jobs(session, limit=_ALL))
     return row
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from tuner.cli.console import print_line, stdout_console
 from tuner.cli.rendering.grid import Column, Grid
-from tuner.formatting import by_variant, milliseconds, short_name, size
+from tuner.formatting import built_from, milliseconds, short_name, size, tuned_summary
 from tuner.library.buckets import Buckets
 from tuner.library.manifest import Inputs, Manifest
 from tuner.library.processors import refusal
@@ -104,9 +104,7 @@ def _shown(tensors: Inputs, buckets: Buckets | None = None) -> str:
 
 def summary(manifest: Manifest) -> str:
     """Return how many subgraphs are tuned as text, and the estimated latency if it is known."""
-    n_subgraphs, estimate = len(manifest.subgraphs), manifest.estimated_secs
-    tuned = f"{n_subgraphs - manifest.n_fallbacks} of {n_subgraphs} subgraphs tuned"
-    return tuned if estimate is None else f"{tuned}, estimated {milliseconds(estimate)} ms"
+    return tuned_summary(len(manifest.subgraphs), manifest.n_fallbacks, manifest.estimated_secs)
 
 
 def coverage(manifest: Manifest) -> Grid:
@@ -120,16 +118,13 @@ def coverage(manifest: Manifest) -> Grid:
         title="Coverage",
     )
     for subgraph in manifest.subgraphs:
-        is_fallback = subgraph.record is None
-        origin = "fallback" if is_fallback else f"record {subgraph.record}"
-        source = Text(by_variant(origin, subgraph.variant), style="yellow" if is_fallback else "")
-        latency = milliseconds(subgraph.latency)
+        source = built_from(subgraph.record, subgraph.variant)
         table.add(
             short_name(subgraph.workload),
             subgraph.name,
             str(subgraph.n_calls),
-            source,
-            latency,
+            Text(source, style="yellow" if subgraph.record is None else ""),
+            milliseconds(subgraph.latency),
         )
     return table
 

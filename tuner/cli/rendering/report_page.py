@@ -1,14 +1,12 @@
-"""A job as a page that stands alone: no script, no font and no image from elsewhere."""
+"""A job as a page that stands alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-
-from jinja2 import Environment, PackageLoader, Template
 
 from tuner import formatting
 from tuner.reporting import task_columns
-from tuner.schemas import FailureView, HistoryPoint, HistoryView, JobView, TaskView
+from tuner.reporting.pages import template
+from tuner.schemas import FailureView, HistoryPoint, HistoryView, JobView
 
 # Size of the chart's area of curves, in units of its view box.
 _WIDTH, _HEIGHT = 1000.0, 260.0
@@ -35,7 +33,17 @@ class Curve:
 
 def as_page(view: JobView, history: HistoryView, failures: Sequence[FailureView]) -> str:
     """Return the page of a job: its result, its curve, its tasks and its failures."""
-    return _template().render(
+    page = template(
+        "tuner.cli.rendering",
+        "report_page.html",
+        ms=formatting.milliseconds,
+        clock=formatting.clock,
+        count=formatting.count,
+        stamp=formatting.utc_time,
+        target_name=formatting.target_name,
+        source=formatting.source,
+    )
+    return page.render(
         job=view.job,
         view=view,
         curve=curve_of(history.points),
@@ -60,26 +68,3 @@ def curve_of(points: Sequence[HistoryPoint]) -> Curve | None:
         corners.append((x, y))
     text = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
     return Curve(text, known[0][1], known[-1][1], top, n_trials)
-
-
-def _source(task: TaskView) -> str:
-    return formatting.source(task.origin, task.variant)
-
-
-@lru_cache(maxsize=1)
-def _template() -> Template:
-    environment = Environment(
-        loader=PackageLoader("tuner.cli.rendering", "."),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "ms": formatting.milliseconds,
-        "clock": formatting.clock,
-        "count": formatting.count,
-        "stamp": formatting.utc_time,
-        "target_name": formatting.target_name,
-        "source": _source,
-    }
-    return environment.get_template("report_page.html")

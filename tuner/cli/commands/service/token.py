@@ -197,13 +197,13 @@ def _print_secret(row: dict[str, Any], secret: str, *, json_output: bool) -> Non
 
 
 def _lifetime(days: float | None) -> timedelta | None:
+    from records.service.owners import tokens
     from tuner.errors import RequestError
 
-    if days is None:
-        return None
-    if not 0 < days <= 36_500:
-        raise RequestError(f"--days must be above 0 and at most 36500, got {days}")
-    return timedelta(days=days)
+    try:
+        return None if days is None else tokens.lifetime_of(days)
+    except ValueError as error:
+        raise RequestError(f"--{error}") from error
 
 
 def _as_json(token: "ApiToken") -> dict[str, Any]:
