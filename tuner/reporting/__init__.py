@@ -1,1 +1,1 @@
-"""What commands and the Python API report of jobs, tasks and libraries."""
+"""Reports of jobs, tasks and libraries, as text, as data and as pages."""
