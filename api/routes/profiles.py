@@ -8,7 +8,7 @@ from api.documents.schemas import Id
 from api.routes import PREFIX
 from records import jobs
 from records.errors import NoSuchRow
-from records.service import audit
+from records.service.owners import audit
 from tuner.profiling.results import LibraryProfile, StoredProfile
 from tuner.queries import profiles
 

@@ -26,8 +26,8 @@ from tuner.jobs.submission import request_of
 from tuner.library.signatures import policy_of
 from tuner.service import logs
 from tuner.service.background import run_beside_measurements, run_between_measurements
-from tuner.service.build_profiles import profile_build
 from tuner.service.builds.archives import Archive, pack
+from tuner.service.builds.build_profiles import profile_build
 from tuner.service.cpu_hold import CpuHold
 from tuner.service.loading.job_loader import NO_MESSAGE, UNSTORABLE, ActivityCallback
 from tuner.service.loading.limited_loading import (

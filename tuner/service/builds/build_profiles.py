@@ -16,8 +16,8 @@ from tuner.devices.runners.local import LocalRunner
 from tuner.devices.target_matching import kind_named
 from tuner.engines.base import TargetInfo
 from tuner.errors import RequestError, TunerError
+from tuner.files.process_folder import shared_folder
 from tuner.jobs.submission import request_of
-from tuner.process_folder import shared_folder
 from tuner.profiling.library_profile import ProfileRequest, time_libraries
 from tuner.queries.profiles import store_profile
 from tuner.service.background import run_as_measurement

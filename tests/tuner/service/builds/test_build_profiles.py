@@ -9,15 +9,15 @@ import pytest
 from records.models import Job
 from records.service import builds
 from records.service.service_models import Build
+from tests.tuner.service.builds.test_build_queue import LIMITS
 from tests.tuner.service.loading.test_job_loader import submit
-from tests.tuner.service.test_build_queue import LIMITS
 from tuner.context import Context
 from tuner.engines.environments import ENGINES
 from tuner.executors.local import LocalExecutor
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
 from tuner.queries.profiles import read_profile
-from tuner.service.build_queue import BuildQueue
+from tuner.service.builds.build_queue import BuildQueue
 from tuner.service.cpu_hold import CpuHold
 from tuner.service.loading.job_loader import JobLoader
 from tuner.tuning.context import TuningContext
