@@ -123,7 +123,15 @@ class TableCache:
         """Drop the table of a job that this process has just changed."""
         self._entries.pop(job_id, None)
 
-    def _refresh(self, session: Session, job_id: int, kind: str) -> _Entry:
+    def view(self, session: Session, job_id: int) -> JobView:
+        """Return a job as of its last event; trials of other jobs count a few seconds later.
+
+        Raises:
+            NoSuchRow: If the job does not exist.
+        """
+        return self._current(session, job_id).view
+
+    def _current(self, session: Session, job_id: int) -> _Entry:
         at, entry = time.monotonic(), self._entries.get(job_id)
         version = events.last_events(session, [job_id]).get(job_id)
         if version is None:
@@ -131,6 +139,14 @@ class TableCache:
             raise NoSuchRow(f"no job {job_id}")
         if entry is None or entry.version != version or at - entry.read > _REREAD_INTERVAL_SECS:
             entry = _Entry(version, read_job(session, job_id), at, at)
+        entry.checked = at
+        if len(self._entries) >= _MAX_JOBS:
+            self._entries.clear()
+        self._entries[job_id] = entry
+        return entry
+
+    def _refresh(self, session: Session, job_id: int, kind: str) -> _Entry:
+        entry = self._current(session, job_id)
         if kind not in entry.bodies:
             plain = (
                 formats.WRITERS[kind](entry.view)
@@ -142,8 +158,4 @@ class TableCache:
             entry.bodies[kind] = Body(
                 formats.MEDIA_TYPES[kind], etag, plain, gzip.compress(plain, 4, mtime=0)
             )
-        entry.checked = at
-        if len(self._entries) >= _MAX_JOBS:
-            self._entries.clear()
-        self._entries[job_id] = entry
         return entry

@@ -17,6 +17,7 @@ from api.dependencies import (
     WriterDep,
 )
 from api.documents import pagination, schemas
+from api.documents.caching import TableCache
 from api.documents.openapi import problems
 from api.documents.schemas import Id, JobPage, links_of
 from api.errors import Problem
@@ -78,7 +79,7 @@ async def read_job(
     await wait_until(
         request, job_id, wait, lambda session: job_states.state_of(session, job_id) not in _ACTIVE
     )
-    return await state.reads.run(_details, job_id)
+    return await state.reads.run(_details, state.tables, job_id)
 
 
 @router.get("/jobs/{job_id}/compare/{other_id}", response_model=JobComparison, responses=_ONE)
@@ -90,8 +91,8 @@ def compare_jobs(
     return comparison.compare_jobs(session, job_id, other_id)
 
 
-def _details(session: Session, job_id: int) -> JobDetails:
-    view = job_queries.read_job(session, job_id)
+def _details(session: Session, tables: TableCache, job_id: int) -> JobDetails:
+    view = tables.view(session, job_id)
     return JobDetails(
         job=view.job,
         split=view.split,

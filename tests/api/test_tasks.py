@@ -8,10 +8,11 @@ import time
 import pytest
 
 from api.documents import formats
-from api.documents.caching import FRESH_SECS
+from api.documents.caching import FRESH_SECS, TableCache
 from api.errors import Problem
 from api.settings import ApiSettings
 from records import jobs
+from records.tuning import events
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tuner.job_replay import recording as recordings
@@ -159,3 +160,20 @@ def test_a_name_is_not_a_formula() -> None:
     """A spreadsheet would run a cell that starts like one."""
     assert formats._cell("=HYPERLINK(1)") == "'=HYPERLINK(1)"
     assert formats._cell("a\r\nb") == "a  b"
+
+
+def test_a_job_is_read_again_after_its_events_only(served: Served) -> None:
+    """Views, of which each takes twenty queries, are as old as the last event."""
+    tables = TableCache(None)  # type: ignore[arg-type] # it reads in sessions of this test
+    with served.sessions.begin() as session:
+        job_id = make.tuned(session)
+        first = tables.view(session, job_id)
+        same = tables.view(session, job_id)
+
+    with served.sessions.begin() as session:
+        jobs.set_priority(session, job_id, 2)
+        events.add_event(session, job_id, "priority", {"priority": 2})
+        changed = tables.view(session, job_id)
+
+    assert same is first
+    assert (first.job.priority, changed.job.priority) == (0, 2)

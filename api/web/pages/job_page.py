@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from sqlalchemy.orm import Session
 
+from api.app_state import state_of
 from api.clients.auth import Subject
 from api.dependencies import ReaderDep
 from api.documents.schemas import Id
@@ -20,7 +21,6 @@ from api.web.sorting import Keys, read_sorting, sort_rows
 from records import jobs, libraries
 from records.service.owners.access import Ownership
 from tuner.queries import catalogue, history, picks
-from tuner.queries import jobs as job_queries
 from tuner.queries.progress import eta_secs
 from tuner.reporting import task_columns
 from tuner.schemas import Build, JobSummary, JobView
@@ -80,7 +80,7 @@ def job_page(
     Raises:
         NoSuchRow: If the job does not exist.
     """
-    view = job_queries.read_job(session, job_id)
+    view = state_of(request).tables.view(session, job_id)
     sorting = read_sorting(sort, COLUMNS, "-share_percent")
     ownership = Ownership(view.job.owner, view.job.project)
     subject = access.subject_of(request)
