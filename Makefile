@@ -13,7 +13,7 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 BIN := .venv/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input \
 	-c constraints.txt
-BENCHMARKS := speed.versus robustness.operators robustness.verification
+BENCHMARKS := speed.tune_relax speed.versus robustness.operators robustness.verification
 DEMO_SECONDS ?= 240
 # Two processes more than two cores: much of each test waits, for processes to start, leases to
 # expire, pages to load.

@@ -32,12 +32,11 @@ from benchmarks.corpus.entries import Entry, Exported, Light, Quantised
 from benchmarks.corpus.files import Files
 from benchmarks.corpus.stamps import is_made, model_file
 from benchmarks.gpu.agreement import DESCRIBED, EXPECTED, SUFFIX, Drawn, positions_of
+from benchmarks.gpu.first_choices import as_half
 from benchmarks.gpu.making import pack
 from benchmarks.gpu.models.networks import LEVELS, Array
 
 _HALF_MAX = 65504.0
-# Types that attributes name by number.
-_TYPED = {"Cast": "to", "RandomNormal": "dtype", "RandomUniform": "dtype", "EyeLike": "dtype"}
 _MIN_SIZE = 1024
 _MAX_BYTES = 2 << 20
 # Roundings alone must not change more of an output than this share of its norm.
@@ -325,52 +324,6 @@ def _storing_halves(model: onnx.ModelProto) -> onnx.ModelProto:
     del rounding.graph.node[:]
     rounding.graph.node.extend(nodes)
     return rounding
-
-
-def as_half(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Cast a model from float32 to float16, in place; scales of resizing stay float32."""
-    kept = {
-        name
-        for node in model.graph.node
-        if node.op_type in {"Resize", "Upsample"}
-        for name in node.input[1:]
-    }
-    graphs = [model.graph]
-    for graph in graphs:
-        graphs += _cast(graph, kept)
-    return model
-
-
-def _cast(graph: onnx.GraphProto, kept: set[str]) -> list[onnx.GraphProto]:
-    """Cast a graph; return those inside of it."""
-    del graph.value_info[:]
-    for value in (*graph.input, *graph.output):
-        if value.type.tensor_type.elem_type == TensorProto.FLOAT:
-            value.type.tensor_type.elem_type = TensorProto.FLOAT16
-    for tensor in graph.initializer:
-        if tensor.name not in kept:
-            _narrow(tensor)
-    inner = []
-    for node in graph.node:
-        if node.op_type == "ConstantOfShape" and not node.attribute:
-            zero = numpy_helper.from_array(np.zeros(1, np.float32))
-            node.attribute.append(helper.make_attribute("value", zero))
-        for attribute in node.attribute:
-            if attribute.name == _TYPED.get(node.op_type) and attribute.i == TensorProto.FLOAT:
-                attribute.i = TensorProto.FLOAT16
-            if attribute.type == onnx.AttributeProto.TENSOR and not kept & set(node.output):
-                _narrow(attribute.t)
-            if attribute.name in {"value_float", "value_floats"}:
-                half = np.array(helper.get_attribute_value(attribute), np.float16)
-                attribute.CopyFrom(helper.make_attribute("value", numpy_helper.from_array(half)))
-            inner += [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else []
-    return inner
-
-
-def _narrow(tensor: onnx.TensorProto) -> None:
-    if tensor.data_type == TensorProto.FLOAT:
-        array = np.clip(numpy_helper.to_array(tensor), -_HALF_MAX, _HALF_MAX)
-        tensor.CopyFrom(numpy_helper.from_array(array.astype(np.float16), tensor.name))
 
 
 if __name__ == "__main__":

@@ -30,18 +30,28 @@ def test_a_benchmark_has_a_help_text(
     assert "--help" in capsys.readouterr().out
 
 
-@pytest.mark.slow("minutes: a benchmark in a small size")
-def test_a_benchmark_prints_one_line() -> None:
+@pytest.mark.slow("minutes: benchmarks in a small size")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "speed.tune_relax --trials 40 --per-round 2",
+        "robustness.verification --schedules 10 --only softmax",
+    ],
+)
+def test_a_benchmark_prints_one_line(words: str) -> None:
     """The line is JSON."""
-    words = ["benchmarks.robustness.verification", "--schedules", "10", "--only", "softmax"]
+    name, *options = words.split()
 
-    printed = subprocess.run(
-        [sys.executable, "-m", *words],
+    assert json.loads(_run(name, *options).splitlines()[-1])["benchmark"] == name.split(".")[-1]
+
+
+def _run(name: str, *options: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", *options],
         stdout=subprocess.PIPE,
         text=True,
         cwd=_ROOT,
         timeout=600,
         check=True,
-    ).stdout
-
-    assert json.loads(printed.splitlines()[-1])["benchmark"] == "verification"
+    )
+    return done.stdout

@@ -1,0 +1,1 @@
+"""Load of a service."""
