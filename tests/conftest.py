@@ -24,7 +24,8 @@ _COMPUTING = ("deploy", "examples", "benchmarks", "tuner/packs", "tuner/engines"
 # Fixtures that are shared by all files below take tens of seconds to make, and exporters of torch
 # seconds to import.
 _KEPT_TOGETHER = (
-    *("tuner/engines/relay", "tuner/engines/relax/frontend", "deploy", "tuner/client", "browser"),
+    *("tuner/engines/relay", "tuner/engines/relax/frontend", "tuner/jit", "deploy", "tuner/client"),
+    "browser",
 )
 
 # Workers find the helpers of tests, and get the variables by which tests control them.

@@ -318,12 +318,13 @@ def test_no_other_site_is_allowed_to_read(quick: ApiSettings) -> None:
 
 def test_too_many_requests_get_a_retry_after(quick: ApiSettings) -> None:
     """Requests over the rate get 429 with Retry-After; probes are never limited."""
-    with serving(replace(quick, rate=5.0)) as served:
+    with serving(replace(quick, rate=0.5)) as served:
         answers = [served.client.get("/api/v1/jobs") for _ in range(20)]
         probe = served.client.get("/healthz")
 
     refused = [answer for answer in answers if answer.status_code == 429]
-    assert 5 <= len(refused) <= 10
+    assert answers[0].is_success
+    assert answers[-1] in refused
     assert refused[0].json()["type"].endswith("rate")
     assert int(refused[0].headers["retry-after"]) >= 1
     assert probe.status_code == 200

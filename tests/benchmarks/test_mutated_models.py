@@ -8,7 +8,7 @@ import pytest
 from benchmarks.robustness.mutated_models import judge, run, write_bases
 from tuner.service.loading.limited_loading import ProcessLimits
 
-_N_MUTANTS = 50
+_N_MUTANTS = 30
 _LIMITS = ProcessLimits(4 << 30, 120.0)
 
 
@@ -24,7 +24,7 @@ def test_mutants_are_loaded_or_refused_with_a_code(tmp_path: Path) -> None:
     codes = Counter(outcome.code for outcome in outcomes)
     assert codes.total() == _N_MUTANTS
     # Most mutants are damaged, and not all: otherwise nothing beyond the first bytes was parsed.
-    assert 5 <= codes["loaded"] <= _N_MUTANTS // 2, codes
+    assert 3 <= codes["loaded"] <= _N_MUTANTS // 2, codes
     assert len(codes) >= 5, codes
 
 

@@ -34,8 +34,6 @@ def test_a_job_from_its_file_to_its_library(visitor: Visitor, tmp_path: Path) ->
 
         page.get_by_role("button", name="Pause", exact=True).click()
         expect(page.locator("#state")).to_have_text("paused")
-        page.get_by_role("button", name="Resume", exact=True).click()
-        expect(page.locator("#state")).to_have_text(re.compile("queued|running"))
         page.get_by_text("Budget and priority").click()
         page.fill("#priority", "3")
         page.get_by_role("button", name="Set priority").click()
@@ -49,6 +47,8 @@ def test_a_job_from_its_file_to_its_library(visitor: Visitor, tmp_path: Path) ->
         content = started.value.path().read_bytes()
         shown = page.locator("#libraries code").inner_text()
         assert hashlib.sha256(content).hexdigest() == shown
+        page.get_by_role("button", name="Resume", exact=True).click()
+        expect(page.locator("#state")).to_have_text(re.compile("queued|running"))
 
 
 @pytest.mark.slow("follows a live page for many seconds")

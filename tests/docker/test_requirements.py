@@ -4,7 +4,6 @@ import ast
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -70,8 +69,10 @@ def modules_of(path: str) -> frozenset[str]:
     )
 
 
-def imports_of(package: str) -> Iterator[tuple[Path, str]]:
-    """Yield each module of others that the files of a package import, inside functions too."""
+@cache
+def imports_of(package: str) -> frozenset[tuple[Path, str]]:
+    """Return each module of others that the files of a package import, inside functions too."""
+    imported: set[tuple[Path, str]] = set()
     for file in (ROOT / package).rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
@@ -80,9 +81,8 @@ def imports_of(package: str) -> Iterator[tuple[Path, str]]:
                 names = [node.module or ""]
             else:
                 continue
-            for top in {name.partition(".")[0] for name in names}:
-                if top not in sys.stdlib_module_names and top not in _OURS:
-                    yield file.relative_to(ROOT), top
+            imported |= {(file.relative_to(ROOT), name.partition(".")[0]) for name in names}
+    return frozenset(each for each in imported if each[1] not in _OURS | sys.stdlib_module_names)
 
 
 def test_api_image_imports_without_the_heavy_ones() -> None:

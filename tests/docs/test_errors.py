@@ -13,8 +13,9 @@ _CODES = {*get_args(ModelCode), LINK_CODE}
 
 def _raised() -> Iterator[tuple[str, str | None]]:
     """Yield the place and the code of every ModelError that the package makes."""
-    for path in (ROOT / "tuner").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    texts = {path: path.read_text() for path in (ROOT / "tuner").rglob("*.py")}
+    for path, text in texts.items():
+        for node in ast.walk(ast.parse(text if "ModelError(" in text else "")):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "ModelError":
                 codes = [item.value for item in node.keywords if item.arg == "code"]
                 value = codes[0] if codes else None
