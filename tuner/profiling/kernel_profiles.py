@@ -36,7 +36,9 @@ def read_facts(session: Session, known: Sequence[WeightedTask]) -> NetworkFacts:
     if not known:
         problem = "the database has no task of this network on this device"
     elif peaks is None:
-        problem = "the peaks of this device are unknown: a job with minutes to spend measures them"
+        problem = (
+            "the peaks of this device are unknown: no job ran, or other processes used its cores"
+        )
     return NetworkFacts(
         {
             task.workload_hash: _facts_of(

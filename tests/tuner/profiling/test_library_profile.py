@@ -89,10 +89,12 @@ def test_a_profile_is_sent_to_the_job_of_a_server(cli: Cli) -> None:
             target = session.scalars(select(Target.id)).one()
             submissions.assign(session, job, network, target, {})
         server = ("--server", str(served.client.base_url))
-        answer = cli(*server, "profile", "out", "--runs", "5", "--job", str(job), "--json")
+        command = (*server, "profile", "out", "--runs", "5", "--job", str(job))
+        shown, answer = cli(*command), cli(*command, "--json")
         stored = served.client.get(f"/api/v1/jobs/{job}/profile").json()["profile"]
 
     assert answer.status == 0, answer.err
+    assert f"`tuner --server {server[1]} jobs budget {job} --trials 356`" in shown.out
     assert stored["kernels"] == answer.json["kernels"]
     assert {kernel["verdict"]["command"] for kernel in stored["kernels"]} == {
         f"tuner jobs budget {job} --trials 356"

@@ -117,4 +117,4 @@ def profile(
     if json_output:
         print_json(as_json(profiled))
     else:
-        show_profile(profiled)
+        show_profile(profiled, server.url if server is not None and job is not None else "")

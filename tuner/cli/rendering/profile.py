@@ -1,5 +1,7 @@
 """The profile of a library as a table with notes."""
 
+import shlex
+
 from tuner.cli.console import stdout_console
 from tuner.cli.rendering.grid import Column, Grid
 from tuner.formatting import (
@@ -34,8 +36,13 @@ _MIN_LOSS = 0.02
 _MAX_OVERHEAD = 0.05
 
 
-def show_profile(profile: LibraryProfile) -> None:
-    """Print a row for each subgraph, the slowest first, their nodes, sums and what would help."""
+def show_profile(profile: LibraryProfile, server: str = "") -> None:
+    """Print a row for each subgraph, the slowest first, their nodes, sums and what would help.
+
+    Args:
+        profile: The profile.
+        server: URL of the server that the commands are for; empty for none.
+    """
     console = stdout_console()
     console.print(_table(profile))
     for line in _nodes(profile):
@@ -57,7 +64,7 @@ def show_profile(profile: LibraryProfile) -> None:
     lines += [f"{kind:<11} {reason}" for kind, reason in _legend(profile).items()]
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    for line in _advice(profile):
+    for line in _advice(profile, server):
         console.print(
             f"note: {line}", style="yellow", highlight=False, markup=False, soft_wrap=True
         )
@@ -111,10 +118,11 @@ def _legend(profile: LibraryProfile) -> dict[str, str]:
     return {kernel.verdict.kind: MEANINGS[kernel.verdict.kind] for kernel in profile.kernels}
 
 
-def _advice(profile: LibraryProfile) -> list[str]:
+def _advice(profile: LibraryProfile, server: str) -> list[str]:
     """Return the commands that would help, with the share of the run that they are about."""
+    program = f"tuner --server {shlex.quote(server)} " if server else "tuner "
     lines = [
-        f"{percent(share)} of the run could gain from `{command}`"
+        f"{percent(share)} of the run could gain from `{program}{command.removeprefix('tuner ')}`"
         for command, share in profile.gains().items()
     ]
     lines += [
