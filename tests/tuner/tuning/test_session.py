@@ -4,7 +4,7 @@ import json
 import math
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,12 +28,13 @@ from tuner.errors import WorkError
 from tuner.executors.local import LocalExecutor
 from tuner.tuning.rounds.round_runner import _ResultRecorder
 from tuner.tuning.session import TuningSession
+from tuner.tuning.tasks.snapshot import JobSnapshot
 
 if TYPE_CHECKING:
     from tuner.tuning.status import TuningStatus
 
 
-@pytest.mark.parametrize("trials", [1, 7, 50])
+@pytest.mark.parametrize("trials", [7, 24])
 def test_budget_is_spent_exactly(workshop: Workshop, trials: int) -> None:
     """A job makes as many records as its budget has trials, whatever the size of a round."""
     snapshot = workshop.tune(workshop.prepare(), trials, trials_per_round=8)
@@ -42,18 +43,28 @@ def test_budget_is_spent_exactly(workshop: Workshop, trials: int) -> None:
     assert workshop.job().state == "done"
 
 
-def test_every_trial_has_its_own_trace(workshop: Workshop) -> None:
-    """No program of a task is measured twice."""
-    workshop.tune(workshop.prepare(), 120)
+@pytest.fixture(scope="module")
+def tuned(
+    workers: LocalExecutor, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Workshop, JobSnapshot]]:
+    """A job that is done, and its table."""
+    shop = _shop(workers, tmp_path_factory.mktemp("tuned") / "shop")
+    yield shop, shop.tune(shop.prepare(), 80)
+    shop.sessions.kw["bind"].dispose()
 
-    counted = Counter((trial.task_id, trial.trace_hash) for trial in workshop.trials())
+
+def test_every_trial_has_its_own_trace(tuned: tuple[Workshop, JobSnapshot]) -> None:
+    """No program of a task is measured twice."""
+    counted = Counter((trial.task_id, trial.trace_hash) for trial in tuned[0].trials())
+
     assert set(counted.values()) == {1}
 
 
-def test_records_and_tables_keep_the_origin_of_candidates(workshop: Workshop) -> None:
+def test_records_and_tables_keep_the_origin_of_candidates(
+    tuned: tuple[Workshop, JobSnapshot],
+) -> None:
     """A record says which source proposed it, and a task which proposed its best record."""
-    snapshot = workshop.tune(workshop.prepare(), 60)
-
+    workshop, snapshot = tuned
     with workshop.sessions() as session:
         records = list(session.scalars(select(MeasureRecord)))
         best = {each.task_id: each.record_id for each in session.scalars(select(BestRecord))}
@@ -63,13 +74,44 @@ def test_records_and_tables_keep_the_origin_of_candidates(workshop: Workshop) ->
         assert row.origin == origins[best[row.task_id]]
 
 
+def test_total_is_the_weighted_sum_of_best_records(tuned: tuple[Workshop, JobSnapshot]) -> None:
+    """The latency of a network is estimated from its best records."""
+    workshop, snapshot = tuned
+    with workshop.sessions() as session:
+        best = {row.task_id: row.latency for row in session.scalars(select(BestRecord))}
+    weights = {row.task_id: row.weight for row in snapshot.rows}
+    assert snapshot.total_latency_secs == pytest.approx(
+        sum(weights[task_id] * latency for task_id, latency in best.items())
+    )
+    assert sum(row.share for row in snapshot.rows) == pytest.approx(1.0)
+
+
+def test_failed_trials_count_and_never_win(tuned: tuple[Workshop, JobSnapshot]) -> None:
+    """A failed trial is spent, stores its error, and is never a best record."""
+    with tuned[0].sessions() as session:
+        failed = list(session.scalars(select(MeasureRecord).where(MeasureRecord.error_kind != "")))
+        best = set(session.scalars(select(BestRecord.record_id)))
+    assert failed
+    assert {record.error_kind for record in failed} == {"run_error"}
+    assert {record.error_text for record in failed} == {"the toy broke"}
+    assert best.isdisjoint(record.id for record in failed)
+
+
+def test_winners_are_confirmed(tuned: tuple[Workshop, JobSnapshot]) -> None:
+    """At the end of a job the best record of every task was measured again."""
+    with tuned[0].sessions() as session:
+        best = list(session.scalars(select(BestRecord)))
+    assert len(best) == toy.N_TASKS
+    assert all(row.confirmed for row in best)
+
+
 def test_same_job_again_measures_nothing(workshop: Workshop) -> None:
     """A job whose budget is spent makes no further trials."""
     prepared = workshop.prepare()
-    first = workshop.tune(prepared, 40)
+    first = workshop.tune(prepared, 16, trials_per_round=4)
     before = workshop.trials()
 
-    again = workshop.tune(prepared, 40)
+    again = workshop.tune(prepared, 16, trials_per_round=4)
 
     assert workshop.trials() == before
     assert again.total_latency_secs == first.total_latency_secs
@@ -78,21 +120,21 @@ def test_same_job_again_measures_nothing(workshop: Workshop) -> None:
 def test_smaller_budget_measures_nothing(workshop: Workshop) -> None:
     """Trials that were spent count against a smaller budget as well."""
     prepared = workshop.prepare()
-    workshop.tune(prepared, 40)
+    workshop.tune(prepared, 16)
 
     workshop.tune(prepared, 10)
 
-    assert len(workshop.trials()) == 40
+    assert len(workshop.trials()) == 16
 
 
 def test_raised_budget_buys_the_difference(workshop: Workshop) -> None:
     """A larger budget is spent to its end, and never makes the network slower."""
     prepared = workshop.prepare()
-    first = workshop.tune(prepared, 32, trials_per_round=8)
+    first = workshop.tune(prepared, 16, trials_per_round=4)
 
-    second = workshop.tune(prepared, 72, trials_per_round=8)
+    second = workshop.tune(prepared, 32, trials_per_round=4)
 
-    assert len(workshop.trials()) == 72
+    assert len(workshop.trials()) == 32
     assert second.total_latency_secs <= first.total_latency_secs
 
 
@@ -154,7 +196,7 @@ def test_drift_of_the_clock_is_divided_out(
         on_result(recorder, candidate, drifted)
 
     monkeypatch.setattr(_ResultRecorder, "on_result", slow_down)
-    workshop.tune(workshop.prepare(), 40, trials_per_round=8)
+    workshop.tune(workshop.prepare(), 24, trials_per_round=8)
 
     with workshop.sessions() as session:
         timed = session.scalars(select(MeasureRecord).where(MeasureRecord.run_secs.is_not(None)))
@@ -169,32 +211,6 @@ def _base_secs(workshop: Workshop, record: MeasureRecord) -> float:
     """Return the shortest latency of any program of a record's task."""
     with workshop.sessions() as session:
         return float(json.loads(tasks.workload_ir(session, record.task_id))["base_secs"])
-
-
-def test_total_is_the_weighted_sum_of_best_records(workshop: Workshop) -> None:
-    """The latency of a network is estimated from its best records."""
-    snapshot = workshop.tune(workshop.prepare(), 60)
-
-    with workshop.sessions() as session:
-        best = {row.task_id: row.latency for row in session.scalars(select(BestRecord))}
-    weights = {row.task_id: row.weight for row in snapshot.rows}
-    assert snapshot.total_latency_secs == pytest.approx(
-        sum(weights[task_id] * latency for task_id, latency in best.items())
-    )
-    assert sum(row.share for row in snapshot.rows) == pytest.approx(1.0)
-
-
-def test_failed_trials_count_and_never_win(workshop: Workshop) -> None:
-    """A failed trial is spent, stores its error, and is never a best record."""
-    workshop.tune(workshop.prepare(), 120)
-
-    with workshop.sessions() as session:
-        failed = list(session.scalars(select(MeasureRecord).where(MeasureRecord.error_kind != "")))
-        best = set(session.scalars(select(BestRecord.record_id)))
-    assert failed
-    assert {record.error_kind for record in failed} == {"run_error"}
-    assert {record.error_text for record in failed} == {"the toy broke"}
-    assert best.isdisjoint(record.id for record in failed)
 
 
 def test_an_exhausted_task_leaves_its_trials_to_others(workshop: Workshop) -> None:
@@ -225,43 +241,43 @@ def test_job_ends_when_every_task_is_exhausted(workshop: Workshop) -> None:
 
 def test_network_whose_tasks_got_their_share_measures_nothing(workshop: Workshop) -> None:
     """A network is credited with the trials of another up to an even share of each task."""
-    first = workshop.tune(workshop.prepare("first"), 120)
+    first = workshop.tune(workshop.prepare("first"), 48, trials_per_round=4)
     alive = [row.n_trials for row in first.rows if not row.exhausted]
 
     snapshot = workshop.tune(workshop.prepare("second"), toy.N_TASKS * min(alive))
 
-    assert len(workshop.trials()) == 120
-    assert snapshot.n_trials == 120
+    assert len(workshop.trials()) == 48
+    assert snapshot.n_trials == 48
     assert workshop.job(2).state == "done"
 
 
 def test_network_of_the_same_tasks_and_budget_measures_nothing(workshop: Workshop) -> None:
     """A network needs no trials if another with exactly its tasks spent the same budget."""
-    workshop.tune(workshop.prepare("first"), 60)
+    workshop.tune(workshop.prepare("first"), 24)
 
-    workshop.tune(workshop.prepare("second"), 60)
+    workshop.tune(workshop.prepare("second"), 24)
 
-    assert len(workshop.trials()) == 60
+    assert len(workshop.trials()) == 24
 
 
 def test_tasks_that_a_larger_network_starved_are_tuned(workshop: Workshop) -> None:
     """A network whose tasks a larger one neglected still spends its budget."""
     tiny = [toy.make_task(f"tiny_{i}", weight=1, base_secs=1e-6) for i in range(3)]
     huge = [toy.make_task(f"huge_{i}", weight=9, base_secs=1e-2) for i in range(3)]
-    workshop.tune(workshop.prepare("large", extracted=[*tiny, *huge]), 120, trials_per_round=4)
+    workshop.tune(workshop.prepare("large", extracted=[*tiny, *huge]), 60, trials_per_round=4)
 
-    workshop.tune(workshop.prepare("small", extracted=tiny), 60, trials_per_round=4)
+    workshop.tune(workshop.prepare("small", extracted=tiny), 30, trials_per_round=4)
 
-    assert len(workshop.trials()) > 130
+    assert len(workshop.trials()) > 65
 
 
 def test_larger_budget_pays_for_the_difference(workshop: Workshop) -> None:
     """A job with a larger budget is credited with the trials of an equivalent one, and no more."""
-    workshop.tune(workshop.prepare("first"), 60)
+    workshop.tune(workshop.prepare("first"), 24, trials_per_round=4)
 
-    workshop.tune(workshop.prepare("second"), 100)
+    workshop.tune(workshop.prepare("second"), 40, trials_per_round=4)
 
-    assert 60 < len(workshop.trials()) <= 160
+    assert 24 < len(workshop.trials()) <= 64
 
 
 def test_a_job_that_ended_after_one_task_pays_for_no_other_task(workshop: Workshop) -> None:
@@ -279,23 +295,13 @@ def test_a_job_that_ended_after_one_task_pays_for_no_other_task(workshop: Worksh
 
 def test_network_that_shares_tasks_pays_for_the_rest(workshop: Workshop) -> None:
     """Trials on shared tasks are credited, so that fewer are spent than the budget allows."""
-    workshop.tune(workshop.prepare("first", batch=1), 80)
+    workshop.tune(workshop.prepare("first", batch=1), 32, trials_per_round=4)
 
-    snapshot = workshop.tune(workshop.prepare("second", batch=2), 80)
+    snapshot = workshop.tune(workshop.prepare("second", batch=2), 32, trials_per_round=4)
 
     rows = {row.name: row for row in snapshot.rows}
     assert rows["batch_2[1]"].n_trials > 0
-    assert 80 < len(workshop.trials()) < 160
-
-
-def test_winners_are_confirmed(workshop: Workshop) -> None:
-    """At the end of a job the best record of every task was measured again."""
-    workshop.tune(workshop.prepare(), 80)
-
-    with workshop.sessions() as session:
-        best = list(session.scalars(select(BestRecord)))
-    assert len(best) == toy.N_TASKS
-    assert all(row.confirmed for row in best)
+    assert 32 < len(workshop.trials()) < 64
 
 
 def test_tasks_that_the_budget_did_not_reach_are_not_failures(workshop: Workshop) -> None:
@@ -342,7 +348,7 @@ def test_tasks_with_schedules_by_rule_are_looked_at_once_first(workshop: Worksho
     prepared = workshop.prepare()
     target = replace(prepared.target, has_schedules_by_rule=True)
 
-    workshop.tune(replace(prepared, target=target), 64, trials_per_round=8)
+    workshop.tune(replace(prepared, target=target), 24, trials_per_round=8)
 
     with workshop.sessions() as session:
         stored = session.scalars(select(Pick).order_by(Pick.sequence)).all()
@@ -354,7 +360,7 @@ def test_tasks_with_schedules_by_rule_are_looked_at_once_first(workshop: Worksho
 
 def test_picks_hold_their_reasons(workshop: Workshop) -> None:
     """Every pick stores the reason of its choice and the newest record that its round may know."""
-    workshop.tune(workshop.prepare(), 64, trials_per_round=8)
+    workshop.tune(workshop.prepare(), 24, trials_per_round=4)
 
     with workshop.sessions() as session:
         terms = [pick.terms for pick in session.scalars(select(Pick).order_by(Pick.sequence))]
@@ -369,7 +375,7 @@ def test_two_runs_are_the_same(workers: LocalExecutor, tmp_path: Path, cost_mode
     for name in ("one", "two"):
         engine = database.open_database(f"sqlite:///{tmp_path / name}.db")
         shop = Workshop(database.sessions(engine), tmp_path / name, workers)
-        shop.tune(shop.prepare(), 64, trials_per_round=8, cost_model=cost_model)
+        shop.tune(shop.prepare(), 32, trials_per_round=4, cost_model=cost_model)
         results.append((shop.trials(), picks_of(shop.sessions)))
         engine.dispose()
 
@@ -382,20 +388,20 @@ def test_a_session_that_is_interrupted_anywhere_continues_as_an_undisturbed_one(
 ) -> None:
     """Interrupts at random steps change neither the picks nor the records."""
     undisturbed = _shop(workers, tmp_path / "undisturbed")
-    options: dict[str, Any] = {"trials_per_round": 8, "cost_model": cost_model}
-    undisturbed.tune(undisturbed.prepare(), 64, **options)
+    options: dict[str, Any] = {"trials_per_round": 4, "cost_model": cost_model}
+    undisturbed.tune(undisturbed.prepare(), 32, **options)
     disturbed = _shop(workers, tmp_path / "disturbed")
     rng = random.Random(4)
     n_breaks = 0
     while not _done(disturbed):
         n_breaks += 1
-        session = disturbed.session(disturbed.prepare(), 64, **options)
-        _break_after(session, rng.randrange(1, 24))
+        session = disturbed.session(disturbed.prepare(), 32, **options)
+        _break_after(session, rng.randrange(1, 16))
         with pytest.raises(_Broken):
             disturbed.run_alone(session)
         assert disturbed.job().state == "paused"
-        if len(disturbed.trials()) >= 60:
-            disturbed.tune(disturbed.prepare(), 64, **options)
+        if len(disturbed.trials()) >= 30:
+            disturbed.tune(disturbed.prepare(), 32, **options)
 
     assert n_breaks > 3
     assert disturbed.trials() == undisturbed.trials()

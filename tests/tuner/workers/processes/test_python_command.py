@@ -15,6 +15,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.cli import ROOT, Cli, finish
+from tests.engines import toy
 from tests.services import free_port, is_ready
 from tests.waiting import wait_for
 from tuner.workers.pool import Pool, WorkerSettings
@@ -111,7 +112,7 @@ def _start(cli: Cli, folder: Path, *words: str, option: str = "-P") -> "subproce
 @pytest.mark.parametrize(
     ("words", "sandbox"),
     [
-        ("tasks model.onnx", "off"),
+        pytest.param("tasks model.onnx", "off", marks=_LIKE_BUILD),
         pytest.param("devices", "auto", marks=_LIKE_BUILD),
         pytest.param("doctor", "auto", marks=_LIKE_BUILD),
         # It loads the model, too.
@@ -154,9 +155,9 @@ def test_python_m_leaves_out_the_current_folder(run: Cli, folder: Path) -> None:
     assert answer.status == 0, answer.out
 
 
-@pytest.mark.tvm
 def test_a_service_imports_nothing_from_the_current_folder(run: Cli, folder: Path) -> None:
     """Its API, its worker, and the processes that load a submitted model."""
+    run.settings["TUNER_ENGINE"] = toy.NAME
     port = free_port()
     process = _start(run, folder, "-m", "tuner", "serve", "--port", str(port))
     try:
