@@ -26,10 +26,10 @@ pytestmark = [
     needs_nvrtc,
 ]
 
-# No compiler may be used where the library is loaded: neither NVRTC, a toolkit nor TVM's.
+# No compiler may be used where the library is loaded: neither NVRTC, a toolkit, torch nor TVM's.
 _CALL = """
 import json, sys
-sys.modules["cuda.bindings"] = None
+sys.modules["cuda.bindings"] = sys.modules["torch"] = None
 import numpy as np
 from tuner.engines.relax.network import Library
 from pathlib import Path
@@ -122,6 +122,7 @@ def test_a_benchmark_shows_the_launch(cli: Cli, driver: Path) -> None:
     assert answer.json["launch"].startswith("one graph launch of ")
 
 
+@pytest.mark.slow("starts the processes of a job; test_gpu_runs.py measures in one of them")
 def test_a_job_measures_on_the_gpu_of_this_machine(cli: Cli, driver: Path) -> None:
     """It searches, builds and runs; the kernels of the stub compute nothing, so all differ.
 

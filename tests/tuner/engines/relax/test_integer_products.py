@@ -123,15 +123,14 @@ def _qdq_conv(  # noqa: PLR0913  one for each choice of a case
     return graph.finish(value)
 
 
-def _qdq_matmul(activation: str = "uint8", **_: Any) -> Case:
+def _qdq_matmul() -> Case:
     data = np.random.default_rng(1).standard_normal((5, 40)).astype("float32")
     graph = _Graph(data)
-    kind = np.dtype(activation).type
-    value = graph.requantised("data", 0.02, kind(7))
+    value = graph.requantised("data", 0.02, np.uint8(7))
     weight = _whole(40, 48, dtype="int8", seed=2)
     dequantised = graph.add("DequantizeLinear", weight, np.float32(0.004), np.int8(0))
     value = graph.add("MatMul", value, dequantised)
-    return graph.finish(graph.requantised(value, 0.1, kind(9)))
+    return graph.finish(graph.requantised(value, 0.1, np.uint8(9)))
 
 
 def _qdq_gemm() -> Case:
@@ -182,17 +181,6 @@ def _qlinear_conv() -> Case:
         _whole(32, dtype="int16").astype("int32"),
         pads=[1] * 4,
         strides=[2, 2],
-    )
-    return graph.finish(value)
-
-
-def _qlinear_matmul() -> Case:
-    data = _whole(6, 40, dtype="uint8")
-    graph = _Graph(data)
-    value = graph.add(
-        *("QLinearMatMul", "data", np.float32(0.02), np.uint8(117)),
-        *(_whole(40, 32, dtype="int8", seed=2), np.float32(0.02), np.int8(0)),
-        *(np.float32(1.3), np.uint8(120)),
     )
     return graph.finish(value)
 
@@ -310,19 +298,15 @@ _MODELS: dict[str, Callable[[], Case]] = {
     "conv-relu": lambda: _qdq_conv(zero=0, relu=True, pads=[1] * 4),
     "conv-clip": lambda: _qdq_conv(relu=True),
     "conv-strided": lambda: _qdq_conv(per_channel=False, strides=[2, 2], pads=[0, 1, 2, 0]),
-    "conv-dilated": lambda: _qdq_conv(dilations=[2, 2]),
-    "conv-signed": lambda: _qdq_conv("int8", per_channel=False, pads=[1] * 4),
     "conv-signed-channels": lambda: _qdq_conv("int8", zero=-5, pads=[1] * 4),
     "conv-1x1": lambda: _qdq_conv(kernel=1, size=7),
     "conv-odd": lambda: _qdq_conv(n_columns=21, n_inputs=5, size=11, pads=[1] * 4),
     "matmul": _qdq_matmul,
-    "matmul-signed": lambda: _qdq_matmul("int8"),
     "gemm": _qdq_gemm,
     "dynamic": _dynamic,
     "dynamic-unsigned": lambda: _dynamic("uint8", 128),
     "dynamic-conv": _dynamic_conv,
     "qlinear-conv": _qlinear_conv,
-    "qlinear-matmul": _qlinear_matmul,
     "limits-above-codes": lambda: _limited_conv(((0.5, 6.0),), 0.1, np.uint8(255)),
     "limits-apart": lambda: _limited_conv(((0.0, 9.0), (-6.0, -1.0)), 0.1, np.int8(0)),
     "padded-channels": _padded_channels,

@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 _LOAD = """
 import json, sys
+sys.modules["torch"] = None
 import numpy, tuner
 library = tuner.load(sys.argv[1])
 outputs = library(data=numpy.arange(16, dtype="float32").reshape(2, 8))

@@ -22,16 +22,22 @@ from tuner.engines.relax.target.targets import describe_target, make_target
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
 
 
-_FUNCTIONS: Functions = {
-    "with a bias": lambda x: functional.conv2d(x, _of(x, 2, 3, 2, 2), _of(x, 2)),
-    "with a norm": lambda x: functional.batch_norm(
-        functional.conv1d(x[0], _of(x, 4, 4, 1)), *(_of(x, 4) for _ in range(4))
-    ),
-    "dense layer": lambda x: functional.linear(x, _of(x, 2, 5), _of(x, 2)),
-    "factors": lambda x: torch.addmm(x[0, 0, 0], x[0, 0].T, x[0, 0], alpha=2, beta=0.5),
-    "embedding": lambda x: functional.embedding(x.argmax(-1), _of(x, 5, 2)),
-    "sum of truth values": lambda x: (x > 0).cumsum(1),
-}
+def _functions(dtype: torch.dtype) -> Functions:
+    """Return functions with weights of a type."""
+    shapes = [(2, 3, 2, 2), (4, 4, 1), (2, 5), (5, 2), (2,), (4,)]
+    kernel, line, dense, table, pair, four = (
+        torch.linspace(0.5, 1.5, math.prod(shape)).reshape(shape).to(dtype) for shape in shapes
+    )
+    return {
+        "with a bias": lambda x: functional.conv2d(x, kernel, pair),
+        "with a norm": lambda x: functional.batch_norm(
+            functional.conv1d(x[0], line), four, four, four, four
+        ),
+        "dense layer": lambda x: functional.linear(x, dense, pair),
+        "factors": lambda x: torch.addmm(x[0, 0, 0], x[0, 0].T, x[0, 0], alpha=2, beta=0.5),
+        "embedding": lambda x: functional.embedding(x.argmax(-1), table),
+        "sum of truth values": lambda x: (x > 0).cumsum(1),
+    }
 
 
 @pytest.mark.parametrize(
@@ -49,18 +55,11 @@ def test_half_precision_needs_no_onnx(
 ) -> None:
     """TVM cannot add a bias of float16 to sums of float32."""
     monkeypatch.setattr(torch_program, "_import_as_onnx", None)
-    x = torch.linspace(-2, 3, 60).reshape(1, 3, 4, 5).to(dtype)
+    x, functions = torch.linspace(-2, 3, 60).reshape(1, 3, 4, 5).to(dtype), _functions(dtype)
 
-    _check(
-        lower(save_program(_FUNCTIONS, tmp_path, x), _target(target), is_whole=True),
-        _FUNCTIONS,
-        x,
-        2e-2,
-    )
+    module = lower(save_program(functions, tmp_path, x), _target(target), is_whole=True)
 
-
-def _of(like: torch.Tensor, *shape: int) -> torch.Tensor:
-    return torch.linspace(0.5, 1.5, math.prod(shape)).reshape(shape).to(like)
+    _check(module, functions, x, 2e-2)
 
 
 def _target(name: str) -> tvm.target.Target:

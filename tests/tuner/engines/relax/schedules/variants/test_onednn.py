@@ -209,6 +209,7 @@ def test_each_part_runs_on_the_thread_that_calls(
     script = """
 import sys
 from pathlib import Path
+from tuner.engines.relax import without_torch
 from tuner.engines.relax.run.artifacts import load_kernel
 from tuner.engines.verification import input_sets
 

@@ -17,6 +17,7 @@ _SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, -2.0, 88.0, -200.0, 1e30]
 _NUMBERS = torch.from_numpy(np.concatenate([_SPECIAL, _SMALL, -_SMALL]).astype("float32"))
 _ENDS = torch.tensor([-np.inf, -1e30, -2.5, -0.0, 0.0, 0.5, 2.5, 1e30, np.inf, np.nan])
 _WHOLE = torch.arange(-6, 6, dtype=torch.int32)
+_ONE, _RAMP = torch.tensor(1), torch.linspace(-2, 2, 12)
 _IMAGES = torch.from_numpy(np.random.default_rng(0).random((2, 3, 8, 7), "float32"))
 
 # Sums with 1 would lose all digits of the smallest arguments; zeros keep their sign.
@@ -36,8 +37,7 @@ _CLAMPS: Functions = {
 _MIXED_CLAMPS: Functions = {
     "number": lambda x: x.clamp(min=-0.5),
     "tensors": lambda x: (
-        *(x.clamp(min=torch.tensor(1)), x.clamp(max=torch.linspace(-2, 2, 12))),
-        x[:1].clamp(min=torch.linspace(-2, 2, 12), max=torch.tensor(1)),
+        *(x.clamp(min=_ONE), x.clamp(max=_RAMP), x[:1].clamp(min=_RAMP, max=_ONE)),
     ),
 }
 # The second operand of a sum and a difference may have a factor.
