@@ -89,9 +89,11 @@ def attempts(
 
     Args:
         workload: The workload.
-        apply: Function that schedules it in place, given a schedule and a tile.
+        apply: Function that schedules it in place, given its unscheduled schedule and a tile. It
+            raises an error of TVM if the structure is another; the schedule is then half done.
         tiles: The tiles.
-        **options: Further arguments of the function.
+        **options: Further arguments of the function: ``lanes`` is the elements of a vector,
+            ``n_jobs`` the parallel jobs to cut the workload into, 1 for none.
     """
     for tile in tiles:
         schedule = Schedule(workload.module)

@@ -25,6 +25,7 @@ from tuner.engines.relax.schedules.cpu.primitives.blocks import (
     SPATIAL,
     extents_of,
     name_of,
+    only_reduction,
 )
 from tuner.engines.relax.schedules.cpu.primitives.register_tiles import (
     FAR_CYCLES,
@@ -68,11 +69,9 @@ class DotProduct:
 
 def find_dot_product(schedule: Schedule) -> DotProduct | None:
     """Return the only reduction of a workload if it multiplies bytes with packed weights."""
-    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
-    reductions = [block for block in blocks if extents_of(schedule, block, REDUCTION)]
-    if len(reductions) != 1:
+    block = only_reduction(schedule)
+    if block is None:
         return None
-    (block,) = reductions
     extents = extents_of(schedule, block, SPATIAL)
     sources = [region.source for region in schedule.get(block).reads]
     packed = [(each, by) for each in sources if (by := packed_for(each)) is not None]
@@ -150,16 +149,7 @@ def dot_tiles(dots: DotProduct) -> list[DotTile]:
 
 
 def schedule_dots(schedule: Schedule, tile: DotTile, n_jobs: int) -> None:
-    """Schedule a product of bytes and what surrounds it in place.
-
-    Args:
-        schedule: Schedule of an unscheduled workload.
-        tile: Register tile.
-        n_jobs: Parallel jobs to cut the result into; 1 for none.
-
-    Raises:
-        ScheduleError: If the workload has another structure; the schedule is then half done.
-    """
+    """Schedule a product of bytes and what surrounds it in place; see :func:`attempts`."""
     dots = find_dot_product(schedule)
     if dots is None or dots.instruction is None:
         raise ScheduleError("the workload is not one product of bytes")

@@ -23,6 +23,7 @@ from tuner.engines.relax.schedules.cpu.primitives.blocks import (
     axes_of,
     extents_of,
     name_of,
+    only_reduction,
 )
 from tuner.engines.relax.schedules.cpu.primitives.products import Product
 from tuner.engines.relax.schedules.cpu.primitives.register_tiles import (
@@ -100,11 +101,9 @@ def ranked(workload: Workload, product: Product) -> Iterator[Trace]:
 
 def find_lane_product(schedule: Schedule) -> LaneProduct | None:
     """Return the only reduction of a workload if vectors can run along the reduced axis."""
-    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
-    reductions = [block for block in blocks if axes_of(schedule, block, REDUCTION)]
-    if len(reductions) != 1:
+    block = only_reduction(schedule)
+    if block is None:
         return None
-    (block,) = reductions
     statement = schedule.get(block)
     spatial, reduced = (axes_of(schedule, block, kind) for kind in (SPATIAL, REDUCTION))
     function = schedule.mod["main"]
@@ -160,16 +159,7 @@ def _tiles(n_rows: int, n_columns: int, n_inner: int, registers: Registers) -> I
 
 
 def schedule_lanes(schedule: Schedule, tile: LaneTile, n_jobs: int) -> None:
-    """Schedule a product or convolution and what surrounds it in place.
-
-    Args:
-        schedule: Schedule of an unscheduled workload.
-        tile: Tile of its vectors.
-        n_jobs: Parallel jobs to cut the rows into; 1 for none.
-
-    Raises:
-        ScheduleError: If the workload has another structure; the schedule is then half done.
-    """
+    """Schedule a product or convolution and what surrounds it in place; see :func:`attempts`."""
     reduction = find_lane_product(schedule)
     if reduction is None:
         raise ScheduleError("the workload is not one product along the last axes")

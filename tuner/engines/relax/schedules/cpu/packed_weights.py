@@ -18,7 +18,12 @@ from tuner.engines.relax.schedules.cpu.dots import (
     place_tiles,
     start_sums,
 )
-from tuner.engines.relax.schedules.cpu.primitives.blocks import REDUCTION, SPATIAL, extents_of
+from tuner.engines.relax.schedules.cpu.primitives.blocks import (
+    REDUCTION,
+    SPATIAL,
+    extents_of,
+    only_reduction,
+)
 from tuner.engines.relax.schedules.cpu.primitives.register_tiles import (
     LATENCY,
     LOADS_PER_CYCLE,
@@ -42,11 +47,9 @@ def ranked(workload: Workload, product: DotProduct) -> Iterator[Trace]:
 
 def find_weight_product(schedule: Schedule) -> DotProduct | None:
     """Return the only reduction of a workload if it multiplies floats with packed weights."""
-    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
-    reductions = [block for block in blocks if extents_of(schedule, block, REDUCTION)]
-    if len(reductions) != 1:
+    block = only_reduction(schedule)
+    if block is None:
         return None
-    (block,) = reductions
     extents = extents_of(schedule, block, SPATIAL)
     sources = [region.source for region in schedule.get(block).reads]
     shapes = [(str(each.dtype), [int(size) for size in each.shape]) for each in sources]
@@ -87,16 +90,7 @@ def weight_tiles(product: DotProduct) -> list[DotTile]:
 
 
 def schedule_weights(schedule: Schedule, tile: DotTile, n_jobs: int) -> None:
-    """Schedule a product with packed weights and what surrounds it in place.
-
-    Args:
-        schedule: Schedule of an unscheduled workload.
-        tile: Register tile.
-        n_jobs: Parallel jobs to cut the result into; 1 for none.
-
-    Raises:
-        ScheduleError: If the workload has another structure; the schedule is then half done.
-    """
+    """Schedule a product with packed weights and what surrounds it; see :func:`attempts`."""
     product = find_weight_product(schedule)
     if product is None:
         raise ScheduleError("the workload is not one product with packed weights")

@@ -13,9 +13,8 @@ from tvm.s_tir.schedule import Trace
 
 from tuner.engines.relax.schedules.base import Workload, attempts
 from tuner.engines.relax.schedules.cpu.primitives.blocks import inline_copies, is_reduction
-from tuner.engines.relax.schedules.cpu.primitives.operands import Operand
 from tuner.engines.relax.schedules.cpu.primitives.products import Product
-from tuner.engines.relax.schedules.cpu.primitives.register_tiles import Registers, cycles_of
+from tuner.engines.relax.schedules.cpu.primitives.register_tiles import cycles_of
 
 # Cycles that the copy of a vector takes, and the bytes of an element.
 _COPY_CYCLES, _ELEMENT_BYTES = 8, 4
@@ -45,26 +44,15 @@ def fewest_cycles(product: Product) -> float:
 
 @lru_cache(maxsize=1)
 def _tiles_of(product: Product) -> list[tuple[list[int], float]]:
-    if len(product.extents) < _MATRIX or product.has_groups:
-        return []
-    return padded_tiles(product.extents, product.n_terms, product.operands, product.registers)
-
-
-def padded_tiles(
-    extents: Sequence[int], n_terms: int, operands: Sequence[Operand], registers: Registers
-) -> list[tuple[list[int], float]]:
-    """Return tiles of rows and columns of a padded product; that with the fewest cycles first.
-
-    Args:
-        extents: Extents of the result; the last two are rows and columns.
-        n_terms: Products that are added to each element of it.
-        operands: Tensors that are multiplied.
-        registers: Registers of the target.
+    """Return tiles of rows and columns, that with the fewest cycles first.
 
     Returns:
         Their extents on each axis, 1 on all but the last two, and the cycles of the product with
-        the copies of what is padded.
+        the copies of what is padded; none for a vector, or a grouped convolution.
     """
+    extents, operands, registers = product.extents, product.operands, product.registers
+    if len(extents) < _MATRIX or product.has_groups:
+        return []
     *batch, n_rows, n_columns = extents
     tiles = [
         [*(1 for _ in batch), rows, vectors * registers.lanes]
@@ -79,24 +67,14 @@ def padded_tiles(
             for operand in operands
             if any(extents[axis] % tile[axis] for axis in operand.axes)
         )
-        product = n_tiles * n_terms * cycles_of(tile, operands, registers)
-        return product + copied / registers.lanes * _COPY_CYCLES
+        multiplied = n_tiles * product.n_terms * cycles_of(tile, operands, registers)
+        return multiplied + copied / registers.lanes * _COPY_CYCLES
 
     return sorted(((tile, cycles(tile)) for tile in tiles), key=lambda each: each[1])
 
 
 def schedule_padded(schedule: Schedule, tile: Sequence[int], lanes: int, n_jobs: int) -> None:
-    """Schedule a product and what follows it in place.
-
-    Args:
-        schedule: Schedule of an unscheduled workload.
-        tile: Extents of a register tile, one an axis of the result.
-        lanes: Elements of a vector.
-        n_jobs: Parallel jobs to cut the product into; 1 for none.
-
-    Raises:
-        ScheduleError: If the workload is not a product, or begins with something else.
-    """
+    """Schedule a product and what follows it in place; see :func:`attempts`."""
     inline_copies(schedule)
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     product = blocks[0]

@@ -16,42 +16,32 @@ from tuner.engines.relax.schedules.cpu.primitives.blocks import (
     inline_copies,
     is_reduction,
 )
-from tuner.engines.relax.schedules.cpu.primitives.operands import Operand
 from tuner.engines.relax.schedules.cpu.primitives.products import Product
-from tuner.engines.relax.schedules.cpu.primitives.register_tiles import Registers, cycles_of
+from tuner.engines.relax.schedules.cpu.primitives.register_tiles import cycles_of
 
 _MATRIX = 2
 
 
 def ranked(workload: Workload, product: Product) -> Iterator[Trace]:
     """Rank schedules whose last tile of rows is smaller; see :class:`ScheduleRule`."""
-    shapes = (product.extents, product.n_terms, product.operands, product.registers)
-    tiles = (tile for tile, _ in ragged_tiles(*shapes, workload.n_cores))
+    tiles = _tiles_of(product, workload.n_cores)
     lanes = product.registers.lanes
     return attempts(workload, schedule_ragged, tiles, lanes=lanes, n_jobs=workload.n_jobs)
 
 
-def ragged_tiles(
-    extents: Sequence[int],
-    n_terms: int,
-    operands: Sequence[Operand],
-    registers: Registers,
-    n_cores: int,
-) -> list[tuple[list[int], float]]:
-    """Return tiles of rows and columns with their cycles, that with the fewest first.
+def _tiles_of(product: Product, n_cores: int) -> list[list[int]]:
+    """Return tiles of rows and columns, that with the fewest cycles first.
 
     Args:
-        extents: Extents of the result; the last two are rows and columns.
-        n_terms: Products that are added to each element of it.
-        operands: Tensors that are multiplied.
-        registers: Registers of the target.
+        product: The product.
         n_cores: Cores that share the panels of columns.
 
     Returns:
         Their extents on each axis, 1 on all but the last two; none if no vector divides the
         columns.
     """
-    *batch, n_rows, n_columns = extents
+    registers = product.registers
+    *batch, n_rows, n_columns = product.extents
     n_vectors = n_columns // registers.lanes
     tiles = [
         [*(1 for _ in batch), rows, vectors * registers.lanes]
@@ -63,25 +53,14 @@ def ragged_tiles(
     def cycles(tile: list[int]) -> float:
         n_panels = math.prod(batch) * (n_columns // tile[-1])
         n_turns = math.ceil(n_panels / max(n_cores, 1)) * max(n_cores, 1)
-        return (
-            n_turns * math.ceil(n_rows / tile[-2]) * n_terms * cycles_of(tile, operands, registers)
-        )
+        n_steps = n_turns * math.ceil(n_rows / tile[-2]) * product.n_terms
+        return n_steps * cycles_of(tile, product.operands, registers)
 
-    return sorted(((tile, cycles(tile)) for tile in tiles), key=lambda each: each[1])
+    return sorted(tiles, key=cycles)
 
 
 def schedule_ragged(schedule: Schedule, tile: Sequence[int], lanes: int, n_jobs: int) -> None:
-    """Schedule a product and what follows it in place.
-
-    Args:
-        schedule: Schedule of an unscheduled workload.
-        tile: Extents of a register tile, one an axis of the result.
-        lanes: Elements of a vector.
-        n_jobs: Parallel jobs to cut the product into; 1 for none.
-
-    Raises:
-        ScheduleError: If the workload is not a product, or begins with something else.
-    """
+    """Schedule a product and what follows it in place; see :func:`attempts`."""
     inline_copies(schedule)
     product, *others = schedule.get_child_blocks(schedule.get_sblock("root"))
     if not is_reduction(schedule, product) or any(is_reduction(schedule, b) for b in others):

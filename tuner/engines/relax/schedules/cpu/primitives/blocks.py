@@ -34,6 +34,13 @@ def is_reduction(schedule: Schedule, block: SBlockRV) -> bool:
     return bool(axes_of(schedule, block, REDUCTION))
 
 
+def only_reduction(schedule: Schedule) -> SBlockRV | None:
+    """Return the block that reduces an axis; None if there is another number of them."""
+    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    reductions = [block for block in blocks if is_reduction(schedule, block)]
+    return reductions[0] if len(reductions) == 1 else None
+
+
 def uses(index: Any, variable: Any) -> bool:
     """Return whether an expression depends on a variable."""
     return any(variable.same_as(each) for each in tirx.analysis.undefined_vars(index))
