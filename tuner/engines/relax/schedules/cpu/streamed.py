@@ -51,56 +51,32 @@ _MAX_CYCLES = 1.1
 def ranked(workload: Workload, product: Product) -> Iterator[Trace]:
     """Rank schedules that prefetch weights; see :class:`ScheduleRule`."""
     # Prefetches only pay off in some programs of a space; a search starts from these.
-    marked = prefetch.spaces_with_prefetch(workload.module, product.spaces)
-    n_jobs = n_tile_jobs(workload)
-    return streamed_traces(marked, product.registers, product.operands, n_jobs)
+    spaces = prefetch.spaces_with_prefetch(workload.module, product.spaces)
+    if not spaces:
+        return
+    # The second space adds the epilogue to each panel.
+    space = spaces[min(1, len(spaces) - 1)]
+    extents = [extent for _, extent in tiles_of(space, SPATIAL)]
+    tiles = _tiles(extents, _near(product.operands), product.registers)
+    n_rows = math.prod(extents[:-1])
+    is_near = n_rows * tiles[0][-1] * _ELEMENT_BYTES <= _NEAR_BYTES if tiles else False
+    blocks = _BLOCKS if is_near else _BLOCKS_OF_MANY_SUMS
+    for tile, n_terms in itertools.product(tiles[:_MAX_TILES], blocks):
+        trace = _decide(space, tile, n_terms, n_tile_jobs(workload))
+        if trace is not None:
+            yield trace
 
 
 def pays(workload: Workload, product: Product) -> bool:
     """Return whether prefetches are estimated to save more than they cost."""
     if product.has_window or math.prod(product.extents[:-1]) > _MAX_ROWS:
         return False
-    cycles = streamed_cycles(product.extents, product.operands, product.registers)
+    near = _near(product.operands)
+    tiles = _tiles(product.extents, near, product.registers)
+    cycles = math.inf
+    if tiles:
+        cycles = tiling_cycles(tiles[0], product.extents, near, product.registers)
     return cycles <= _MAX_CYCLES * direct.cycles_per_term(workload, product)
-
-
-def streamed_traces(
-    spaces: Sequence[Schedule], registers: Registers, operands: list[Operand], n_jobs: int
-) -> Iterator[Trace]:
-    """Yield traces of a product that prefetches its weights, the likeliest first.
-
-    Args:
-        spaces: Spaces of :mod:`tuner.engines.relax.schedules.cpu.primitives.prefetch`.
-        registers: Registers of the target.
-        operands: Tensors that the reduction reads.
-        n_jobs: Parallel jobs.
-    """
-    if not spaces:
-        return
-    # The second space adds the epilogue to each panel.
-    space = spaces[min(1, len(spaces) - 1)]
-    extents = [extent for _, extent in tiles_of(space, SPATIAL)]
-    tiles = _tiles(extents, _near(operands), registers)
-    n_rows = math.prod(extents[:-1])
-    is_near = n_rows * tiles[0][-1] * _ELEMENT_BYTES <= _NEAR_BYTES if tiles else False
-    blocks = _BLOCKS if is_near else _BLOCKS_OF_MANY_SUMS
-    for tile, n_terms in itertools.product(tiles[:_MAX_TILES], blocks):
-        trace = _decide(space, tile, n_terms, n_jobs)
-        if trace is not None:
-            yield trace
-
-
-def streamed_cycles(
-    extents: Sequence[int], operands: Sequence[Operand], registers: Registers
-) -> float:
-    """Estimate the cycles of a product, whose weights were fetched, for one step of the reduction.
-
-    Returns:
-        Infinity without a register tile.
-    """
-    near = _near(operands)
-    tiles = _tiles(extents, near, registers)
-    return tiling_cycles(tiles[0], extents, near, registers) if tiles else math.inf
 
 
 def _tiles(

@@ -65,26 +65,8 @@ class _Choice:
 
 def ranked(workload: Workload, product: Product) -> Iterator[Trace]:
     """Rank decisions in TVM's spaces; see :class:`ScheduleRule`."""
+    spaces, registers, operands = product.spaces, product.registers, product.operands
     n_jobs = n_tile_jobs(workload)
-    return tile_traces(product.spaces, product.registers, product.operands, n_jobs)
-
-
-def n_tile_jobs(workload: Workload) -> int:
-    """Return the jobs of tiles: each tile without threads, so that its sums stay in registers."""
-    return _ALL_TILES if workload.is_serial else workload.n_jobs
-
-
-def tile_traces(
-    spaces: Sequence[Schedule], registers: Registers, operands: list[Operand], n_jobs: int
-) -> Iterator[Trace]:
-    """Yield traces with the tiles of every loop decided, the one estimated to be fastest first.
-
-    Args:
-        spaces: Spaces with tiles.
-        registers: Registers of the target.
-        operands: Tensors that the reduction reads.
-        n_jobs: Parallel jobs.
-    """
     extents = [extent for _, extent in tiles_of(spaces[0], SPATIAL)]
     inner = register_tiles(extents, operands, registers)[:_MAX_TILES]
     fastest = _cycles_per_sum(inner[0], operands, registers)
@@ -105,6 +87,11 @@ def tile_traces(
         ranked.append((cycles, _Choice(space, tile, reduction, unroll, by_traffic)))
     for _, choice in sorted(ranked, key=lambda each: each[0]):
         yield _decide(spaces[choice.space], choice, registers, operands, n_jobs)
+
+
+def n_tile_jobs(workload: Workload) -> int:
+    """Return the jobs of tiles: each tile without threads, so that its sums stay in registers."""
+    return _ALL_TILES if workload.is_serial else workload.n_jobs
 
 
 def _cycles_per_sum(
