@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from tuner.client import downloads, streams, uploads
 from tuner.client.errors import ServerError
@@ -17,7 +17,6 @@ from tuner.client.transport import Transport, call_until_available
 from tuner.files.folders import replace_folder
 from tuner.library import manifest as manifests
 from tuner.library.signatures import policy_of
-from tuner.profiling.results import LibraryProfile, StoredProfile, as_json
 from tuner.reporting.job_report import JobReport
 from tuner.schemas import (
     AuditEntry,
@@ -47,6 +46,9 @@ from tuner.schemas import (
 )
 from tuner.settings import read_settings
 from tuner.tables import Rows
+
+if TYPE_CHECKING:
+    from tuner.profiling.results import LibraryProfile
 
 #: States that a job leaves only on request.
 ENDED = ("done", "failed", "cancelled", "paused")
@@ -286,12 +288,16 @@ class TunerClient:
             raise ServerError(f"build {build.id} of job {build.job_id} failed: {build.message}")
         return build
 
-    def profile(self, job: int) -> LibraryProfile:
+    def profile(self, job: int) -> "LibraryProfile":
         """Return the last profile of a job's library."""
+        from tuner.profiling.results import StoredProfile
+
         return self._transport.read(StoredProfile, "GET", f"/jobs/{job}/profile").profile
 
-    def upload_profile(self, job: int, profile: LibraryProfile) -> LibraryProfile:
+    def upload_profile(self, job: int, profile: "LibraryProfile") -> "LibraryProfile":
         """Store the profile of a job's library for its page; return it as the service judges it."""
+        from tuner.profiling.results import StoredProfile, as_json
+
         body = as_json(profile)
         path = f"/jobs/{job}/profile"
         return self._transport.read(StoredProfile, "PUT", path, json=body).profile
