@@ -81,6 +81,8 @@ class Launch {
     if (config_.shared_bytes > 48 << 10)
       Cuda::Call("cuFuncSetAttribute", function_, kMaxDynamicSharedBytes, int(config_.shared_bytes));
     attribute_.value[0] = config_.n_attributes = launch["overlaps"].any.cast<bool>();
+    if (launch["n_parameters"].Int() != CountParameters())
+      throw std::out_of_range(name + " takes another number of parameters");
     values_.resize(launch["n_parameters"].Int());
     for (const Value& pointer : launch["pointers"].Items()) {
       const Shape place = pointer.Ints();
@@ -128,6 +130,14 @@ class Launch {
  private:
   static constexpr int kMaxDynamicSharedBytes = 8;
   static constexpr int kOverlaps = 6;  // programmatic stream serialisation
+
+  // Returns the number of parameters that the driver reads, each at most an address.
+  int64_t CountParameters() const {
+    int64_t n = 0;
+    size_t place = 0, size = 0;
+    while (!Cuda::Status("cuFuncGetParamInfo", function_, size_t(n), &place, &size) && size <= sizeof(Address)) ++n;
+    return n;
+  }
 
   struct Attribute {  // CUlaunchAttribute
     int id = kOverlaps, pad = 0;

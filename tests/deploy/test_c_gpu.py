@@ -1,6 +1,8 @@
 """Libraries for GPUs run without Python and TVM, with a stub driver that runs no kernel."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -66,11 +68,11 @@ Play = Callable[..., list[list[str]]]
 def play(built: Path, driver: Path, library: Path, tmp_path: Path) -> Play:
     """Make calls of ``gpu_calls`` in a process that sees the GPU; return those of CUDA."""
 
-    def play(part: str, **variables: str) -> list[list[str]]:
+    def play(part: str, folder: Path = library, **variables: str) -> list[list[str]]:
         log = tmp_path / f"{part}.log"
         environment = {"LD_LIBRARY_PATH": str(driver), "TUNER_TEST_CUDA_LOG": str(log)}
         subprocess.run(
-            [sys.executable, "-m", gpu_calls.__name__, part, str(built), str(library)],
+            [sys.executable, "-m", gpu_calls.__name__, part, str(built), str(folder)],
             check=True,
             cwd=ROOT,
             env={**os.environ, **environment, "TVM_USE_RUNTIME_LIB": "1", **variables},
@@ -154,6 +156,30 @@ def test_a_failure_names_its_call(
     assert message in capfd.readouterr().err
     calls = [line.split() for line in (tmp_path / "run.log").read_text().splitlines()]
     assert _memory(calls, "cudaMalloc") == _memory(calls, "cudaFree")
+
+
+@pytest.mark.parametrize(
+    ("n_pointers", "n_parameters"), [(None, 99), (None, 1 << 60), (0, -1), (1, 1)]
+)
+def test_a_launch_has_the_parameters_of_its_kernel(
+    play: Play,
+    library: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    n_pointers: int | None,
+    n_parameters: int,
+) -> None:
+    """The driver would read what is beside them."""
+    folder = Path(shutil.copytree(library, tmp_path / "damaged.lib"))
+    described = json.loads((folder / "manifest.json").read_text())
+    launch = described["programs"][0]["plan"]["launches"][0]
+    launch.update(pointers=launch["pointers"][:n_pointers], n_parameters=n_parameters)
+    (folder / "manifest.json").write_text(json.dumps(described))
+
+    with pytest.raises(subprocess.CalledProcessError):
+        play("run", folder)
+
+    assert "takes another number of parameters" in capfd.readouterr().err
 
 
 def test_the_example_runs_on_memory_of_its_own(

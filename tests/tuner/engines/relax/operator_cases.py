@@ -324,6 +324,14 @@ QUANTISED = [
     ),
     _attention("masked_attention", np.array([[1] * 5, [1, 1, 1, 0, 0]], "int32")),
     case("dynamic_linear", "DynamicQuantizeLinear", draw(5, 8), n_outputs=3),
+    case("dynamic_zero", "DynamicQuantizeLinear", np.zeros((5, 8), "float32"), n_outputs=3),
+    case(
+        "dynamic_infinite",
+        "DynamicQuantizeLinear",
+        np.array([-np.inf, 1, 2], "float32"),
+        n_outputs=3,
+    ),
+    case("dynamic_tiny", "DynamicQuantizeLinear", np.array([1e-45, 1e-45], "float32"), n_outputs=3),
     case(
         *("add", "QLinearAdd", _IMAGE),
         weights=[_SCALE, _ZERO, _IMAGE[:, :, ::-1], _SCALE, _ZERO, np.float32(0.031), _ZERO],

@@ -80,7 +80,17 @@ def _reductions() -> list[Case]:
             case(f"{name}_{each.dtype}", name, each, weights=[np.array([1])], keepdims=0)
             for each in (whole, whole.astype("int64"))
         ]
+    for name in ("ReduceSum", "ReduceProd", "ReduceL1", "ReduceSumSquare"):
+        cases += [
+            case(f"{name}_{d}", name, _overflowing(d), weights=[np.array([1])], keepdims=0)
+            for d in ("int32", "int64")
+        ]
     return cases
+
+
+def _overflowing(dtype: str) -> Array:
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    return np.array([[high, 1, 5], [low, -1, -9999], [1, -2, 3]], dtype)
 
 
 def _positions() -> list[Case]:

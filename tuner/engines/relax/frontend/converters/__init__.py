@@ -9,6 +9,7 @@ from tuner.engines.relax.frontend.converters.einsum import convert_einsum
 from tuner.engines.relax.frontend.converters.elementary import convert_clip, convert_pad
 from tuner.engines.relax.frontend.converters.elementwise import (
     convert_cast,
+    convert_dynamic_quantize,
     convert_extreme,
     convert_log_sum_exp,
     convert_mean,
@@ -17,6 +18,7 @@ from tuner.engines.relax.frontend.converters.elementwise import (
     convert_pow,
     convert_prelu,
     convert_reduce_mean,
+    convert_reduction,
     convert_scatter,
     convert_softplus,
     convert_sum,
@@ -24,6 +26,7 @@ from tuner.engines.relax.frontend.converters.elementwise import (
     convert_topk,
     fold_with,
     in_float64,
+    saturated,
     square,
 )
 from tuner.engines.relax.frontend.converters.recurrent.converters import converter_of
@@ -41,6 +44,7 @@ from tuner.engines.relax.frontend.converters.sequences import (
 CONVERTERS: dict[str, Callable[[Any, Any, dict[str, Any], int], Any]] = {
     "Cast": convert_cast,
     "Clip": convert_clip,
+    "DynamicQuantizeLinear": convert_dynamic_quantize,
     "Einsum": convert_einsum,
     "GRU": converter_of("GRU"),
     "GridSample": convert_grid_sample,
@@ -54,14 +58,16 @@ CONVERTERS: dict[str, Callable[[Any, Any, dict[str, Any], int], Any]] = {
     "Pad": convert_pad,
     "Pow": convert_pow,
     "RNN": converter_of("RNN"),
-    "ReduceL1": convert_sum(relax.op.abs, relax.op.abs),
+    "ReduceL1": saturated(convert_sum(relax.op.abs, relax.op.abs)),
     "ReduceL2": in_float64(convert_sum(square, relax.op.abs, relax.op.sqrt)),
     "ReduceLogSum": in_float64(convert_sum(lambda x: x, relax.op.log, relax.op.log)),
     "ReduceLogSumExp": in_float64(convert_log_sum_exp),
     "ReduceMax": convert_extreme(relax.op.max),
     "ReduceMean": convert_reduce_mean,
     "ReduceMin": convert_extreme(relax.op.min),
-    "ReduceSumSquare": convert_sum(square, square),
+    "ReduceProd": saturated(convert_reduction(relax.op.prod, 18)),
+    "ReduceSum": saturated(convert_reduction(relax.op.sum, 13)),
+    "ReduceSumSquare": saturated(convert_sum(square, square)),
     "Resize": convert_resize,
     "RoiAlign": convert_roi_align,
     "Scatter": convert_scatter,

@@ -64,6 +64,41 @@ def in_float64(convert: _Converter) -> _Converter:
     return convert_any
 
 
+def saturated(convert: _Converter) -> _Converter:
+    """Return a converter whose whole results beyond their type become its limit.
+
+    ONNX Runtime reduces whole numbers in float64; here, results within the type are exact.
+    """
+
+    def convert_any(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> Any:
+        x, emit = inputs[0], builder.emit
+        dtype = str(x.ty.dtype)
+        exact = convert(builder, inputs, attrs, opset)
+        if dtype not in _BITS:
+            return exact
+        wide = [emit(relax.op.astype(x, "float64")), *inputs[1:]]
+        number = emit(convert(builder, wide, attrs, opset))
+        limit = 2 ** (_BITS[dtype] - 1)
+        is_above = emit(relax.op.greater_equal(number, relax.const(float(limit), "float64")))
+        is_below = emit(relax.op.less(number, relax.const(float(-limit), "float64")))
+        capped = emit(relax.op.where(is_above, relax.const(limit - 1, dtype), emit(exact)))
+        return relax.op.where(is_below, relax.const(-limit, dtype), capped)
+
+    return convert_any
+
+
+def convert_reduction(reduction: Callable[..., relax.Expr], axes_since: int) -> _Converter:
+    """Return the converter of a reduction whose axes are an input from a version on."""
+
+    def convert(_builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+        axes = _axes(inputs, attrs, opset, axes_since)
+        if axes is None and attrs.get("noop_with_empty_axes", 0):
+            return inputs[0]
+        return reduction(inputs[0], axes, bool(attrs.get("keepdims", 1)))
+
+    return convert
+
+
 def convert_log_sum_exp(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Convert ReduceLogSumExp; TVM subtracts infinite numbers from themselves, which gives NaN."""
     x, emit = inputs[0], builder.emit
@@ -145,6 +180,28 @@ def convert_cast(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -
     if kind not in _FLOATS or dtype not in _BITS or isinstance(x, GenericConst):
         return None
     return _as_whole(builder.emit, x, dtype)
+
+
+def convert_dynamic_quantize(
+    builder: Any, inputs: Any, attrs: dict[str, Any], opset: int
+) -> relax.Tuple:
+    """Convert DynamicQuantizeLinear as ONNX Runtime computes it.
+
+    The scale of zeros is 1; where it underflows to 0, a zero point that is NaN becomes 255.
+    """
+    del attrs, opset
+    (x,), emit = inputs, builder.emit
+    zero, one, last = (relax.const(number, "float32") for number in (0.0, 1.0, 255.0))
+    highest = emit(relax.op.maximum(emit(relax.op.max(x)), zero))
+    lowest = emit(relax.op.minimum(emit(relax.op.min(x)), zero))
+    step = emit(relax.op.divide(emit(relax.op.subtract(highest, lowest)), last))
+    scale = emit(relax.op.where(emit(relax.op.equal(highest, lowest)), one, step))
+    point = emit(relax.op.subtract(zero, emit(relax.op.divide(lowest, scale))))
+    number = emit(relax.op.where(emit(relax.op.isnan(point)), last, point))
+    rounded = emit(relax.op.round(emit(relax.op.clip(number, 0, 255))))
+    code = emit(relax.op.astype(rounded, "uint8"))
+    codes = emit(relax.op.quantize(x, scale, code, axis=0, out_dtype="uint8"))
+    return relax.Tuple([codes, scale, code])
 
 
 def convert_thresholded(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
@@ -256,9 +313,11 @@ def convert_topk(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -
     return relax.op.topk(inputs[0], int(given), axis, "both", largest, "int64")
 
 
-def _axes(inputs: Any, attrs: dict[str, Any], opset: int) -> list[int] | None:
+def _axes(
+    inputs: Any, attrs: dict[str, Any], opset: int, axes_since: int = _AXES_ARE_AN_INPUT
+) -> list[int] | None:
     """Return the axes of a reduction; None for all, or none."""
-    axes = attrs.get("axes") if opset < _AXES_ARE_AN_INPUT else constant_array([*inputs, None][1])
+    axes = attrs.get("axes") if opset < axes_since else constant_array([*inputs, None][1])
     return None if axes is None or len(axes) == 0 else [int(axis) for axis in axes]
 
 
