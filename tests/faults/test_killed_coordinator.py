@@ -26,7 +26,7 @@ _END_SECS = 240.0
 @pytest.mark.parametrize(
     ("n_kills", "trials"),
     [
-        pytest.param(2, 80, marks=[pytest.mark.slow("20 s: 2 kills"), pytest.mark.guards_data]),
+        pytest.param(2, 48, marks=[pytest.mark.slow("20 s: 2 kills"), pytest.mark.guards_data]),
         pytest.param(20, 400, marks=pytest.mark.slow("minutes: 20 kills")),
     ],
 )
@@ -64,7 +64,7 @@ def test_killed_coordinator_goes_on_with_all_rounds(
 def test_coordinator_that_is_stopped_for_a_while_goes_on(tmp_path: Path) -> None:
     """Results that its devices measured while it was stopped are stored once."""
     sessions = open_sessions(f"sqlite:///{tmp_path / 'tuner.db'}")
-    process = start(tmp_path, 60)
+    process = start(tmp_path, 32)
     wait_for(lambda: count(sessions) > 4, _END_SECS)
 
     os.kill(process.pid, signal.SIGSTOP)
@@ -72,7 +72,7 @@ def test_coordinator_that_is_stopped_for_a_while_goes_on(tmp_path: Path) -> None
     os.kill(process.pid, signal.SIGCONT)
 
     assert process.wait(_END_SECS) == 0, (tmp_path / "log").read_text()[-2000:]
-    check_counts(sessions, {1: 60})
+    check_counts(sessions, {1: 32})
 
 
 def start(folder: Path, trials: int) -> "subprocess.Popen[bytes]":

@@ -95,13 +95,9 @@ def run_check(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-NO_DATABASES = ["sqlite:////dev/null/tuner.db", "postgresql://127.0.0.1:1/tuner"]
-
-
-@pytest.mark.parametrize("url", NO_DATABASES)
-def test_a_worker_is_not_restarted_because_the_database_is_away(url: str) -> None:
+def test_a_worker_is_not_restarted_because_the_database_is_away() -> None:
     """A probe that restarts passes with the reason: a restart would not bring the database back."""
-    check = run_check(url, LIVENESS)
+    check = run_check("postgresql://127.0.0.1:1/tuner", LIVENESS)
 
     assert check.returncode == 0
     assert "cannot use" in check.stderr
@@ -141,7 +137,7 @@ def test_a_worker_that_hangs_is_restarted(
     assert run_check(settings.database, LIVENESS).returncode == 1
 
 
-@pytest.mark.parametrize("url", [*NO_DATABASES, "mysql://localhost/tuner"])
+@pytest.mark.parametrize("url", ["sqlite:////dev/null/tuner.db", "mysql://localhost/tuner"])
 def test_no_database_is_trouble(url: str) -> None:
     """The check exits with status 1 and one line of explanation, without a stack trace."""
     check = run_check(url)

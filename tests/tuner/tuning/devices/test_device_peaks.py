@@ -4,8 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from records import jobs, targets
+from records.models import Workload
 from tests.engines import toy, toy_peaks
 from tuner.context import Context, open_context
 from tuner.jobs.requests import ModelRequest, TuneRequest
@@ -17,7 +19,7 @@ from tuner.tuning.run_local import run_tuning
 from tuner.workers.confinement.environment import MORE_VARIABLES
 
 
-def tune(context: Context, trials: int = 60, seconds: float | None = None) -> JobView:
+def tune(context: Context, trials: int = 24, seconds: float | None = None) -> JobView:
     """Tune a toy network, and read the table of its job."""
     spec = TuneSpec(trials=trials, seconds=seconds, trials_per_round=4)
     request = TuneRequest((ModelRequest("zoo:mlp"),), spec)
@@ -47,19 +49,21 @@ def test_the_table_has_the_share_of_the_roof(
     assert "roof" in explain(view.last_pick.terms)
 
 
-def test_the_peaks_of_a_target_are_measured_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A second job uses those of the first."""
+def test_peaks_and_profiles_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second job uses the peaks of the first, and gives workloads without a profile one."""
     monkeypatch.setenv("TUNER_ENGINE", toy_peaks.NAME)
     with open_context(None, tmp_path) as context:
-        tune(context, trials=30)
+        tune(context, trials=4)
         with context.sessions.begin() as session:
             target_id = jobs.get_job(session, 1).target_id or 0
             targets.store_peaks(session, target_id, {"flops": {}})
-        view = tune(context, trials=60)
+            session.execute(update(Workload).values(profile=None))
+            without = job_queries.read_job(session, 1)
+        again = tune(context, trials=8)
 
-    assert view.tasks[0].roof_secs == pytest.approx(view.tasks[0].flop / 1e9)
+    assert {task.roof_secs for task in without.tasks} == {None}
+    for task in again.tasks:
+        assert task.roof_secs == pytest.approx(task.flop / 1e9)
 
 
 def test_without_peaks_there_is_no_roof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,23 +86,3 @@ def test_peaks_leave_time_for_trials(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     assert view.job.trials == 8
     assert view.tasks[0].roof_secs is None
-
-
-def test_workloads_without_a_profile_get_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Their column is null until the network is prepared again."""
-    from sqlalchemy import update
-
-    from records.models import Workload
-
-    monkeypatch.setenv("TUNER_ENGINE", toy_peaks.NAME)
-    with open_context(None, tmp_path) as context:
-        tune(context, trials=30)
-        with context.sessions.begin() as session:
-            session.execute(update(Workload).values(profile=None))
-            without = job_queries.read_job(session, 1)
-        again = tune(context, trials=60)
-
-    assert {task.roof_secs for task in without.tasks} == {None}
-    assert None not in {task.roof_secs for task in again.tasks}

@@ -161,7 +161,7 @@ def test_races_that_are_not_built_in_time_are_left_out(
     """Builds may take half of the time; the tasks that matter least keep their first samples."""
     machine.build_secs = 30.0
 
-    snapshot = workshop.tune(workshop.prepare(), 120, seconds=100.0)
+    snapshot = workshop.tune(workshop.prepare(), 48, seconds=100.0)
 
     first, second, *_ = shares_of(snapshot)
     assert confirmed_tasks(workshop) == {first, second} == set(machine.order)
@@ -180,13 +180,13 @@ def test_a_job_without_time_confirms_what_matters_most(
     machine.trial_secs = 50.0
     with monkeypatch.context() as patch:
         patch.setattr(finals, "find_races", lambda *_: [])
-        workshop.tune(prepared, 40)
+        workshop.tune(prepared, 24, trials_per_round=4)
     spent = workshop.job().spent_secs
     machine.turn_secs = turn_secs
 
     snapshot = workshop.tune(prepared, 400, seconds=spent)
 
-    assert len(workshop.trials()) == 40
+    assert len(workshop.trials()) == 24
     first_tasks = list(shares_of(snapshot))[:n_tasks]
     assert machine.order == first_tasks
     assert confirmed_tasks(workshop) == set(first_tasks)
@@ -206,7 +206,7 @@ def test_heats_are_spent_before_they_end(
 
     monkeypatch.setattr(finals.Race, "run_heat", watched_heat)
 
-    workshop.tune(workshop.prepare(), 60)
+    workshop.tune(workshop.prepare(), 40)
 
     assert len(stored) > 4
     assert min(stored) >= 0.0
@@ -216,7 +216,7 @@ def test_trials_alone_limit_no_final(workshop: Workshop, machine: SlowMachine) -
     """Its heats all run, however long they take."""
     machine.build_secs, machine.turn_secs = 1e4, 1e3
 
-    workshop.tune(workshop.prepare(), 120)
+    workshop.tune(workshop.prepare(), 64)
 
     assert Counter(n_turns for *_, n_turns in machine.heats) == {2: 4, 3: 4, 4: 4}
 
@@ -240,7 +240,7 @@ def test_races_are_built_side_by_side(workshop: Workshop, monkeypatch: pytest.Mo
     monkeypatch.setattr(InterleavedTiming, "build", watched_build)
     monkeypatch.setattr(InterleavedTiming, "time", watched_time)
 
-    workshop.tune(workshop.prepare(), 60)
+    workshop.tune(workshop.prepare(), 24, trials_per_round=4)
 
     assert events[:3] == ["begin", "begin", "end"]
     assert sorted(events[:8]) == ["begin"] * 4 + ["end"] * 4

@@ -52,7 +52,7 @@ def test_heats_halve_the_rivals_and_run_over_all_tasks_in_turns(
     workshop: Workshop, heats: list[Heat]
 ) -> None:
     """No task has its second heat before all had their first."""
-    workshop.tune(workshop.prepare(), 200)
+    workshop.tune(workshop.prepare(), 80)
 
     n_races = len({task_id for task_id, _, _ in heats})
     assert [n_turns for _, _, n_turns in heats] == [2] * n_races + [3] * n_races + [4] * n_races
@@ -70,11 +70,11 @@ def test_heats_halve_the_rivals_and_run_over_all_tasks_in_turns(
 def test_winners_are_confirmed_and_not_raced_again(workshop: Workshop, heats: list[Heat]) -> None:
     """A second run of the same job has nothing to decide."""
     prepared = workshop.prepare()
-    workshop.tune(prepared, 120)
+    workshop.tune(prepared, 48)
     before = bests_of(workshop)
     heats.clear()
 
-    workshop.tune(prepared, 120)
+    workshop.tune(prepared, 48)
 
     assert heats == []
     assert all(row.confirmed for row in before.values())
@@ -88,7 +88,7 @@ def test_a_record_that_comes_near_reopens_the_race_of_its_task_alone(
 ) -> None:
     """It loses if it owed its latency to luck, whatever that was."""
     prepared = workshop.prepare()
-    workshop.tune(prepared, 120)
+    workshop.tune(prepared, 48)
     winner = bests_of(workshop)[1]
     heats.clear()
     lucky = '{"task": "heavy", "program": 399}'
@@ -105,7 +105,7 @@ def test_a_record_that_comes_near_reopens_the_race_of_its_task_alone(
             ),
         )
 
-    workshop.tune(prepared, 120)
+    workshop.tune(prepared, 48)
 
     assert {task_id for task_id, _, _ in heats} == {1}
     after = bests_of(workshop)[1]
@@ -153,7 +153,7 @@ def test_a_race_that_cannot_run_leaves_the_records_as_they_are(
         return [RunResult(error_kind="run_error", error_text=f"turn {n_turns}") for _ in indices]
 
     monkeypatch.setattr(InterleavedTiming, "time", broken)
-    workshop.tune(workshop.prepare(), 60)
+    workshop.tune(workshop.prepare(), 24, trials_per_round=4)
 
     assert Counter(row.confirmed for row in bests_of(workshop).values()) == {False: 4}
     with workshop.sessions() as session:
@@ -163,7 +163,7 @@ def test_a_race_that_cannot_run_leaves_the_records_as_they_are(
 
 def test_the_clock_of_all_heats_is_divided_out(workshop: Workshop) -> None:
     """The typical reading counts; a race on a device without a clock kernel has no factor."""
-    workshop.tune(workshop.prepare(), 40)
+    workshop.tune(workshop.prepare(), 24, trials_per_round=4)
     context = workshop.context.measure_context
     with workshop.sessions.begin() as session:
         record = session.get_one(MeasureRecord, bests_of(workshop)[1].record_id)
@@ -192,7 +192,7 @@ def test_the_first_reading_of_the_clock_may_be_that_of_a_final(
 
     monkeypatch.setattr(finals.Race, "run_heat", with_clock)
 
-    workshop.tune(workshop.prepare(), 60)
+    workshop.tune(workshop.prepare(), 24, trials_per_round=4)
 
     assert all(row.confirmed for row in bests_of(workshop).values())
     with workshop.sessions() as session:
