@@ -20,6 +20,7 @@ from api.routes import (
     health,
     jobs,
     libraries,
+    packs,
     profiles,
     records,
     remote,
@@ -31,7 +32,7 @@ from api.settings import ApiSettings
 from api.web import errors, pages
 from api.web.rendering import environment
 
-_ROUTES = (tune, jobs, tasks, events, libraries, profiles, records, catalogue, usage, remote)
+_ROUTES = (tune, jobs, tasks, events, libraries, profiles, records, catalogue, usage, remote, packs)
 _NOWHERE = "/api/v1/nowhere"
 
 

@@ -119,6 +119,8 @@ Submitting = Annotated[Subject, Depends(require("submit"))]
 ReadingJob = Annotated[Subject, Depends(reader_of_job)]
 ChangingJob = Annotated[Subject, Depends(owner_of_job)]
 Administering = Annotated[Subject, Depends(require("admin"))]
+#: Of GPUs that measure packs.
+Measuring = Annotated[Subject, Depends(require(MEASURE))]
 #: Of machines that measure or build.
 Serving = Annotated[Subject, Depends(require(MEASURE, BUILD))]
 StateDep = Annotated[State, Depends(_state)]

@@ -34,6 +34,7 @@ _HSTS = "max-age=31536000"
 _FREQUENT = (
     *(*PROBES, "/metrics", "/favicon.ico", "/static/{digest}/{name}"),
     *(f"{REMOTE}/{name}" for name in ("lease", "answers", "files/{digest}")),
+    *(f"{REMOTE}/packs/{name}" for name in ("lease", "results")),
 )
 _REFUSALS = (401, 403, 421, 429)
 _CLIENT_CLOSED_REQUEST = 499

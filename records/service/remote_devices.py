@@ -6,6 +6,7 @@ replaces its predecessor, whose leases end. A call is leased to a key, and answe
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from sqlalchemy import delete, or_, select, update
 from sqlalchemy.orm import Session
@@ -19,8 +20,23 @@ from records.storage.upsert import insert
 OFFLINE_AFTER = timedelta(seconds=30)
 
 
-def register(session: Session, name: str, owner: str, key: str, n_builders: int = 0) -> None:
+def register(
+    session: Session,
+    name: str,
+    owner: str,
+    key: str,
+    n_builders: int = 0,
+    gpu: Mapping[str, Any] | None = None,
+) -> None:
     """Give a name to a process, whichever process of the same owner had it before.
+
+    Args:
+        session: The transaction.
+        name: Name of the device.
+        owner: Name of its token.
+        key: Key of its process.
+        n_builders: Builds that it does at a time.
+        gpu: GPU of a process that measures packs.
 
     Raises:
         NameInUse: If a device of another owner has the name and is alive.
@@ -28,7 +44,13 @@ def register(session: Session, name: str, owner: str, key: str, n_builders: int 
     device = session.get(RemoteDevice, name)
     if device is not None and device.owner != owner and is_alive(device):
         raise NameInUse(f"a device of another token is named {name}")
-    columns = {"owner": owner, "key": key, "heartbeat": now(), "n_builders": n_builders}
+    columns = {
+        "owner": owner,
+        "key": key,
+        "heartbeat": now(),
+        "n_builders": n_builders,
+        "gpu": None if gpu is None else dict(gpu),
+    }
     stmt = insert(session, RemoteDevice).values(name=name, **columns)
     session.execute(stmt.on_conflict_do_update(index_elements=[RemoteDevice.name], set_=columns))
 
@@ -54,7 +76,7 @@ def lease(
         NoSuchRow: If the device is not registered.
         NameInUse: If another process has the name now.
     """
-    _touch(session, name, key)
+    touch(session, name, key)
     calls = session.scalars(
         select(RemoteCall)
         .where(RemoteCall.device == name, RemoteCall.answer.is_(None))
@@ -75,7 +97,7 @@ def store_answers(session: Session, name: str, key: str, answers: Mapping[str, b
         NoSuchRow: If the device is not registered.
         NameInUse: If another process has the name now.
     """
-    _touch(session, name, key)
+    touch(session, name, key)
     for call_id, answer in answers.items():
         session.execute(
             update(RemoteCall)
@@ -126,10 +148,17 @@ def forget(session: Session, age: timedelta) -> None:
     session.execute(delete(RemoteDevice).where(RemoteDevice.heartbeat < now() - age))
 
 
-def _touch(session: Session, name: str, key: str) -> None:
+def touch(session: Session, name: str, key: str) -> RemoteDevice:
+    """Note that a process lives; return its device.
+
+    Raises:
+        NoSuchRow: If the device is not registered.
+        NameInUse: If another process has the name now.
+    """
     device = session.get(RemoteDevice, name)
     if device is None:
         raise NoSuchRow(f"device {name} is not registered")
     if device.key != key:
         raise NameInUse(f"another process measures as {name} now")
     device.heartbeat = now()
+    return device

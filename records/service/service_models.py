@@ -157,6 +157,7 @@ class RemoteDevice(Base):
     """A process that serves over HTTPS; see :mod:`records.service.remote_devices`.
 
     ``n_builders`` is the number of builds that it does at a time; 0 for a device, which measures.
+    ``gpu`` describes the GPU of a process that measures packs, and answers no calls.
     """
 
     __tablename__ = "remote_device"
@@ -166,6 +167,7 @@ class RemoteDevice(Base):
     key: Mapped[str]
     heartbeat: Mapped[datetime]
     n_builders: Mapped[int] = mapped_column(default=0)
+    gpu: Mapped[dict[str, Any] | None]
 
 
 class RemoteCall(Base):
@@ -185,6 +187,40 @@ class RemoteCall(Base):
     timeout_secs: Mapped[float]
     key: Mapped[str | None]
     answer: Mapped[bytes | None]
+
+
+class OfferedPack(Base):
+    """A pack that devices over HTTPS measure; see :mod:`records.service.offered_packs`.
+
+    ``gpu`` describes the first GPU that measured it, ``device`` and ``key`` are those of the
+    process that has leased it. ``n_attempts`` counts leases since the last results.
+    """
+
+    __tablename__ = "offered_pack"
+
+    pack: Mapped[str] = mapped_column(primary_key=True)
+    sha256: Mapped[str]
+    n_bytes: Mapped[int] = mapped_column(BigInteger)
+    capabilities: Mapped[list[str]]
+    minutes: Mapped[float]
+    created: Mapped[datetime] = mapped_column(default=now)
+    ended: Mapped[datetime | None]
+    gpu: Mapped[dict[str, Any] | None]
+    device: Mapped[str | None]
+    key: Mapped[str | None]
+    n_lines: Mapped[int] = mapped_column(default=0)
+    n_attempts: Mapped[int] = mapped_column(default=0)
+    problem: Mapped[str | None]
+
+
+class PackPortion(Base):
+    """Lines of the results of an offered pack, from ``first_line`` on."""
+
+    __tablename__ = "pack_portion"
+
+    pack: Mapped[str] = mapped_column(ForeignKey("offered_pack.pack"), primary_key=True)
+    first_line: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    lines: Mapped[str]
 
 
 class Calibration(Base):

@@ -47,6 +47,7 @@ _MODULES = (
     "tuner.packs.runner.measure",
     "tuner.packs.runner.network",
     "tuner.packs.runner.nvml",
+    "tuner.packs.runner.service",
 )
 
 Array = np.ndarray[Any, Any]

@@ -19,6 +19,9 @@ from records.models import BestRecord, MeasureRecord
 from tuner.packs.registry import RegisteredPack
 from tuner.packs.runner.finals import MIN_GAIN
 
+# Calls of a kernel in a network, at most.
+_MAX_CALLS = 1 << 31
+
 Row = Mapping[str, Any]
 
 
@@ -125,7 +128,7 @@ def _is_race(row: Row) -> bool:
     return (
         isinstance(race, dict)
         and isinstance(calls, int)
-        and calls > 0
+        and 0 < calls < _MAX_CALLS
         and all(map(_are_samples, race.values()))
         and len(set(map(len, race.values()))) == 1
     )

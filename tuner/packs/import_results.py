@@ -1,6 +1,6 @@
 """Import of results of a pack: ordinary records of the device that measured them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -77,28 +77,14 @@ def import_results(context: Context, path: Path) -> ImportReport:
         raise RequestError(
             f"{path} has no results of pack {pack.pack}: its lines do not have the key of the pack"
         )
-    if rows[0].get("format") != result_lines.FORMAT:
-        raise RequestError(f"{path} was written by another version; import it there")
+    check_header(pack, rows)
     if sum("device" in row for row in rows) > 1:
         raise RequestError(f"{path} has the results of several runs; import the file of each")
-    device, missing = _identity(rows[0]["device"], pack)
-    results = {
-        key: (row, candidate)
-        for key, row in results_of(rows).items()
-        if (candidate := pack.candidate(*key)) is not None
-    }
-    n_added = 0
+    device, missing = identity_of(rows[0]["device"], pack)
     with sessions_with_retry(context).begin() as session:
-        target_id = ensure_target(session, pack.spec, device).id
-        task_ids = {
-            workload: _task_id(session, pack, target_id, workload)
-            for workload in dict.fromkeys(workload for workload, _ in results)
-        }
-        new = list(_records(pack, task_ids, results))
-        for start in range(0, len(new), _GROUP):
-            stored = measure_records.add_records(session, new[start : start + _GROUP])
-            n_added += sum(each is not None for each in stored)
-        n_by_finals = import_finals.store_winners(session, pack, task_ids, rows)
+        n_added, new = store_results(session, pack, device, rows)
+        n_by_finals = store_finals(session, pack, device, rows)
+    results = _candidates(pack, rows)
     imported = {**pack.imported, str(device["name"]): len(results)}
     registry.store(context.settings.data_dir, replace(pack, imported=imported))
     kinds = [each.error_kind for each in new]
@@ -119,7 +105,84 @@ def import_results(context: Context, path: Path) -> ImportReport:
     )
 
 
-def _identity(
+def check_header(pack: RegisteredPack, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Check that results begin with the header of a run of the pack.
+
+    Raises:
+        RequestError: If they do not.
+    """
+    if rows[0].get("format") != result_lines.FORMAT:
+        raise RequestError(f"results of pack {pack.pack} are of another version; import them there")
+    if rows[0].get("pack") != pack.pack or not isinstance(rows[0].get("device"), dict):
+        raise RequestError(f"the results have no header of pack {pack.pack}")
+
+
+def store_results(
+    session: Session,
+    pack: RegisteredPack,
+    device: dict[str, Any],
+    rows: Sequence[dict[str, Any]],
+) -> tuple[int, list[NewRecord]]:
+    """Store the results among some rows; what is known is not stored again.
+
+    Args:
+        session: The transaction.
+        pack: The pack.
+        device: Fingerprint of the GPU by :func:`identity_of`.
+        rows: Rows by :func:`tuner.packs.result_lines.load`.
+
+    Returns:
+        Number of records that were added, and the records of all results.
+
+    Raises:
+        RequestError: If the database does not have a workload.
+    """
+    results = _candidates(pack, rows)
+    new = list(_records(pack, _task_ids(session, pack, device, results), results))
+    n_added = 0
+    for start in range(0, len(new), _GROUP):
+        stored = measure_records.add_records(session, new[start : start + _GROUP])
+        n_added += sum(each is not None for each in stored)
+    return n_added, new
+
+
+def store_finals(
+    session: Session,
+    pack: RegisteredPack,
+    device: dict[str, Any],
+    rows: Sequence[dict[str, Any]],
+) -> int:
+    """Have finals among all rows of a run choose best records; return how many they chose.
+
+    Arguments are those of :func:`store_results`, which was called before.
+    """
+    task_ids = _task_ids(session, pack, device, _candidates(pack, rows))
+    return import_finals.store_winners(session, pack, task_ids, rows)
+
+
+def _candidates(
+    pack: RegisteredPack, rows: Sequence[dict[str, Any]]
+) -> dict[Key, tuple[Mapping[str, Any], RegisteredCandidate]]:
+    """Return the results of candidates of the pack."""
+    return {
+        key: (row, candidate)
+        for key, row in results_of(rows).items()
+        if (candidate := pack.candidate(*key)) is not None
+    }
+
+
+def _task_ids(
+    session: Session, pack: RegisteredPack, device: dict[str, Any], results: Iterable[Key]
+) -> dict[str, int]:
+    """Return the tasks of the workloads of results on a GPU."""
+    target_id = ensure_target(session, pack.spec, device).id
+    return {
+        workload: _task_id(session, pack, target_id, workload)
+        for workload in dict.fromkeys(workload for workload, _ in results)
+    }
+
+
+def identity_of(
     described: Mapping[str, Any], pack: RegisteredPack
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the fingerprint of a GPU as a tuner on its machine makes it, and what it lacks.

@@ -15,6 +15,7 @@ from typing import Any, cast
 from records import measure_records, tasks
 from records.logs import other_targets
 from records.models import MeasureRecord
+from records.service import offered_packs
 from tuner.compile.build_library import best_records
 from tuner.context import Context
 from tuner.engines.base import InputKind, ReferenceRequest, TargetInfo, variant_of
@@ -268,8 +269,10 @@ class _Maker:
     def _known(self, measured: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
         """Return the variants of each workload that were measured or are in open packs."""
         known = {name: set(map(variant_of, traces)) for name, traces in measured.items()}
+        with self.context.readers() as session:
+            ended = {each.pack for each in offered_packs.list_packs(session) if each.ended}
         for pack in registry.load_all(self.context.settings.data_dir):
-            if pack.spec == self.target.spec and not pack.imported:
+            if pack.spec == self.target.spec and not pack.imported and pack.pack not in ended:
                 for workload, candidates in pack.workloads.items():
                     if workload in known:
                         known[workload].update(candidates)

@@ -76,8 +76,12 @@ def store(data_dir: Path, pack: RegisteredPack) -> None:
     """Store a pack, or its new state, for this user alone."""
     folder = data_dir / _FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / f"{pack.pack}.json"
-    with atomic_file(path, 0o600) as stream:
+    store_in(folder, pack, 0o600)
+
+
+def store_in(folder: Path, pack: RegisteredPack, mode: int) -> None:
+    """Store a pack in a folder, with permissions."""
+    with atomic_file(folder / f"{pack.pack}.json", mode) as stream:
         stream.write(json.dumps(asdict(pack)).encode())
 
 
@@ -97,13 +101,17 @@ def load(data_dir: Path, pack: str) -> RegisteredPack:
     Raises:
         RequestError: If this data directory has no such pack.
     """
-    path = data_dir / _FOLDER / f"{pack}.json"
-    if not _ID.fullmatch(pack) or not path.is_file():
+    if not _ID.fullmatch(pack) or not (data_dir / _FOLDER / f"{pack}.json").is_file():
         raise RequestError(
             f"pack {pack[:40]!r} was not made with the data directory {data_dir}; "
             "tuner pack status lists those that were"
         )
-    fields = json.loads(path.read_bytes())
+    return load_from(data_dir / _FOLDER, pack)
+
+
+def load_from(folder: Path, pack: str) -> RegisteredPack:
+    """Return a pack of a folder by its id."""
+    fields = json.loads((folder / f"{pack}.json").read_bytes())
     for kind in ("workloads", "sources"):
         fields[kind] = {
             workload: {name: RegisteredCandidate(**each) for name, each in candidates.items()}

@@ -35,9 +35,24 @@ def load(key: str, content: bytes) -> tuple[list[dict[str, Any]], int]:
             break
         if not hmac.compare_digest(code, _code(key, text[:-1]).encode()):
             break
-        rows.append(json.loads(text))
+        row = _row(text)
+        if row is None:
+            break
+        rows.append(row)
         n_bytes += len(line)
     return rows, n_bytes
+
+
+def _row(text: bytes) -> dict[str, Any] | None:
+    """Return a row; None for one that no runner writes."""
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    names = ("workload", "candidate", "network")
+    if not isinstance(row, dict) or not all(isinstance(row.get(name, ""), str) for name in names):
+        return None
+    return row if "workload" in row or "candidate" not in row else None
 
 
 def pack_of(content: bytes) -> str:

@@ -1,6 +1,6 @@
 """Networks, targets, workers, devices, libraries, builds and the audit log, as shapes."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -10,11 +10,19 @@ from sqlalchemy.orm import Session
 
 from records import bests, libraries, tasks
 from records.models import Job, NetworkTask, Target, Task
-from records.service import builds, catalogue, devices, remote_devices, webhooks, workers
+from records.service import (
+    builds,
+    catalogue,
+    devices,
+    offered_packs,
+    remote_devices,
+    webhooks,
+    workers,
+)
 from records.service.owners import audit
 from records.service.owners.access import EVERYTHING, Viewer, visible_jobs
 from records.service.service_models import Build as BuildRow
-from records.service.service_models import RemoteDevice
+from records.service.service_models import OfferedPack, RemoteDevice
 from tuner import schemas
 from tuner.jobs.submission import names_of
 from tuner.schemas.base import Schema
@@ -145,19 +153,25 @@ def list_devices(session: Session, viewer: Viewer = EVERYTHING) -> list[schemas.
         for row in rows
     ]
     # Other remote devices have a runner, which reports them.
-    builders = [row for row in remote_devices.devices(session) if row.n_builders]
-    active = remote_devices.active(session) if builders else frozenset()
-    infos += [_builders(row, active) for row in builders]
+    others = [row for row in remote_devices.devices(session) if row.n_builders or row.gpu]
+    active = remote_devices.active(session) if others else frozenset()
+    packs = {pack.device: pack for pack in offered_packs.list_packs(session)} if others else {}
+    infos += [_other_device(row, row.name in active, packs.get(row.name)) for row in others]
     return sorted(infos, key=lambda info: info.name)
 
 
-def _builders(row: RemoteDevice, active: Container[str]) -> schemas.DeviceInfo:
+def _other_device(
+    row: RemoteDevice, is_active: bool, pack: OfferedPack | None
+) -> schemas.DeviceInfo:
+    """Return builders of another machine, or a GPU that measures packs."""
+    work = "building" if row.n_builders else "measuring"
     return schemas.DeviceInfo(
         name=row.name,
         worker=row.name,
         host=row.name.partition("/")[0],
-        state="building" if row.name in active else "idle",
-        reason="",
+        fingerprint=row.gpu or {},
+        state=work if is_active or pack is not None else "idle",
+        reason="" if pack is None else f"pack {pack.pack}, {pack.n_lines} lines of results",
         busy_secs=None,
         busy_share=None,
         n_builders=row.n_builders,

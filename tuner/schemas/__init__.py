@@ -44,7 +44,7 @@ from tuner.schemas.records import (
     RecordDetails,
     RecordView,
 )
-from tuner.schemas.remote import LeasedCall, LeasedCalls
+from tuner.schemas.remote import LeasedCall, LeasedCalls, LeasedPack
 
 __all__ = [
     "AuditEntry",
@@ -63,6 +63,7 @@ __all__ = [
     "JobView",
     "LeasedCall",
     "LeasedCalls",
+    "LeasedPack",
     "LibraryInfo",
     "Links",
     "NetworkInfo",

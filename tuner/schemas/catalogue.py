@@ -72,7 +72,7 @@ class DeviceInfo(Schema):
         host: Machine that the device is in.
         fingerprint: Properties by which devices are told apart; equal ones share jobs.
         state: measuring, building, idle, apart (it disagrees with its peers or slows down) or lost.
-        reason: Reason for being apart or lost.
+        reason: Reason for being apart or lost, or the pack that it measures.
         job_id: Job that it measures for.
         busy_secs: Time spent measuring, in total; None where it is not counted.
         busy_share: Part of the last minute spent measuring, from 0 to 1; None likewise.

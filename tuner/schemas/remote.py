@@ -1,4 +1,4 @@
-"""Calls that a service has for the devices that measure over HTTPS."""
+"""Calls and packs that a service has for the devices that measure over HTTPS."""
 
 from dataclasses import dataclass
 
@@ -29,3 +29,22 @@ class LeasedCalls(Schema):
     """Calls that were leased to the process of a device, the first to run first."""
 
     items: list[LeasedCall]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeasedPack(Schema):
+    """A pack that was leased to the process of a GPU.
+
+    Attributes:
+        pack: Id of the pack; empty if there is none for this GPU.
+        sha256: Digest of its file.
+        n_bytes: Size of its file.
+        minutes: Time for which it is measured.
+        n_lines: Lines of its results that the service has.
+    """
+
+    pack: str = ""
+    sha256: str = ""
+    n_bytes: int = 0
+    minutes: float = 0.0
+    n_lines: int = 0

@@ -15,7 +15,7 @@ from typing import TypeVar
 from sqlalchemy.orm import Session
 
 from records.models import now
-from records.service import devices, kernel_codes, remote_devices, workers
+from records.service import devices, kernel_codes, offered_packs, remote_devices, workers
 from records.service.owners import holdings
 from records.storage import purge
 from records.tuning import calibrations
@@ -28,6 +28,7 @@ from tuner.devices.cpu_gate import CpuGate
 from tuner.executors.local import remove_left_scratch
 from tuner.jobs.models import model_cache
 from tuner.jobs.submission import uploads_of
+from tuner.packs import offers
 from tuner.service.background import run_between_measurements
 from tuner.service.builds.archives import archives_of
 from tuner.tuning.writing.storage_retry import FATAL_DB_ERRORS
@@ -75,6 +76,7 @@ def remove_files(context: Context) -> None:
     limit = at - max(retention.keep_deleted, _MIN_FILE_AGE_SECS)
     _remove_unnamed(data_dir / "uploads", "*.onnx", kept.uploads, limit)
     _remove_unnamed(archives_of(data_dir), "*", kept.archives, limit)
+    _remove_unnamed(data_dir / offers.FOLDER, "*", _open_packs(context), limit)
     # Entries name what the database does not know: the cleaned file of a model.
     models = _remove_models(local, data_dir / "models", dropped.uploads, limit)
     _remove_old(
@@ -162,6 +164,13 @@ def _remove_models(
             _unlink(path)
         gc.remove(local, entry)
     return named
+
+
+def _open_packs(context: Context) -> set[str]:
+    """Return the names of the files of packs that are offered."""
+    with context.readers() as session:
+        packs = [pack.pack for pack in offered_packs.list_packs(session) if not pack.ended]
+    return {f"{pack}.{suffix}" for pack in packs for suffix in ("pyz", "json")}
 
 
 def _references(folder: Path, dropped: Container[str]) -> Iterator[Path]:

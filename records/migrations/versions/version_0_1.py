@@ -395,6 +395,29 @@ def upgrade() -> None:
         required("key", Text),
         required("heartbeat", TIME),
         required("n_builders", Integer),
+        Column("gpu", JSON),
+    )
+    create_table(
+        "offered_pack",
+        Column("pack", Text, primary_key=True),
+        required("sha256", Text),
+        required("n_bytes", BigInteger),
+        required("capabilities", JSON),
+        required("minutes", Double),
+        required("created", TIME),
+        Column("ended", TIME),
+        Column("gpu", JSON),
+        Column("device", Text),
+        Column("key", Text),
+        required("n_lines", Integer),
+        required("n_attempts", Integer),
+        Column("problem", Text),
+    )
+    create_table(
+        "pack_portion",
+        Column("pack", Text, ForeignKey("offered_pack.pack"), primary_key=True),
+        Column("first_line", Integer, primary_key=True, autoincrement=False),
+        required("lines", Text),
     )
     create_table(
         "remote_call",

@@ -131,7 +131,8 @@ status cuDeviceGetName(char *name, int length, int device) {
   return 0;
 }
 status cuDeviceGetUuid(unsigned char *uuid, int device) {
-  memset(uuid, getenv("TUNER_TEST_OTHER_GPU") ? 0xcd : 0xab, 16);
+  const char *other = getenv("TUNER_TEST_OTHER_GPU");
+  memset(uuid, other ? 0xcc + atoi(other) : 0xab, 16);
   return 0;
 }
 // 38 is the size of the second-level cache, 75 and 76 are the compute capability.

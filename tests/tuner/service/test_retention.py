@@ -16,8 +16,8 @@ from sqlalchemy import update
 from records import jobs, libraries, networks, targets, tasks
 from records.errors import LeaseLost
 from records.models import Job, Network, now
-from records.service import builds, submissions, workers
-from records.service.service_models import Worker
+from records.service import builds, offered_packs, submissions, workers
+from records.service.service_models import OfferedPack, Worker
 from tests.tuner.service.loading.test_job_loader import submit
 from tuner.build_cache import index
 from tuner.build_cache.cache import open_local
@@ -28,6 +28,7 @@ from tuner.jobs.models import model_cache
 from tuner.jobs.models.model_loading import ModelQuery
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
+from tuner.packs import offers
 from tuner.queries.jobs import list_jobs
 from tuner.service import retention
 from tuner.service.builds.archives import pack
@@ -119,6 +120,26 @@ def test_files_of_deleted_jobs_are_removed(context: Context) -> None:
 
     assert [path for path in kept if not path.exists()] == []
     assert [path for path in gone if path.exists()] == []
+
+
+def test_files_of_packs_that_are_no_longer_offered_are_removed(context: Context) -> None:
+    """Those of open packs stay."""
+    folder = context.settings.data_dir / offers.FOLDER
+    with context.sessions.begin() as session:
+        for name, ended in (("open", None), ("over", now())):
+            row = OfferedPack(
+                pack=name, sha256="", n_bytes=1, capabilities=[], minutes=1.0, ended=ended
+            )
+            offered_packs.offer(session, row)
+    kept, gone = (
+        [make_file(folder / f"{name}.{suffix}", 2 * DAYS) for suffix in ("pyz", "json")]
+        for name in ("open", "over")
+    )
+
+    remove_unused(context)
+
+    assert all(path.exists() for path in kept)
+    assert not any(path.exists() for path in gone)
 
 
 def test_a_removal_that_was_killed_loses_nothing(context: Context) -> None:

@@ -94,6 +94,42 @@ def make(
         _show_made(made)
 
 
+@app.command("offer")
+def offer(
+    pack: Annotated[
+        Path,
+        typer.Argument(metavar="PACK", help="File that tuner pack make wrote.", show_default=False),
+    ],
+    minutes: Annotated[
+        float,
+        typer.Option(
+            metavar="MINUTES", help="Time for which a GPU measures it, minutes.", min=0.1, max=1440
+        ),
+    ] = 5.0,
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
+    json_output: options.JsonOption = False,
+) -> None:
+    """Offer a pack to GPUs that know the URL of this service, which measure it by themselves.
+
+    Run it where the pack was made, with the database and the data directory of the service. Each
+    GPU runs runner.pyz of the service; results become records as they arrive.
+
+    Example:
+        tuner pack offer nets.pyz --minutes 5
+    """
+    from tuner.context import open_context
+    from tuner.packs.offers import offer_pack
+
+    with open_context(database, data_dir) as context:
+        offered = offer_pack(context, pack, minutes)
+    if json_output:
+        print_json({"pack": offered.pack, "sha256": offered.sha256, "n_bytes": offered.n_bytes})
+    else:
+        print_line(f"Pack {offered.pack} is offered, {offered.n_bytes / 2**20:.1f} MiB")
+        print_line("On each machine with a GPU: python3 runner.pyz serve --server URL")
+
+
 @app.command("import")
 def import_(
     results: Annotated[
@@ -147,24 +183,31 @@ def status(
     Example:
         tuner pack status
     """
-    from tuner.packs import registry
-    from tuner.settings import read_settings
+    from records.service import offered_packs
+    from tuner.context import open_context
+    from tuner.packs import offers, registry
 
-    folder = read_settings({"database": database, "data_dir": data_dir}).data_dir
-    if forget is not None:
-        registry.forget(folder, forget)
+    with open_context(database, data_dir) as context:
+        folder = context.settings.data_dir
+        if forget is not None:
+            registry.forget(folder, forget)
+            with context.sessions.begin() as session:
+                offered_packs.withdraw(session, forget)
+        with context.readers() as session:
+            states = {row.pack: offers.state_of(row) for row in offered_packs.list_packs(session)}
     packs = list(registry.load_all(folder))
     if json_output:
         hidden = ("key", "workloads", "sources")
         listed = [
             {name: value for name, value in asdict(pack).items() if name not in hidden}
-            | {"n_candidates": pack.n_candidates}
+            | {"n_candidates": pack.n_candidates, "offer": states.get(pack.pack)}
             for pack in packs
         ]
         print_json({"packs": listed})
         return
     for pack in packs:
         imported = ", ".join(f"{n} results of {name}" for name, n in pack.imported.items())
+        imported = states.get(pack.pack) or imported
         print_line(
             f"{pack.pack}  {pack.made}  {pack.file}: {pack.n_candidates} candidates of "
             f"{', '.join(pack.networks)}; {imported or 'no results yet'}"

@@ -263,7 +263,7 @@ class RemoteFleet:
                 self._new.appendleft((row.id, call))
             raise
         with self._readers() as session:
-            devices = remote_devices.devices(session)
+            devices = [row for row in remote_devices.devices(session) if row.gpu is None]
             calls = remote_devices.leased(session) if self._open else ()
         keys = {device.name: device.key for device in devices}
         for row in calls:

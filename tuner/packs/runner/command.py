@@ -2,7 +2,10 @@
 
 import argparse
 import ctypes
+import json
+import os
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -16,7 +19,7 @@ from typing import IO, Any
 from tuner.packs import result_lines
 from tuner.packs.runner.compilers import Compilers, compile_for, compiled_beside, end_file
 from tuner.packs.runner.contents import Pack
-from tuner.packs.runner.driver import CudaError
+from tuner.packs.runner.driver import CudaError, Driver
 from tuner.packs.runner.measure import (
     DeviceBroken,
     Session,
@@ -25,6 +28,8 @@ from tuner.packs.runner.measure import (
     results_of,
     times_of,
 )
+from tuner.packs.runner.nvml import Nvml
+from tuner.packs.runner.service import Service, ServiceError, serve
 
 # Status of a measuring process that lost its device, and of one that cannot measure at all.
 _BROKEN, _REFUSED = 3, 2
@@ -63,6 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--no-compile", dest="compile", action="store_false",
         help="measure what is in the pack alone, also where Triton could compile more",
     )  # fmt: skip
+    run.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
+    _add_serve(commands)
+    commands.add_parser("describe")
     inner = commands.add_parser("measure")
     inner.add_argument("--out", type=Path, required=True)
     inner.add_argument("--compiled", type=Path)
@@ -78,12 +86,61 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if given.command == "compile":
             compile_for(pack, given.folder)
             return
+        if given.command == "describe":
+            driver = Driver()
+            device = driver.describe()
+            print(json.dumps(device | Nvml(device["uuid"]).identity()))
+            return
+        if given.command == "serve":
+            _serve(pack, given)
+            return
+        if "id" not in pack.index:
+            raise RunError("this program has no candidates: it measures packs of a service")
+        if given.with_parent:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         out = given.out or pack.path.with_suffix(".results")
         with _compilers(pack, out, given.compile) as compilers:
             status = _run(pack, out, 60.0 * given.minutes, (given.timeout, compilers))
         sys.exit(status)
-    except (RunError, OSError) as error:
+    except (RunError, ServiceError, CudaError, OSError) as error:
         sys.exit(f"{pack.path.name}: {error}")
+
+
+def _add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "serve", help="measure the packs that a tuner service offers, until interrupted"
+    )
+    parser.add_argument("--server", required=True, metavar="URL", help="URL of the service")
+    parser.add_argument(
+        "--token", help="token with the scope measure; prefer the variable TUNER_TOKEN"
+    )
+    parser.add_argument(
+        "--name", default=socket.gethostname(), help="name of this machine [default: its host name]"
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="folder for packs [default: in the cache of this user]"
+    )
+    parser.add_argument("--timeout", metavar="SECS", help="see run")
+    parser.add_argument("--no-compile", action="store_true", help="see run")
+
+
+def _serve(pack: Pack, given: argparse.Namespace) -> None:
+    """Measure packs of a service.
+
+    Raises:
+        ServiceError: If there is no GPU, or the service refuses this machine.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = given.folder or cache / "subgraph-tuner" / "packs"
+    service = Service(given.server.rstrip("/"), given.token or os.environ.get("TUNER_TOKEN", ""))
+    if not service.url.startswith(("http://", "https://")):
+        raise ServiceError(f"{service.url!r} is not the URL of a service")
+    options = [f"--timeout={given.timeout}"] if given.timeout else []
+    options += ["--no-compile"] if given.no_compile else []
+    try:
+        serve(pack.path.resolve(), service, given.name, folder, options)
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def _measure(session: Session) -> int:

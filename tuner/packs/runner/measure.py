@@ -173,7 +173,7 @@ def times_of(results: Mapping[Key, Mapping[str, Any]]) -> dict[Key, float]:
     }
 
 
-def results_of(rows: list[dict[str, Any]]) -> dict[Key, dict[str, Any]]:
+def results_of(rows: Sequence[dict[str, Any]]) -> dict[Key, dict[str, Any]]:
     """Return the result of each candidate that has one, by workload and name; the first counts."""
     results: dict[Key, dict[str, Any]] = {}
     for row in rows:
