@@ -147,6 +147,7 @@ def _others() -> list[Case]:
     return [
         *(case(f"Softmax_{axis}", "Softmax", ROWS, axis=axis) for axis in (0, 1)),
         *(case(f"LogSoftmax_{axis}", "LogSoftmax", ROWS, axis=axis) for axis in (0, 1)),
+        *(case(f"Sign_{d}", "Sign", _limits(d)) for d in ("uint8", "uint64")),
         case("IsInf_above", "IsInf", NUMBERS, detect_negative=0),
         case("Mod", "Mod", _LEFT, _RIGHT, fmod=1),
         case("Clip", "Clip", NUMBERS, weights=[_constant(-2), _constant(2)]),

@@ -204,6 +204,15 @@ def convert_dynamic_quantize(
     return relax.Tuple([codes, scale, code])
 
 
+def convert_sign(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr | None:
+    """Convert Sign of unsigned numbers, which TVM compares with a negative number."""
+    del attrs, opset
+    (x,), dtype = inputs, str(inputs[0].ty.dtype)
+    if not dtype.startswith("uint"):
+        return None
+    return relax.op.astype(builder.emit(relax.op.not_equal(x, relax.const(0, dtype))), dtype)
+
+
 def convert_thresholded(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Convert ThresholdedRelu; TVM multiplies infinities by 0."""
     del opset
