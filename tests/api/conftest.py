@@ -1,4 +1,4 @@
-"""API servers in threads of this process, on real SQLite and real PostgreSQL."""
+"""API servers in threads of this process, on SQLite or each kind of database in turn."""
 
 import threading
 import time
@@ -17,6 +17,8 @@ from records import database
 from tuner.settings import Settings
 
 LOOPBACK = "http://127.0.0.1"
+#: Marks tests of what the kinds do each in its way: streams, lists, locks, and values they refuse.
+on_each_database = pytest.mark.parametrize("migrated", ["sqlite", "postgresql"], indirect=True)
 
 
 @dataclass(frozen=True)
@@ -29,14 +31,22 @@ class Served:
 
 
 @pytest.fixture
+def migrated(request: pytest.FixtureRequest) -> str:
+    """URL of a database with tables and no rows: SQLite, unless a test names the kinds."""
+    is_postgres = getattr(request, "param", "sqlite") == "postgresql"
+    url: str = request.getfixturevalue("migrated_postgres" if is_postgres else "migrated_sqlite")
+    return url
+
+
+@pytest.fixture
 def settings(migrated: str, tmp_path: Path) -> ApiSettings:
-    """Settings of an API on loopback, on each kind of database in turn."""
+    """Settings of an API on loopback, on the database of the test."""
     return ApiSettings(Settings(migrated, tmp_path / "data", "tests.engines.toy", 1))
 
 
 @pytest.fixture
 def served(settings: ApiSettings) -> Iterator[Served]:
-    """A server on loopback, on each kind of database in turn."""
+    """A server on loopback, on the database of the test."""
     with serving(settings) as opened:
         yield opened
 

@@ -21,7 +21,7 @@ from api.settings import ApiSettings, is_loopback
 from records.models import now
 from records.service.owners import tokens
 from tests.api import make
-from tests.api.conftest import Served, serving
+from tests.api.conftest import Served, on_each_database, serving
 
 
 def token(served: Served, scope: str, lifetime: timedelta | None = None) -> dict[str, str]:
@@ -376,6 +376,7 @@ def test_only_loopback_goes_without_tokens(quick: ApiSettings, host: str, expect
     assert replace(quick, host=host).needs_tokens is not expected
 
 
+@on_each_database
 def test_nul_in_an_address_is_a_bad_request(served: Served) -> None:
     """NUL is rejected in paths and in queries."""
     paths = ("jobs?q=%00", "records/best?workload=%00a", "jobs?cursor=%00", "jobs/%00")
@@ -383,6 +384,7 @@ def test_nul_in_an_address_is_a_bad_request(served: Served) -> None:
         assert served.client.get(f"/api/v1/{path}").status_code == 400, path
 
 
+@on_each_database
 def test_numbers_outside_the_range_of_ids_are_rejected(served: Served) -> None:
     """Numbers that JSON or PostgreSQL cannot hold are rejected before a query."""
     for number in (2**53, 2**63, 2**70, 0, -1):

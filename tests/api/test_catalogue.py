@@ -13,7 +13,7 @@ from records.models import Network, Target, now
 from records.service import devices, workers
 from records.service.service_models import DeviceStatus, Worker
 from tests.api import make
-from tests.api.conftest import Served
+from tests.api.conftest import Served, on_each_database
 
 AT = "/api/v1"
 DEVICE_STATES: dict[str, dict[str, Any]] = {
@@ -39,6 +39,7 @@ def store(session: Session) -> Stored:
     return Stored(jobs, network_id, session.scalars(select(Target.id)).one())
 
 
+@on_each_database
 def test_networks_are_listed_by_pages(served: Served) -> None:
     """Networks come newest first, each with the targets that it was split for."""
     with served.sessions.begin() as session:

@@ -21,7 +21,7 @@ from records import database
 from records.service.owners import tokens
 from records.tuning import events
 from tests.api import make
-from tests.api.conftest import Served, serving
+from tests.api.conftest import Served, on_each_database, serving
 
 
 def parse(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
@@ -59,6 +59,7 @@ def add(served: Served, job_id: int, count: int) -> None:
             events.add_event(session, job_id, "status", {"phase": str(number), "task_id": None})
 
 
+@on_each_database
 def test_a_stream_begins_where_its_reader_stopped(served: Served) -> None:
     """A stream starts after Last-Event-ID, else after a parameter, else at the first event."""
     with served.sessions.begin() as session:
@@ -81,6 +82,7 @@ def test_an_invalid_sequence_number_is_rejected(shared: Served, number: str) -> 
     assert shared.client.get(at, params={"after": number}).status_code == 422
 
 
+@on_each_database
 def test_every_reader_gets_each_event_once(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers connect at any time during writes, with small pages and batches."""
     monkeypatch.setattr(hub, "_PAGE_SIZE", 7)

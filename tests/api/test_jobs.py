@@ -10,9 +10,10 @@ from records.service import leases
 from records.service.owners import audit
 from records.tuning import attempts
 from tests.api import make
-from tests.api.conftest import Served
+from tests.api.conftest import Served, on_each_database
 
 
+@on_each_database
 def test_jobs_are_listed_page_by_page(served: Served) -> None:
     """In every order, the pages together contain each job once, sorted."""
     with served.sessions.begin() as session:
@@ -33,6 +34,7 @@ def test_jobs_are_listed_page_by_page(served: Served) -> None:
             assert names == sorted(names, reverse=sort.startswith("-"))
 
 
+@on_each_database
 def test_jobs_are_filtered_by_state_and_name(served: Served) -> None:
     """A filter takes part of the name in any case, and several states."""
     with served.sessions.begin() as session:

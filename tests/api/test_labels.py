@@ -7,7 +7,7 @@ import pytest
 from api.settings import ApiSettings
 from records.service.owners import tokens
 from tests.api import make
-from tests.api.conftest import Served, serving
+from tests.api.conftest import Served, on_each_database, serving
 from tuner.client import TunerClient
 
 
@@ -21,6 +21,7 @@ def submit(served: Served, *tags: str, **fields: str) -> int:
     return int(answer.json()["job"]["id"])
 
 
+@on_each_database
 def test_a_job_is_submitted_with_tags_and_found_by_them(served: Served) -> None:
     """Requests that differ in tags alone are one job, with the tags of the last one."""
     job_id = submit(served, "night, vision", "x1")

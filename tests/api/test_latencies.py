@@ -9,7 +9,7 @@ from records import bests, jobs, measure_records, tasks
 from records.models import JobFailure, MeasureRecord, Pick
 from records.tuning import events
 from tests.api import make
-from tests.api.conftest import Served
+from tests.api.conftest import Served, on_each_database
 from tests.records import make as rows
 from tuner.queries.history import read_history
 
@@ -42,6 +42,7 @@ def confirmed_job(served: Served) -> int:
     return job_id
 
 
+@on_each_database
 def test_every_view_shows_the_latency_of_the_current_best_records(
     served: Served, confirmed_job: int
 ) -> None:

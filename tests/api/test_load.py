@@ -19,7 +19,7 @@ from api.load.capacity import capacity_of
 from api.settings import ApiSettings
 from records.service.owners import tokens
 from tests.api import make
-from tests.api.conftest import Served, serving
+from tests.api.conftest import Served, on_each_database, serving
 from tests.waiting import wait_for
 from tuner.queries import jobs as job_queries
 
@@ -66,6 +66,7 @@ def _token(served: Served, name: str) -> str:
         return tokens.create_token(session, name, ["admin"])[1]
 
 
+@on_each_database
 def test_many_clients_on_all_kinds_of_routes_are_answered(settings: ApiSettings) -> None:
     """A hundred connections at a time get no 503, and neither does another client."""
     with serving(replace(settings, require_tokens=True)) as served:

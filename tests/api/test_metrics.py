@@ -15,7 +15,7 @@ from records.models import ERROR_KINDS, now
 from records.service import builds, leases
 from records.tuning import events
 from tests.api import make
-from tests.api.conftest import Served, serving
+from tests.api.conftest import Served, on_each_database, serving
 from tests.records import make as rows
 
 _PREFIX = "subgraph_tuner_"
@@ -36,6 +36,7 @@ def samples(served: Served) -> dict[tuple[str, tuple[str, ...]], float]:
     }
 
 
+@on_each_database
 def test_every_family_is_there_with_its_numbers(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

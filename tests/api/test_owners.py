@@ -13,9 +13,12 @@ from records.models import Job, Library
 from records.service.owners import tokens
 from records.service.owners.quotas import Quotas
 from records.service.service_models import Upload
+from records.tuning import profiles
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tests.api.test_access import needed_scope, routes
+from tests.api.test_profiles import profile_of
+from tuner.profiling.results import as_json
 
 JOB = "{job_id}"
 
@@ -39,6 +42,10 @@ class Team:
             make.built(session, self.job, served.data_dir / "archives", b"library", "0" * 64)
             job = session.get_one(Job, self.job)
             session.add(Library(key="key", target_id=job.target_id, manifest={}, path=""))
+            assert job.network_id
+            assert job.target_id
+            content = as_json(profile_of("s0-w0"))
+            profiles.store_profile(session, job.network_id, job.target_id, content)
 
     def status(self, name: str, method: str, path: str, **options: Any) -> int:
         """Send a request with a token and return its status."""

@@ -18,7 +18,7 @@ from records import measure_records
 from records.logs import measure_log
 from records.service import kernel_codes
 from tests.api import make
-from tests.api.conftest import Served, serving
+from tests.api.conftest import Served, on_each_database, serving
 from tests.records import make as rows
 
 AT = "/api/v1/records"
@@ -45,6 +45,7 @@ def test_the_best_records_of_a_workload(served: Served) -> None:
     assert none == {"items": [], "next": None}
 
 
+@on_each_database
 def test_records_are_searched_by_the_name_of_their_workload(served: Served) -> None:
     """A part of it is enough, in any case; best records and all records know it."""
     with served.sessions.begin() as session:
@@ -79,6 +80,7 @@ def test_a_record_has_its_trace_and_its_job(served: Served) -> None:
     assert served.client.get(f"{AT}/999").status_code == 404
 
 
+@on_each_database
 def test_best_records_come_in_pages(served: Served) -> None:
     """Best records of all tasks, or of a job, are sorted by task."""
     with served.sessions.begin() as session:
@@ -96,6 +98,7 @@ def test_best_records_come_in_pages(served: Served) -> None:
     assert [best["workload"] for best in of_job["items"]] == ["s0-w0"]
 
 
+@on_each_database
 def test_records_come_in_pages(served: Served) -> None:
     """Records come newest first, failures alone on request, and infinity is null."""
     with served.sessions.begin() as session:
@@ -113,6 +116,7 @@ def test_records_come_in_pages(served: Served) -> None:
     assert failed["items"][0]["max_error"] is None
 
 
+@on_each_database
 def test_an_export_can_be_imported(served: Served, quick: ApiSettings) -> None:
     """Every record is imported once, and a second import adds none."""
     with served.sessions.begin() as session:
@@ -134,6 +138,7 @@ def test_an_export_can_be_imported(served: Served, quick: ApiSettings) -> None:
     assert torn["torn"] == 1
 
 
+@on_each_database
 def test_exports_may_follow_each_other_at_once(served: Served) -> None:
     """The slot of the export before is waited for."""
     with served.sessions.begin() as session:
@@ -201,6 +206,7 @@ def test_an_import_that_takes_too_long_is_given_up(
     assert fast.status_code == 200
 
 
+@on_each_database
 def test_an_import_that_the_database_ends_took_too_long(
     settings: ApiSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

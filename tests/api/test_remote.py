@@ -9,7 +9,7 @@ from api.settings import ApiSettings
 from records.service import remote_devices
 from records.service.owners import tokens
 from records.service.service_models import RemoteCall
-from tests.api.conftest import Served, serving
+from tests.api.conftest import Served, on_each_database, serving
 from tuner.executors.remote import wire
 
 DEVICE = {"name": "lab/cpu", "key": "0123456789abcdef"}
@@ -90,6 +90,7 @@ def test_builders_are_among_the_devices(served: Served) -> None:
     assert device["busy_share"] is None
 
 
+@on_each_database
 def test_a_process_registers_leases_fetches_and_answers(served: Served) -> None:
     """Reports are idempotent; a file is served while a call may need it."""
     assert post(served, "lease", DEVICE) == (404, "not-found")

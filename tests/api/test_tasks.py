@@ -14,7 +14,7 @@ from api.settings import ApiSettings
 from records import jobs
 from records.tuning import events
 from tests.api import make
-from tests.api.conftest import Served, serving
+from tests.api.conftest import Served, on_each_database, serving
 from tuner.job_replay import recording as recordings
 from tuner.reporting import task_columns
 
@@ -73,6 +73,7 @@ def test_an_unchanged_table_gets_304(served: Served) -> None:
     assert (other.status_code, other.json()["job"]["state"]) == (200, "paused")
 
 
+@on_each_database
 def test_changes_of_other_processes_show_within_a_second(served: Served) -> None:
     """A cached table expires after FRESH_SECS."""
     with served.sessions.begin() as session:

@@ -16,7 +16,7 @@ import pytest
 from api.settings import ApiSettings
 from records import jobs
 from records.service.owners import audit
-from tests.api.conftest import Served, serving
+from tests.api.conftest import Served, on_each_database, serving
 from tests.api.make import ONNX
 from tests.services import Service
 from tests.waiting import wait_for
@@ -111,6 +111,7 @@ def test_an_equal_request_is_the_same_job(served: Served) -> None:
     assert other.json()["created"]
 
 
+@on_each_database
 def test_an_idempotency_key_stands_for_one_request(served: Served) -> None:
     """A retry gets the same job, and another request with the key a problem."""
     key = {"idempotency-key": "retry-1"}
@@ -298,6 +299,7 @@ def test_a_nearly_full_disk_is_a_problem_before_anything_is_stored(
     assert (listed.status_code, listed.json()["items"]) == (200, [])
 
 
+@on_each_database
 def test_uploads_of_the_same_model_at_once_are_one_job(served: Served) -> None:
     """One of the concurrent uploads creates the job, and the file is complete."""
     answers: list[httpx.Response] = []

@@ -21,11 +21,12 @@ from records import database, jobs
 from records.service import builds
 from records.service.owners import tokens
 from tests.api import make
-from tests.api.conftest import Served, serving
+from tests.api.conftest import Served, on_each_database, serving
 from tests.api.test_metrics import samples
 from tests.waiting import wait_for
 
 
+@on_each_database
 def test_a_request_waits_for_the_end_of_a_job(served: Served) -> None:
     """More of them than the service has threads do not keep others from being served."""
     with served.sessions.begin() as session:

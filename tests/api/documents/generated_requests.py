@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 # A few suffice for every run; a search takes more.
-_N_EXAMPLES = int(os.environ.get("TUNER_TEST_EXAMPLES", "3"))
+_N_EXAMPLES = int(os.environ.get("TUNER_TEST_EXAMPLES", "2"))
 _CHECKS = [
     not_a_server_error,
     status_code_conformance,

@@ -14,7 +14,7 @@ from records import jobs, networks, tasks
 from records.service import devices, submissions
 from records.service.owners import tokens
 from tests.api import make
-from tests.api.conftest import Served, serving
+from tests.api.conftest import Served, on_each_database, serving
 from tests.records import make as rows
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ _BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 _HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}</script>"
 
 
+@on_each_database
 def test_every_page_is_served(served: Served) -> None:
     """Every page has the strict policy and no inline script or style, on both databases."""
     with served.sessions.begin() as session:

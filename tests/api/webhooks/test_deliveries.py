@@ -31,7 +31,7 @@ from records.service import webhooks
 from records.service.owners import tokens
 from records.service.service_models import Webhook
 from tests.api import make
-from tests.api.conftest import Served, serving
+from tests.api.conftest import Served, on_each_database, serving
 from tests.tuner.cli.commands.conftest import Shell
 from tests.waiting import wait_for
 from tuner.client import TunerClient
@@ -128,6 +128,7 @@ def verify(secret: str, headers: dict[str, str], body: bytes) -> None:
     assert headers["webhook-signature"] == f"v1,{digest}"
 
 
+@on_each_database
 def test_the_end_of_a_job_is_delivered(settings: ApiSettings, receiver: Receiver) -> None:
     """The request is signed with the secret that the service shows, and the job shows its state."""
     with serving(sending(settings)) as served:
