@@ -163,6 +163,8 @@ def user_facing_errors(model: ModelRequest, limits: ProcessLimits) -> Iterator[N
             code="out-of-memory",
         ) from error
     except WorkerLost as error:
+        if not error.killed:
+            raise WorkError(f"{model.name}: {error} while it was loaded") from error
         raise ModelError(
             f"{model.name}: {error} while it was loaded; a model may use {gigabytes} of memory",
             code="out-of-memory",

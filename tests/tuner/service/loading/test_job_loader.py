@@ -284,6 +284,23 @@ def test_a_load_whose_process_is_killed_twice_fails(
     assert "mlp: the worker was killed by SIGKILL while it was loaded" in (job.message or "")
 
 
+def test_only_a_killed_worker_may_have_used_too_much_memory(
+    context: Context, loader: JobLoader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message of a job whose process ended otherwise speaks of no limit."""
+
+    def prepare(*_: object, **__: object) -> Prepared:
+        raise WorkerLost("no worker can be started")
+
+    monkeypatch.setattr(limited_loading, "prepare", prepare)
+    job_id = submit(context)
+
+    assert load_next(loader) is None
+    message = job_of(context, job_id).message or ""
+    assert "no worker can be started while it was loaded" in message
+    assert "memory" not in message
+
+
 def test_a_load_that_was_given_up_is_not_tried_again(
     context: Context, loader: JobLoader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
