@@ -130,6 +130,8 @@ def test_copies_exist_and_are_in_the_context(dockerfile: list[Instruction]) -> N
         for source in text.split()[:-1]:
             assert (ROOT / source).exists()
             assert source == "." or is_let_in(source), f"{source} is left out by .dockerignore"
+    for source in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        assert is_let_in(source), f"pip needs {source}, which is left out by .dockerignore"
 
 
 @pytest.mark.parametrize(

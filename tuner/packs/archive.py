@@ -10,7 +10,6 @@ from typing import IO, Any
 import numpy as np
 
 from tuner.engines.packed import PackedSource
-from tuner.engines.verification import references
 from tuner.engines.verification.comparison import digest
 from tuner.packs.runner.contents import INDEX
 
@@ -107,6 +106,9 @@ def sample(number: int, content: bytes) -> tuple[dict[str, Any], dict[str, Array
     Returns:
         Its entry in the index, and its arrays by name.
     """
+    # Not above: the API, which has no interpreter, writes packs without candidates.
+    from tuner.engines.verification import references
+
     reference = references.load(io.BytesIO(content))
     arrays: dict[str, Array] = {}
     digests: list[int | None] = []

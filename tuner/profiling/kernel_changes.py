@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from tuner.compile.bench.gate import EXIT_CODES, UNDECIDED, Finding, finding
+from tuner.compile.bench.gate import EXIT_CODES, MIN_TURNS, UNDECIDED, Finding, finding
 from tuner.errors import RequestError
 from tuner.profiling.results import KernelProfile, LibraryProfile, as_json, from_json
 
@@ -159,19 +159,26 @@ def _lone(
 
 def _slowdowns(then: Sequence[float], now: Sequence[float]) -> list[float]:
     """Return the increase in each turn, as a share; a profile may have had fewer turns."""
-    return [after / before - 1.0 for before, after in zip(then, now, strict=False)]
+    # Calls that launch nothing may take no time at all.
+    return [
+        after / before - 1.0 if before > 0.0 else float(after > 0.0)
+        for before, after in zip(then, now, strict=False)
+    ]
 
 
 def read_profile(path: Path) -> LibraryProfile:
     """Read a file that ``tuner profile --json`` wrote.
 
     Raises:
-        RequestError: If it is another file.
+        RequestError: If it is another file, or has too few turns for an interval.
     """
     try:
-        return from_json(json.loads(path.read_bytes()))
+        profile = from_json(json.loads(path.read_bytes()))
     except (OSError, ValueError) as error:
         raise RequestError(f"{path} is not the output of `tuner profile --json`") from error
+    if any(len(each.turn_secs) < MIN_TURNS for each in (profile, *profile.kernels)):
+        raise RequestError(f"{path} has too few runs; profile the library with --runs 40 or more")
+    return profile
 
 
 def changes_as_json(changes: Changes) -> dict[str, Any]:

@@ -79,9 +79,10 @@ int main(int n_arguments, char **arguments) {
     place(&outputs[i], NULL, stream);
   }
   /* Both return as soon as their kernels are queued; the second is one launch of a graph. */
-  for (int run = 0; run < 2; ++run)
-    check(tuner_run_on_gpu(library, inputs, n_inputs, outputs, n_outputs, stream),
-          "tuner_run_on_gpu", tuner_error());
+  for (int run = 0; run < 2; ++run) {
+    int failed = tuner_run_on_gpu(library, inputs, n_inputs, outputs, n_outputs, stream);
+    check(failed, "tuner_run_on_gpu", tuner_error());
+  }
   for (size_t i = 0; i < n_outputs; ++i) print_tensor(&outputs[i], stream);
 
   tuner_close(library);

@@ -10,7 +10,7 @@ from tests.cli import Cli
 from tests.tuner.profiling.small_profile import PROFILE
 from tuner.compile.bench.gate import UNDECIDED
 from tuner.profiling.kernel_changes import find_changes
-from tuner.profiling.results import KernelProfile, LibraryProfile
+from tuner.profiling.results import KernelProfile, LibraryProfile, as_json
 
 _TURNS = (1.00, 1.01, 0.99, 1.02, 1.00, 0.98, 1.01, 1.00)
 
@@ -69,6 +69,16 @@ def test_the_exit_status_is_that_of_the_run(run: float, status: int) -> None:
     assert find_changes(library(kernel("slow")), b, 0.03).exit_code == status
 
 
+def test_a_kernel_without_time_is_compared() -> None:
+    """Calls that launch nothing may take none before, after, or both."""
+    none = kernel("none", turn_secs=(0.0,) * 8)
+
+    changes = find_changes(library(none), library(kernel("none")), 0.03)
+
+    assert [each.outcome for each in changes.kernels] == ["slower"]
+    assert find_changes(library(none), library(none), 0.03).kernels[0].outcome == "equal"
+
+
 @pytest.mark.tvm
 @pytest.mark.filterwarnings("ignore:::tvm")
 def test_two_libraries_are_timed_in_turns(tmp_path: Path) -> None:
@@ -97,6 +107,23 @@ def test_two_libraries_are_timed_in_turns(tmp_path: Path) -> None:
     table = cli("libraries", "compare", "old.json", "old", "--time", "--runs", "40")
     assert table.status in (0, 4, 5)
     assert "run: " in table.out
+
+
+def test_a_profile_of_few_runs_is_refused(tmp_path: Path) -> None:
+    """Few turns have no interval, so that noise would decide the exit status."""
+    (tmp_path / "old.json").write_text(json.dumps(as_json(replace(library(), turn_secs=(1.0,)))))
+    answer = Cli(tmp_path, {})("libraries", "compare", "old.json", "new", "--time")
+
+    assert answer.status == 2
+    assert "old.json has too few runs" in answer.complaint
+
+
+def test_limits_of_times_need_times(tmp_path: Path) -> None:
+    """A gate that measures nothing would pass whatever the library takes."""
+    answer = Cli(tmp_path, {})("libraries", "compare", "old", "new", "--max-slowdown", "1%")
+
+    assert answer.status == 2
+    assert answer.complaint == "tuner: --max-slowdown needs --time"
 
 
 @pytest.mark.parametrize(

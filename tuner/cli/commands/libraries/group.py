@@ -35,21 +35,23 @@ def compare(
         bool, typer.Option("--time", help="Time each kernel of both in turns on this machine.")
     ] = False,
     max_slowdown: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="SHARE",
-            help="Largest increase of a time that does not count.",
+            help="Largest increase of a time that does not count [default: 3%].",
+            show_default=False,
             rich_help_panel=_TIMING_PANEL,
         ),
-    ] = "3%",
+    ] = None,
     runs: Annotated[
-        int,
+        int | None,
         typer.Option(
             metavar="N",
-            help="Number of profiled runs of each, at least 40.",
+            help="Number of profiled runs of each, at least 40 [default: 80].",
+            show_default=False,
             rich_help_panel=_TIMING_PANEL,
         ),
-    ] = 80,
+    ] = None,
     arrays: options.ArraysOption = None,
     shapes: options.ProgramShapesOption = [],  # noqa: B006  typer reads it, nothing writes it
     seed: options.InputSeedOption = 0,
@@ -68,23 +70,28 @@ def compare(
         tuner libraries compare old.lib new.lib --time
         tuner libraries compare before.json model.lib --time
     """
+    from tuner.errors import RequestError
+
     if not time:
+        timing = {"--max-slowdown": max_slowdown, "--runs": runs, "--inputs": arrays}
+        if useless := [name for name, value in timing.items() if value is not None]:
+            raise RequestError(f"{useless[0]} needs --time")
         _compare_records(library, other, json_output=json_output)
         return
     from tuner import local
     from tuner.cli.rendering.kernel_changes import show_changes
     from tuner.compile.bench.gate import MIN_TURNS
-    from tuner.errors import RequestError
     from tuner.jobs.requests import parse_inputs
     from tuner.profiling.kernel_changes import changes_as_json
     from tuner.profiling.library_profile import RUNS_IN_TURN, ProfileRequest
 
+    runs = 80 if runs is None else runs
     if runs < MIN_TURNS * RUNS_IN_TURN:
         raise RequestError(f"--runs must be at least {MIN_TURNS * RUNS_IN_TURN}, got {runs}")
     request = ProfileRequest(
         shapes=parse_inputs(shapes), arrays=arrays, n_runs=runs, seed=seed, nodes=False
     )
-    limit = options.share("--max-slowdown", max_slowdown)
+    limit = options.share("--max-slowdown", max_slowdown or "3%")
     changes = local.compare_kernels(
         library, other, request, limit, {"database": database, "data_dir": data_dir}
     )

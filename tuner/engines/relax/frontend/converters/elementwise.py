@@ -67,7 +67,8 @@ def in_float64(convert: _Converter) -> _Converter:
 def saturated(convert: _Converter) -> _Converter:
     """Return a converter whose whole results beyond their type become its limit.
 
-    ONNX Runtime reduces whole numbers in float64; here, results within the type are exact.
+    ONNX Runtime reduces whole numbers in float64; here, results are exact, but for those of int64
+    within a rounding of its limit.
     """
 
     def convert_any(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> Any:
