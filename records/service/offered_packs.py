@@ -52,9 +52,10 @@ def lease(session: Session, device: RemoteDevice) -> OfferedPack | None:
     stmt = select(OfferedPack).where(is_open, or_(is_own, is_free))
     for pack in session.scalars(stmt.order_by(is_own.desc(), OfferedPack.created)).all():
         gpu = device.gpu or {}
-        if gpu.get("capability") not in pack.capabilities:
-            continue
-        if pack.gpu is not None and _kind(pack.gpu) != _kind(gpu):
+        is_of_another = pack.gpu is not None and _kind(pack.gpu) != _kind(gpu)
+        if gpu.get("capability") not in pack.capabilities or is_of_another:
+            if pack.device == device.name:  # before its driver changed
+                pack.device = pack.key = None
             continue
         if pack.key == device.key:
             return pack

@@ -195,6 +195,18 @@ def test_a_lost_pack_goes_to_another_gpu_of_its_kind(offering: Served) -> None:
     assert count(offering) == 2
 
 
+def test_a_gpu_that_changed_frees_its_pack(offering: Served) -> None:
+    """Results are of one kind of GPU, and a new driver makes another one."""
+    post(offering, "lease", RUNNER)
+    send(offering, lines=lines(HEADER, result("a")))
+    changed = {**RUNNER, "key": "f" * 32}
+    register(offering, changed, {**OTHER, "name": "NVIDIA Larger"})
+    register(offering, SECOND, OTHER)
+
+    assert post(offering, "lease", changed)[1]["pack"] == ""
+    assert post(offering, "lease", SECOND)[1]["pack"] == ID
+
+
 def test_a_pack_without_results_is_given_up(offering: Served) -> None:
     """After three leases; the last reason is kept."""
     for _ in range(offered_packs.MAX_ATTEMPTS):

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import httpx
@@ -14,8 +14,12 @@ from tests.api.conftest import Served
 from tests.records import make as rows
 from tests.tuner.profiling.small_profile import PROFILE
 from tuner.client import TunerClient
-from tuner.profiling.results import LibraryProfile, as_json
+from tuner.profiling.results import LibraryProfile
 from tuner.profiling.verdicts import Verdict
+
+KERNEL = replace(PROFILE.kernels[0], workload="s0-w0")
+CALL = replace(PROFILE.calls[0], workload="s0-w0")
+MANY = replace(PROFILE.peers[0], shared=PROFILE.peers[0].shared * 51)
 
 
 def profile_of(workload: str, **changes: Any) -> LibraryProfile:
@@ -64,6 +68,13 @@ def test_an_uploaded_profile_has_the_facts_of_the_service(served: Served) -> Non
         # JSON of Python has NaN and halves of characters, and no database does.
         ("s0-w0", {"plain_secs": float("nan")}, "the profile contradicts itself"),
         ("s0-w0", {"model_name": "\ud800"}, "the profile contradicts itself"),
+        ("s0-w0", {"kernels": (replace(KERNEL, n_calls=0),)}, "a kernel has no call"),
+        ("s0-w0", {"kernels": (replace(KERNEL, n_calls=10**400),)}, "contradicts itself"),
+        # A small request that would be stored as gigabytes.
+        (
+            *("s0-w0", {"calls": (replace(CALL, nodes=("n",) * 2000),), "peers": (MANY,)}),
+            "repeats more than 100,000 names of nodes",
+        ),
     ],
 )
 def test_what_is_not_of_the_job_is_refused(
@@ -73,7 +84,7 @@ def test_what_is_not_of_the_job_is_refused(
     with shared.sessions.begin() as session:
         job = make.tuned(session)
 
-    answer = put(shared, job, json.dumps(as_json(profile_of(workload, **changes))))
+    answer = put(shared, job, json.dumps(asdict(profile_of(workload, **changes))))
 
     assert answer.status_code == 422, answer.text
     assert complaint in answer.json()["detail"]

@@ -85,7 +85,8 @@ def state_of(row: OfferedPack) -> str:
     problem = f"; {row.problem}" if row.problem else ""
     lines = f"{row.n_lines} lines of results"
     if row.device is not None:
-        return f"leased by {row.device}, {lines}{problem}"
+        attempt = f"attempt {row.n_attempts}, " if row.n_attempts > 1 else ""
+        return f"leased by {row.device}, {attempt}{lines}{problem}"
     if row.n_attempts >= offered_packs.MAX_ATTEMPTS:
         return f"given up after {row.n_attempts} attempts, {lines}{problem}"
     return f"offered, {lines}{problem}"

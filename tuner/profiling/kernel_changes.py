@@ -176,7 +176,8 @@ def read_profile(path: Path) -> LibraryProfile:
         profile = from_json(json.loads(path.read_bytes()))
     except (OSError, ValueError) as error:
         raise RequestError(f"{path} is not the output of `tuner profile --json`") from error
-    if any(len(each.turn_secs) < MIN_TURNS for each in (profile, *profile.kernels)):
+    turns = [profile.turn_secs, *(kernel.turn_secs for kernel in profile.kernels)]
+    if min(map(len, turns)) < MIN_TURNS:
         raise RequestError(f"{path} has too few runs; profile the library with --runs 40 or more")
     return profile
 

@@ -1,6 +1,7 @@
 """Profiles on the pages of jobs: judged by what the database knows, and read back."""
 
 import json
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -11,7 +12,10 @@ from tuner.errors import RequestError
 from tuner.profiling.kernel_profiles import read_facts
 from tuner.profiling.page import bars_of
 from tuner.profiling.results import LibraryProfile, StoredProfile, as_json, from_json
+from tuner.profiling.verdicts import NetworkFacts
 
+# Names of nodes that a profile may repeat, once for each part of the work that peers share.
+_MAX_NAMES = 100_000
 # Trials of each task that the command of a verdict adds, as the budget of a job without a limit.
 _MORE_TRIALS = 64
 
@@ -39,7 +43,7 @@ def store_profile(session: Session, job: Job, profile: LibraryProfile) -> Stored
         )
     trials = (job.budget_trials or 0) + _MORE_TRIALS * len(known)
     command = f"tuner jobs budget {job.id} --trials {trials}"
-    content = as_json(_checked(profile).judged(read_facts(session, known), command))
+    content = _judged(profile, read_facts(session, known), command)
     profiles.store_profile(session, job.network_id, job.target_id, content, job.owner or "")
     stored = read_profile(session, job.id)
     if stored is None:
@@ -55,20 +59,27 @@ def _versions(profile: LibraryProfile) -> str:
     return ", ".join(f"{name} {profile.device[name]}" for name in sorted(profile.device))
 
 
-def _checked(profile: LibraryProfile) -> LibraryProfile:
-    """Return a profile that pages can show.
+def _judged(profile: LibraryProfile, facts: NetworkFacts, command: str) -> dict[str, Any]:
+    """Return a profile with verdicts as plain data that a database can store and pages show.
 
     Raises:
-        RequestError: If its parts do not fit together, or a database cannot store it.
+        RequestError: If its parts do not fit together, or it is too large.
     """
+    if any(kernel.n_calls < 1 for kernel in profile.kernels):
+        raise RequestError("the profile contradicts itself: a kernel has no call")
     try:
+        works = [work for peer in profile.peers for work in peer.shared]
+        if (
+            sum(len(profile.calls[call].nodes) for work in works for call in work.calls)
+            > _MAX_NAMES
+        ):
+            raise RequestError(f"the profile repeats more than {_MAX_NAMES:,} names of nodes")
         bars_of(profile)
-        for peer in profile.peers:
-            profile.peer_secs(peer), profile.shared_work(peer)
-        json.dumps(as_json(profile), allow_nan=False, ensure_ascii=False).encode()
-    except (ValueError, KeyError, IndexError, ArithmeticError) as error:
+        content = as_json(profile.judged(facts, command))
+        json.dumps(content, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, KeyError, IndexError, ArithmeticError, RecursionError) as error:
         raise RequestError(f"the profile contradicts itself: {error}") from error
-    return profile
+    return content
 
 
 def read_profile(session: Session, job_id: int) -> StoredProfile | None:

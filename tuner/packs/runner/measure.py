@@ -32,6 +32,8 @@ _N_FIRST = 8
 _N_SAMPLES = 5
 # Interval between looks for candidates that were compiled here.
 _POLL_SECS = 0.05
+# Longer texts of errors would not fit into a request to a service.
+_MAX_TEXT_CHARS = 8000
 
 Key = tuple[str, str]
 
@@ -269,7 +271,7 @@ class Bench:
             launches.close()
             return result
         except CudaError as error:
-            return {"error_kind": "run_error", "error_text": str(error)}
+            return {"error_kind": "run_error", "error_text": str(error)[:_MAX_TEXT_CHARS]}
 
     def _checked(self, launches: Launches) -> dict[str, Any]:
         worst = 0.0

@@ -34,13 +34,17 @@ _TIMEOUT_SECS = 25.0
 _LEASE_SECS, _LOOK_SECS, _SIGN_SECS, _REST_SECS = 5.0, 0.5, 5.0, 30.0
 _MAX_DELAY_SECS = 10.0
 _PORTION_BYTES, _CHUNK_BYTES = 256 << 10, 64 << 10
-_N_DOWNLOADS = 3
+_N_DOWNLOADS, _MAX_PROBLEM_CHARS = 3, 500
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _TRANSIENT = (408, 429)
 
 
 class ServiceError(Exception):
     """The service refuses this machine; the text says why."""
+
+
+class RefusedError(ServiceError):
+    """The service refuses what it was sent; the text says why."""
 
 
 class PackLost(Exception):  # noqa: N818  it is the state of a lease
@@ -85,6 +89,8 @@ class Service:
                 raise Unreachable(text) from error
             if error.code == http.HTTPStatus.NOT_FOUND:
                 raise PackLost(text) from error
+            if error.code == http.HTTPStatus.UNPROCESSABLE_ENTITY:
+                raise RefusedError(text) from error
             raise ServiceError(text) from error
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable(f"{self.url}: {error}") from error
@@ -207,9 +213,14 @@ class _Runner:
         for file in self._folder.iterdir():
             if not file.name.startswith(name):
                 _remove(file)
-        pack = Pack(self._download(leased))
-        out = pack.path.with_suffix(".results")
-        sent = self._restore(pack, out, leased["n_lines"])
+        try:
+            pack = Pack(self._download(leased))
+            out = pack.path.with_suffix(".results")
+            sent = self._restore(pack, out, leased["n_lines"])
+        except PackLost as error:
+            # Returned, unless it is not offered any more: three attempts end it.
+            self._end(name, f"it cannot be measured: {error}")
+            return False
         command = [sys.executable, str(pack.path), "run", "--out", str(out), "--with-parent"]
         command += ["--minutes", str(leased["minutes"]), *self._options]
         environ = {key: value for key, value in os.environ.items() if key != "TUNER_TOKEN"}
@@ -217,21 +228,28 @@ class _Runner:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stderr=errors, env=environ
             )
+            refusal = ""
             try:
                 self._send(name, out, sent, process)
-            except BaseException:
-                process.kill()
-                process.wait()
-                raise
-            status = process.returncode
+            except RefusedError as error:
+                refusal = f"its results are refused: {error}"
+            finally:
+                process.kill()  # no effect on one that has ended
+                status = process.wait()
             problem = _last_line(errors) or f"its process ended with {status}" if status else ""
-        body = {**self._identity, "pack": name, "ended": not status, "problem": problem}
-        self._retried("results", body)
-        _say(f"Pack {name}: {problem or 'done'}")
-        if not status:
+            problem = refusal or problem
+        self._end(name, problem)
+        if not problem:
             for file in (pack.path, out, compiled_beside(pack)):
                 _remove(file)
-        return not status
+        return not problem
+
+    def _end(self, name: str, problem: str) -> None:
+        """End a pack, or return it with the problem that it has here."""
+        problem = problem[:_MAX_PROBLEM_CHARS]
+        body = {**self._identity, "pack": name, "ended": not problem, "problem": problem}
+        self._retried("results", body)
+        _say(f"Pack {name}: {problem or 'done'}")
 
     def _download(self, leased: Mapping[str, Any]) -> Path:
         """Download a pack, or what is missing of it.
