@@ -9,17 +9,21 @@ import pytest
 from fastapi.routing import APIRoute
 
 from api.events import encode
-from api.routes import catalogue, jobs, libraries, records, tasks, tune, usage
+from api.routes import catalogue, jobs, libraries, profiles, records, tasks, tune, usage
 from records.models import Event as EventRow
 from records.models import now
 from tuner import schemas
 from tuner.client import TunerClient, models
 from tuner.client.streams import parse_events
+from tuner.profiling.results import LibraryProfile, StoredProfile
 from tuner.reporting.job_report import JobReport
 
-_ROUTERS = (catalogue, jobs, libraries, records, tasks, tune, usage)
-# A stream of events and the probes declare no model; a report is read by several requests.
-_UNDECLARED = {schemas.Event, models.Health, JobReport}
+_ROUTERS = (catalogue, jobs, libraries, profiles, records, tasks, tune, usage)
+# Shapes that the client imports when it reads them.
+_LATE = {"LibraryProfile": LibraryProfile, "StoredProfile": StoredProfile}
+# A stream of events and the probes declare no model; a report is read by several requests,
+# a profile out of a stored one.
+_UNDECLARED = {schemas.Event, models.Health, JobReport, LibraryProfile}
 
 
 @pytest.mark.parametrize("name", schemas.__all__)
@@ -51,7 +55,7 @@ def test_the_client_reads_with_the_declared_shapes() -> None:
         shape
         for method in vars(TunerClient).values()
         if isinstance(method, types.FunctionType) and not method.__name__.startswith("_")
-        for shape in _shapes(get_type_hints(method).get("return"))
+        for shape in _shapes(get_type_hints(method, localns=_LATE).get("return"))
     }
 
     assert {schemas.JobSummary, schemas.Build, schemas.WorkerInfo} < read

@@ -88,8 +88,8 @@ class DeviceInfo(Schema):
     state: str
     reason: str
     job_id: int | None = None
-    busy_secs: float | None
-    busy_share: float | None
+    busy_secs: float | None = None
+    busy_share: float | None = None
     n_builders: int = 0
     heartbeat: datetime
     alive: bool

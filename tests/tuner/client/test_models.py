@@ -25,6 +25,7 @@ BUILD: dict[str, Any] = {
     "created": "2026-01-02T03:04:05Z",
     "updated": "2026-01-02T03:04:05.5+00:00",
     "quarantined": False,
+    "profile": False,
 }
 
 

@@ -473,7 +473,7 @@ def test_full_disk_keeps_the_old_library(toy_cli: Shell) -> None:
 def test_full_disk_under_the_data_directory_is_one_line(toy_cli: Shell) -> None:
     """A model that cannot be stored is an error of one line."""
     toy_cli.data_dir.mkdir()
-    options = ["-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs", str(toy_cli.data_dir)]
+    options = ["-t", "tmpfs", "-o", "size=560k,mode=700", "tmpfs", str(toy_cli.data_dir)]
     if subprocess.run(["mount", *options], check=False, capture_output=True).returncode:
         pytest.skip("this machine does not allow mounts")
     try:

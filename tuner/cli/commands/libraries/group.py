@@ -32,7 +32,12 @@ def compare(
         Path, typer.Argument(metavar="OTHER", help="Folder of another library.", show_default=False)
     ],
     time: Annotated[
-        bool, typer.Option("--time", help="Time each kernel of both in turns on this machine.")
+        bool,
+        typer.Option(
+            "--time",
+            help="Time each kernel of both in turns on this machine.",
+            rich_help_panel=_TIMING_PANEL,
+        ),
     ] = False,
     max_slowdown: Annotated[
         str | None,
