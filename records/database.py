@@ -155,7 +155,7 @@ def defer_sync(session: Session) -> None:
     session.connection(execution_options={"sqlite_synchronous": "NORMAL"})
 
 
-def end_idle_transactions(engine: Engine, secs: float) -> None:
+def end_idle_transactions(engine: Engine, secs: float = 5.0) -> None:
     """Make the server abort transactions of this engine that are idle for ``secs``.
 
     A process that is suspended within a transaction keeps its locks, and its successor waits for

@@ -39,7 +39,6 @@ from tuner.workers.base import CallTimeout
 from tuner.workers.confinement import sandbox
 
 _LEASE_POLL_INTERVAL_SECS = 1.0
-_IDLE_TRANSACTION_TIMEOUT_SECS = 5.0
 _MAX_BACK_OFF_SECS = 15.0
 _ENGINE_START_TIMEOUT_SECS = 120.0
 # Of workers, a cluster included, before the event loop runs; and of their end after it.
@@ -92,7 +91,7 @@ def run_worker(context: Context, limits: ProcessLimits) -> None:
     limit_arenas()
     n_failures = 0
     unsettled, cpu = UnsettledAttempts(), CpuHold(context.settings)
-    database.end_idle_transactions(context.engine, _IDLE_TRANSACTION_TIMEOUT_SECS)
+    database.end_idle_transactions(context.engine)
     with CoordinatorLease(context.engine, context.settings.max_stall_secs) as lease:
         while True:
             began = time.monotonic()

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from records import database
 from tuner.context import Context
 from tuner.devices.calibration.calibrator import CalibrationSettings
 from tuner.devices.locks import device_lock
@@ -94,6 +95,8 @@ def run_tuning(
             f"the budget of {request.spec.seconds:g} s may end before"
         )
     deadline = RunDeadline(request.spec.seconds, counted_from)
+    # A command that is suspended by Ctrl-Z would keep its locks from the next one.
+    database.end_idle_transactions(context.engine)
     context = replace(context, sessions=sessions_with_retry(context))
     job_leases = JobLeases(context.engine, context.sessions)
     with device_lock(settings.data_dir), open_executor(settings) as executor:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlalchemy import text
 
 from records.models import Job, Pick
 from records.picks import NewPick
@@ -48,6 +49,19 @@ def test_separate_job_that_fails_is_reported_beside_the_others(
     assert good.error is None
     assert good.n_measured == 20
     assert str(bad.error) == "the search is broken"
+
+
+def test_a_suspended_run_keeps_no_locks(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server ends a transaction in which it is silent, so that another run goes on."""
+    monkeypatch.setenv("TUNER_ENGINE", toy.NAME)
+    with open_context(postgres_url, tmp_path) as context:
+        request = TuneRequest((ModelRequest("zoo:mlp"),), TuneSpec(trials=8))
+        run_tuning(context, request)
+        with context.engine.connect() as connection:
+            limit = connection.execute(text("SHOW idle_in_transaction_session_timeout"))
+            assert limit.scalar_one() == "5s"
 
 
 def test_a_run_reports_status_and_busy_shares_to_its_callbacks(
