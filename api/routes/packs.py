@@ -20,7 +20,8 @@ from tuner.packs import offers, result_lines
 from tuner.schemas import LeasedPack
 
 router = APIRouter(prefix=f"{REMOTE}/packs", tags=["remote devices"])
-PackId = Annotated[str, Path(pattern="^[0-9a-f]{12}$")]
+_ID = "^[0-9a-f]{12}$"
+PackId = Annotated[str, Path(pattern=_ID)]
 _BYTES: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
 Value = Annotated[Text, Field(max_length=200)]
 
@@ -61,7 +62,7 @@ class ResultsIn(DeviceIn):
         problem: Reason why it cannot be measured there; another GPU may.
     """
 
-    pack: Annotated[Text, Field(pattern="^[0-9a-f]{12}$")]
+    pack: Annotated[Text, Field(pattern=_ID)]
     first_line: Annotated[int, Field(ge=0, le=1 << 30)] = 0
     lines: Annotated[Text, Field(max_length=offers.MAX_PORTION_CHARS)] = ""
     ended: bool = False

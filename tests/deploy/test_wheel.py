@@ -13,10 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
-from tests.docker.images import ROOT
+from tests.docker.images import ROOT, closure
 
 _SOURCES = (
     "tuner",
@@ -57,7 +55,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(packages)
     (installed,) = metadata.distributions(name="subgraph-tuner", path=[str(packages)])
-    for name in _closure(installed.requires or []):
+    for name in closure(installed.requires or ()):
         for file in metadata.files(name) or ():
             if ".." not in file.parts:
                 _link(Path(str(file.locate())), packages / file)
@@ -124,17 +122,3 @@ def _link(source: Path, target: Path) -> None:
     if source.suffix == ".py":
         compiled = Path(cache_from_source(str(source)))
         _link(compiled, target.parent / "__pycache__" / compiled.name)
-
-
-def _closure(requirements: list[str]) -> set[str]:
-    """Return the names of the packages that requirements bring, without extras."""
-    names: set[str] = set()
-    waiting = [Requirement(text) for text in requirements]
-    while waiting:
-        requirement = waiting.pop()
-        name = canonicalize_name(requirement.name)
-        if name in names or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
-            continue
-        names.add(name)
-        waiting += [Requirement(text) for text in metadata.requires(name) or ()]
-    return names

@@ -3,11 +3,15 @@
 import json
 import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,3 +68,21 @@ def read_names(path: str) -> list[str]:
     """Return the requirements of a list, one a line, without comments."""
     lines = (ROOT / path).read_text().splitlines()
     return [line for line in lines if line and not line.startswith("#")]
+
+
+def closure(requirements: Iterable[str]) -> frozenset[str]:
+    """Return the distributions that requirements bring, with all they need, by canonical name."""
+    names: set[tuple[str, str]] = set()
+    waiting = _needed(requirements, "")
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        for extra in {"", *requirement.extras} - {e for n, e in names if n == name}:
+            names.add((name, extra))
+            waiting += _needed(metadata.requires(name) or (), extra)
+    return frozenset(name for name, _extra in names)
+
+
+def _needed(requirements: Iterable[str], extra: str) -> list[Requirement]:
+    needs = map(Requirement, requirements)
+    return [n for n in needs if not n.marker or n.marker.evaluate({"extra": extra})]

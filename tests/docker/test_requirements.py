@@ -46,16 +46,7 @@ for package in packages:
 @cache
 def brought_by(path: str) -> frozenset[str]:
     """Return the distributions that a list brings, with all they need, by canonical name."""
-    names: set[tuple[str, str]] = set()
-    waiting = [Requirement(line) for line in images.read_names(path)]
-    while waiting:
-        requirement = waiting.pop()
-        name = canonicalize_name(requirement.name)
-        for extra in {"", *requirement.extras} - {e for n, e in names if n == name}:
-            names.add((name, extra))
-            needs = map(Requirement, metadata.requires(name) or ())
-            waiting += [n for n in needs if not n.marker or n.marker.evaluate({"extra": extra})]
-    return frozenset(name for name, _extra in names)
+    return images.closure(images.read_names(path))
 
 
 @cache

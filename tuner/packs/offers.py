@@ -1,6 +1,5 @@
 """Packs that a service offers: GPUs elsewhere lease and measure them, and their results arrive."""
 
-import hashlib
 import json
 import shutil
 import zipfile
@@ -17,6 +16,7 @@ from records.service.service_models import OfferedPack
 from tuner.context import Context
 from tuner.errors import RequestError
 from tuner.files.atomic_files import atomic_file
+from tuner.library.manifest import sha256_of
 from tuner.packs import registry, result_lines
 from tuner.packs.archive import PackWriter
 from tuner.packs.import_results import check_header, identity_of, store_finals, store_results
@@ -57,11 +57,9 @@ def offer_pack(context: Context, path: Path, minutes: float) -> OfferedPack:
     with path.open("rb") as source, atomic_file(file, _MODE) as stream:
         shutil.copyfileobj(source, stream)
     registry.store_in(folder, pack, _MODE)
-    with file.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
     row = OfferedPack(
         pack=name,
-        sha256=digest,
+        sha256=sha256_of(file),
         n_bytes=file.stat().st_size,
         capabilities=list(pack.capabilities),
         minutes=minutes,

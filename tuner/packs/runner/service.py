@@ -371,7 +371,7 @@ def _sha256(path: Path) -> str:
 def _last_line(stream: IO[bytes]) -> str:
     stream.seek(0)
     lines = stream.read().decode(errors="replace").strip().splitlines()
-    return lines[-1][:500] if lines else ""
+    return lines[-1] if lines else ""
 
 
 def _remove(path: Path) -> None:
