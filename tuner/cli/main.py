@@ -14,6 +14,7 @@ import typer
 from tuner.cli import connection, help_pages
 from tuner.cli.commands import (
     bench,
+    bisect,
     build,
     check,
     jobs,
@@ -45,6 +46,7 @@ _LOCAL = (
     "pack",
     "inspect",
     "libraries",
+    "bisect",
     "settings",
 )
 _BUILD, _LOOK, _SERVICE, _MACHINE = "Tune and build", "Look", "Service", "Machine"
@@ -60,6 +62,7 @@ app.command("tune", rich_help_panel=_BUILD)(tune.tune)
 app.command("build", rich_help_panel=_BUILD)(build.build)
 app.command("bench", rich_help_panel=_BUILD)(bench.bench)
 app.command("check", rich_help_panel=_BUILD)(check.check)
+app.command("bisect", rich_help_panel=_BUILD)(bisect.bisect)
 app.command("profile", rich_help_panel=_BUILD)(profile.profile)
 app.add_typer(pack.app, name="pack", rich_help_panel=_BUILD)
 app.command("table", rich_help_panel=_LOOK)(table.table)
@@ -80,7 +83,7 @@ app.add_typer(cache.app, name="cache", rich_help_panel=_MACHINE)
 app.add_typer(engine.app, name="engine", rich_help_panel=_MACHINE)
 # Typer lists groups after all commands.
 _ORDER = (
-    *("tasks", "tune", "build", "bench", "check", "profile", "pack"),
+    *("tasks", "tune", "build", "bench", "check", "profile", "bisect", "pack"),
     *("inspect", "libraries", "table", "jobs", "records", "report", "replay"),
     *("serve", "worker", "token", "db"),
     *("doctor", "settings", "devices", "cache", "engine"),

@@ -87,7 +87,7 @@ def test_two_libraries_are_timed_in_turns(tmp_path: Path) -> None:
     for name, options in (("old", "classes=10"), ("new", "classes=20")):
         assert cli("build", f"zoo:mlp?{options}", "-o", name).status == 0
 
-    answer = cli("libraries", "compare", "old", "new", "--time", "--runs", "40", "--json")
+    answer = cli("bisect", "old", "new", "--runs", "40", "--json")
 
     changes = answer.json
     assert answer.status == changes["exit_status"]
@@ -100,11 +100,11 @@ def test_two_libraries_are_timed_in_turns(tmp_path: Path) -> None:
     assert {each["outcome"] for each in changes["kernels"]} >= {"only in A", "only in B"}
 
     (tmp_path / "old.json").write_text(json.dumps(changes["a"]))
-    beside = cli("libraries", "compare", "old.json", "old", "--time", "--runs", "40", "--json")
+    beside = cli("bisect", "old.json", "old", "--runs", "40", "--json")
     assert {each["code"] for each in beside.json["kernels"]} <= {"same", ""}
     assert beside.json["a"] == changes["a"]
 
-    table = cli("libraries", "compare", "old.json", "old", "--time", "--runs", "40")
+    table = cli("bisect", "old.json", "old", "--runs", "40")
     assert table.status in (0, 4, 5)
     assert "run: " in table.out
 
@@ -112,18 +112,10 @@ def test_two_libraries_are_timed_in_turns(tmp_path: Path) -> None:
 def test_a_profile_of_few_runs_is_refused(tmp_path: Path) -> None:
     """Few turns have no interval, so that noise would decide the exit status."""
     (tmp_path / "old.json").write_text(json.dumps(as_json(replace(library(), turn_secs=(1.0,)))))
-    answer = Cli(tmp_path, {})("libraries", "compare", "old.json", "new", "--time")
+    answer = Cli(tmp_path, {})("bisect", "old.json", "new")
 
     assert answer.status == 2
     assert "old.json has too few runs" in answer.complaint
-
-
-def test_limits_of_times_need_times(tmp_path: Path) -> None:
-    """A gate that measures nothing would pass whatever the library takes."""
-    answer = Cli(tmp_path, {})("libraries", "compare", "old", "new", "--max-slowdown", "1%")
-
-    assert answer.status == 2
-    assert answer.complaint == "tuner: --max-slowdown needs --time"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +129,7 @@ def test_limits_of_times_need_times(tmp_path: Path) -> None:
 def test_wrong_requests(tmp_path: Path, arguments: tuple[str, ...], complaint: str) -> None:
     """The message names the option or the file."""
     (tmp_path / "old.json").write_text("{}")
-    answer = Cli(tmp_path, {})("libraries", "compare", "old.json", "new", "--time", *arguments)
+    answer = Cli(tmp_path, {})("bisect", "old.json", "new", *arguments)
 
     assert answer.status == 2
     assert complaint in answer.complaint

@@ -27,7 +27,7 @@ def test_libraries_are_compared_by_their_records(shell: Shell, tmp_path: Path) -
 
     assert shown.status == 0
     assert "driver: None in A, 2 in B" in shown.out
-    assert "`tuner libraries compare old new --time`" in shown.err
+    assert "`tuner bisect old new`" in shown.err
     assert [(task["speedup"], task["faster"]) for task in as_json["tasks"]] == [
         (0.5, "a"),
         (None, ""),

@@ -1,0 +1,80 @@
+"""``tuner bisect``: find the kernels that a new library, driver or compiler made slower."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tuner.cli import options
+from tuner.cli.console import print_json
+
+
+def bisect(
+    old: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OLD",
+            help="Folder of the older library, or a file that 'tuner profile --json' wrote.",
+            show_default=False,
+        ),
+    ],
+    new: Annotated[
+        Path,
+        typer.Argument(metavar="NEW", help="Folder of the newer library.", show_default=False),
+    ],
+    max_slowdown: Annotated[
+        str,
+        typer.Option(
+            metavar="SHARE",
+            help="Largest increase of a time that does not count.",
+            rich_help_panel="Limits",
+        ),
+    ] = "3%",
+    arrays: options.ArraysOption = None,
+    shapes: options.ProgramShapesOption = [],  # noqa: B006  typer reads it, nothing writes it
+    runs: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Number of profiled runs of each, at least 40.",
+            rich_help_panel=options.MEASURING_PANEL,
+        ),
+    ] = 80,
+    seed: options.InputSeedOption = 0,
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
+    json_output: options.JsonOption = False,
+) -> None:
+    """Find the kernels that a new library, driver, compiler or tuner made slower.
+
+    Times each kernel of both libraries in turns on this machine, and sorts the kernels by the time
+    that the newer library loses with each. Exit status 4 if a run of it is slower, 5 if the machine
+    is too noisy to tell; see docs/ci.md.
+
+    Examples:
+        tuner bisect old.lib new.lib
+        tuner bisect before.json model.lib
+    """
+    from tuner import local
+    from tuner.cli.rendering.kernel_changes import show_changes
+    from tuner.compile.bench.gate import MIN_TURNS
+    from tuner.errors import RequestError
+    from tuner.jobs.requests import parse_inputs
+    from tuner.profiling.kernel_changes import changes_as_json
+    from tuner.profiling.library_profile import RUNS_IN_TURN, ProfileRequest
+
+    if runs < MIN_TURNS * RUNS_IN_TURN:
+        raise RequestError(f"--runs must be at least {MIN_TURNS * RUNS_IN_TURN}, got {runs}")
+    request = ProfileRequest(
+        shapes=parse_inputs(shapes), arrays=arrays, n_runs=runs, seed=seed, nodes=False
+    )
+    limit = options.share("--max-slowdown", max_slowdown)
+    changes = local.compare_kernels(
+        old, new, request, limit, {"database": database, "data_dir": data_dir}
+    )
+    if json_output:
+        print_json(changes_as_json(changes))
+    else:
+        show_changes(changes, str(old), str(new))
+    if changes.exit_code:
+        raise typer.Exit(changes.exit_code)
