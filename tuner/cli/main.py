@@ -41,7 +41,6 @@ _LOCAL = (
     "token",
     "db",
     "cache",
-    "devices",
     "engine",
     "pack",
     "inspect",

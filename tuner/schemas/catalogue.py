@@ -94,6 +94,17 @@ class DeviceInfo(Schema):
     heartbeat: datetime
     alive: bool
 
+    @property
+    def status(self) -> str:
+        """State, or offline if the last report is old."""
+        return self.state if self.alive else "offline"
+
+    @property
+    def type(self) -> str:
+        """Name of the hardware, or the number of builders."""
+        kind = f"{self.n_builders} builders" if self.n_builders else "unnamed device"
+        return str(self.fingerprint.get("name") or kind)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LibraryInfo(Schema):

@@ -20,7 +20,7 @@ from records.service.owners.access import Viewer
 from tuner.queries import catalogue
 from tuner.queries.catalogue import NetworkUse
 from tuner.queries.jobs import job_names
-from tuner.schemas import DeviceInfo, NetworkInfo, NetworkTask, WorkerInfo
+from tuner.schemas import NetworkInfo, NetworkTask, WorkerInfo
 
 router = APIRouter(include_in_schema=False)
 
@@ -39,15 +39,6 @@ class WorkerRow:
     state: str
     device: str
     details: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class DeviceRow:
-    """A device; ``state`` is offline if its last report is old."""
-
-    device: DeviceInfo
-    state: str
-    kind: str
 
 
 @dataclass(frozen=True)
@@ -86,10 +77,10 @@ def read_workers(request: Request, subject: access.Reader, session: ReaderDep) -
     rows = [
         _worker_row(worker) for worker in catalogue.list_workers(session, _LIMIT, subject.viewer)
     ]
-    devices = [_device_row(device) for device in catalogue.list_devices(session, subject.viewer)]
-    devices.sort(key=lambda row: _ORDER.get(row.state, len(_ORDER)))
+    devices = catalogue.list_devices(session, subject.viewer)
+    devices.sort(key=lambda device: _ORDER.get(device.status, len(_ORDER)))
     shown = devices[:_MAX_DEVICES]
-    jobs = {row.worker.job_id for row in rows} | {row.device.job_id for row in shown}
+    jobs = {row.worker.job_id for row in rows} | {device.job_id for device in shown}
     return render(
         request,
         "workers.html",
@@ -189,12 +180,6 @@ def _worker_row(worker: WorkerInfo) -> WorkerRow:
     name = str(device.pop("name", "") or "unnamed device")
     details = tuple((str(key), str(value)) for key, value in sorted(device.items()))
     return WorkerRow(worker, state, name, details)
-
-
-def _device_row(device: DeviceInfo) -> DeviceRow:
-    state = device.state if device.alive else "offline"
-    kind = f"{device.n_builders} builders" if device.n_builders else "unnamed device"
-    return DeviceRow(device, state, str(device.fingerprint.get("name") or kind))
 
 
 def _input(name: str, spec: object) -> str:

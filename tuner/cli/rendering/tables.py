@@ -6,6 +6,7 @@ from typing import Any
 from tuner.cli.rendering.grid import Column, Grid
 from tuner.formatting import (
     DASH,
+    age,
     clock,
     count,
     local_time,
@@ -18,7 +19,7 @@ from tuner.formatting import (
     trial_count,
 )
 from tuner.reporting import task_columns
-from tuner.schemas import JobSummary, PickView, TaskComparison, TaskView
+from tuner.schemas import DeviceInfo, JobSummary, PickView, TaskComparison, TaskView
 
 # Terms that resume a job and explain nothing.
 _BOOKKEEPING = ("reason", "newest_record")
@@ -81,6 +82,30 @@ def job_table(jobs: Sequence[JobSummary]) -> Grid:
             local_time(job.updated),
             *([" ".join(job.tags)] if has_tags else []),
             *([job.owner or ""] if has_owners else []),
+        )
+    return table
+
+
+def device_table(devices: Sequence[DeviceInfo]) -> Grid:
+    """Render the devices and builders of a service."""
+    table = Grid(
+        Column("Device", "name"),
+        Column("State"),
+        Column("Type", "name", 1),
+        Column("Job", "number"),
+        Column("Busy", "number", 3),
+        Column("Seen", rank=2),
+        Column("Reason", "prose"),
+    )
+    for device in devices:
+        table.add(
+            device.name,
+            device.status,
+            device.type,
+            str(device.job_id or DASH),
+            percent(device.busy_share),
+            age(device.heartbeat),
+            device.reason or DASH,
         )
     return table
 

@@ -1,17 +1,18 @@
-"""``tuner devices``: list the devices of this machine."""
+"""``tuner devices``: list the devices of this machine, or those of a server."""
 
 import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli import options
-from tuner.cli.console import print_json, print_note
+from tuner.cli import connection, options
+from tuner.cli.console import print_json, print_note, stdout_console
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tuner.devices.inventory import DescribedDevice, LocalDevice
+    from tuner.schemas import DeviceInfo
     from tuner.settings import Settings
 
 
@@ -30,12 +31,23 @@ def devices(
 ) -> None:
     """List the devices of this machine: name, kind, fingerprint.
 
+    With --server, lists the devices and builders that measure and build for the server instead,
+    with their state.
+
     Examples:
         tuner devices
         tuner devices --kind cuda --json
+        tuner --server http://tuner.example:8080 devices
     """
-    from tuner.devices.inventory import usable_devices
     from tuner.errors import RequestError
+
+    if connection.chosen() is not None:
+        if kind is not None:
+            raise RequestError("--kind applies to this machine; leave it out, or the server")
+        with connection.connect({"data_dir": data_dir}) as client:
+            _show_fleet(list(client.devices()), json_output=json_output)
+        return
+    from tuner.devices.inventory import usable_devices
     from tuner.settings import read_settings
 
     local_devices = usable_devices()
@@ -49,6 +61,21 @@ def devices(
         for device in described:
             print(f"{device.name}  {device.kind}")
             print(f"    {json.dumps(device.fingerprint)}")
+
+
+def _show_fleet(infos: "Sequence[DeviceInfo]", *, json_output: bool) -> None:
+    """Print the devices of a server."""
+    from dataclasses import asdict
+
+    from tuner.cli.rendering.tables import device_table
+
+    if json_output:
+        shown = [{**asdict(info), "heartbeat": info.heartbeat.isoformat()} for info in infos]
+        print_json({"devices": shown})
+    elif infos:
+        stdout_console().print(device_table(infos))
+    else:
+        print_note("no device measures for this server; `tuner worker --help` tells how one does")
 
 
 def _describe(
