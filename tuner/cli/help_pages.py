@@ -103,6 +103,8 @@ def _arrange_parameters(command: Any) -> None:
     command.params.sort(key=_panel_rank)
     help_option.rich_help_panel = command.params[-1].rich_help_panel if is_grouped else None
     for parameter in (*command.params, help_option):
+        # An empty default says nothing.
+        parameter.show_default = parameter.default not in (None, "", [], ())
         if parameter.param_type_name == "argument":
             # The metavar already names it; typer would add its Python type.
             parameter.display_type_rich = _no_type

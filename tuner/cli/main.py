@@ -33,6 +33,7 @@ from tuner.cli.commands.machine import devices, doctor, engine, settings
 from tuner.cli.commands.records import group as records
 from tuner.cli.commands.service import db, serve, token, worker
 from tuner.cli.console import choose_detail, print_error
+from tuner.cli.options import option
 
 # Commands that work on this machine alone, whatever TUNER_SERVER names.
 _LOCAL = (
@@ -100,19 +101,16 @@ def root(
     ctx: typer.Context,
     server: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL",
-            help="Run the command on this tuner server instead of locally. Also TUNER_SERVER.",
-            show_default=False,
+        option(
+            "URL", "Run the command on this tuner server instead of locally. Also TUNER_SERVER."
         ),
     ] = None,
     token: Annotated[
         str | None,
-        typer.Option(
-            metavar="TOKEN",
-            help="API token of the server. Prefer the variable TUNER_TOKEN: other users of this "
+        option(
+            "TOKEN",
+            "API token of the server. Prefer the variable TUNER_TOKEN: other users of this "
             "machine can see command lines.",
-            show_default=False,
         ),
     ] = None,
     version: Annotated[

@@ -1,7 +1,7 @@
 """Arguments and options that several commands share, and the options that errors are about."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,161 +14,153 @@ MEASURING_PANEL = "Measuring"
 PLACEMENT_PANEL = "Where it runs"
 OUTPUT_PANEL = "Output"
 
-MODEL = typer.Argument(
-    metavar="MODEL",
-    help="A .onnx or .pt2 file, or zoo:NAME such as 'zoo:resnet-18?batch=1&layout=NHWC'.",
-    show_default=False,
+
+def option(metavar: str, text: str, *names: str, panel: str | None = None, **limits: Any) -> Any:
+    """Describe an option that takes a value, by default named after its parameter."""
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, **limits)
+
+
+def flag(name: str, text: str, *short: str, panel: str | None = None) -> Any:
+    """Describe an option without a value."""
+    return typer.Option(name, *short, help=text, rich_help_panel=panel)
+
+
+def argument(metavar: str, text: str, **limits: Any) -> Any:
+    """Describe an argument."""
+    return typer.Argument(metavar=metavar, help=text, **limits)
+
+
+MODEL = argument(
+    "MODEL", "A .onnx or .pt2 file, or zoo:NAME such as 'zoo:resnet-18?batch=1&layout=NHWC'."
 )
 Model = Annotated[str, MODEL]
 TargetOption = Annotated[
     str,
-    typer.Option(
+    option(
+        "TARGET",
+        "Target: llvm (this CPU), 'llvm -mcpu=NAME', llvm+onednn (and let oneDNN compete "
+        "with the tuned kernels), cuda (this GPU), cuda:sm_90, a TVM tag, or JSON.",
         "--target",
         "-t",
-        metavar="TARGET",
-        help="Target: llvm (this CPU), 'llvm -mcpu=NAME', llvm+onednn (and let "
-        "oneDNN compete with the tuned kernels), cuda (this GPU), cuda:sm_90, a TVM tag, or JSON.",
-        rich_help_panel=MODEL_PANEL,
+        panel=MODEL_PANEL,
     ),
 ]
 InputOption = Annotated[
     list[str],
-    typer.Option(
+    option(
+        "NAME=1,3,224,224",
+        "Shape of an input with dynamic dimensions, or the value of an input of one "
+        "element (sr=16000, use_cache_branch=true), which becomes a constant; repeat for "
+        "each input. Repeat an input name to add another shape configuration.",
         "--input",
         "-i",
-        metavar="NAME=1,3,224,224",
-        help="Shape of an input with dynamic dimensions, or the value of an input of one element "
-        "(sr=16000, use_cache_branch=true), which becomes a constant; repeat for each input. "
-        "Repeat an input name to add another shape configuration.",
-        show_default=False,
-        rich_help_panel=MODEL_PANEL,
+        panel=MODEL_PANEL,
     ),
 ]
 BucketOption = Annotated[
     list[str],
-    typer.Option(
+    option(
+        "DIM=1,4,16",
+        "Sizes of a dynamic dimension, or its name alone for a choice of sizes; repeat "
+        "for each dimension. auto chooses for all. SIZE:WEIGHT says how often a size is "
+        "expected.",
         "--bucket",
         "-b",
-        metavar="DIM=1,4,16",
-        help="Sizes of a dynamic dimension, or its name alone for a choice of sizes; repeat for "
-        "each dimension. auto chooses for all. SIZE:WEIGHT says how often a size is expected.",
-        show_default=False,
-        rich_help_panel=MODEL_PANEL,
+        panel=MODEL_PANEL,
     ),
 ]
 MaskOption = Annotated[
     list[str],
-    typer.Option(
+    option(
+        "INPUT[=VALUE]",
+        "Input that marks padding, by 0 or VALUE; by default those named after a mask.",
         "--mask",
-        metavar="INPUT[=VALUE]",
-        help="Input that marks padding, by 0 or VALUE; by default those named after a mask.",
-        show_default=False,
-        rich_help_panel=MODEL_PANEL,
+        panel=MODEL_PANEL,
     ),
 ]
 RandomWeightsOption = Annotated[
     int | None,
-    typer.Option(
+    option(
+        "SEED",
+        "Replace the weights by random ones with this seed, for models that come without.",
         "--random-weights",
-        metavar="SEED",
-        help="Replace the weights by random ones with this seed, for models that come without.",
-        show_default=False,
-        rich_help_panel=MODEL_PANEL,
+        panel=MODEL_PANEL,
     ),
 ]
 DatabaseOption = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "URL",
+        "Database of the records [default: an SQLite file in the data directory]. Also "
+        "TUNER_DATABASE.",
         "--database",
-        metavar="URL",
-        help="Database of the records [default: an SQLite file in the data directory]. "
-        "Also TUNER_DATABASE.",
-        show_default=False,
-        rich_help_panel=PLACEMENT_PANEL,
+        panel=PLACEMENT_PANEL,
     ),
 ]
 DataDirOption = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "DIR",
+        "Directory of models, compiled code and logs. Also TUNER_DATA_DIR.",
         "--data-dir",
-        metavar="DIR",
-        help="Directory of models, compiled code and logs. Also TUNER_DATA_DIR.",
-        show_default=False,
-        rich_help_panel=PLACEMENT_PANEL,
+        panel=PLACEMENT_PANEL,
     ),
 ]
 RpcOption = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "HOST:PORT/KEY",
+        "Measure on the devices that a TVM RPC tracker has under a key; separate several "
+        "by commas. Also TUNER_RPC.",
         "--rpc",
-        metavar="HOST:PORT/KEY",
-        help="Measure on the devices that a TVM RPC tracker has under a key; separate several by "
-        "commas. Also TUNER_RPC.",
-        show_default=False,
-        rich_help_panel=PLACEMENT_PANEL,
+        panel=PLACEMENT_PANEL,
     ),
 ]
 EngineOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Compiler backend: relax (TVM's MetaSchedule) or relay (Relay and Ansor; install it "
-        "with `tuner engine install relay`) [default: relax]. Also TUNER_ENGINE.",
-        show_default=False,
-        rich_help_panel=PLACEMENT_PANEL,
+    option(
+        "NAME",
+        "Compiler backend: relax (TVM's MetaSchedule) or relay (Relay and Ansor; install "
+        "it with `tuner engine install relay`) [default: relax]. Also TUNER_ENGINE.",
+        panel=PLACEMENT_PANEL,
     ),
 ]
-LibraryArgument = Annotated[
-    Path,
-    typer.Argument(metavar="LIBRARY", help="Folder of the library.", show_default=False),
-]
+LibraryArgument = Annotated[Path, argument("LIBRARY", "Folder of the library.")]
 LibraryModelOption = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "MODEL",
+        "File of the model that the library was built from, which the other runtime runs; "
+        "a zoo: network needs none.",
         "--model",
-        metavar="MODEL",
-        help="File of the model that the library was built from, which the other runtime "
-        "runs; a zoo: network needs none.",
-        show_default=False,
-        rich_help_panel=MODEL_PANEL,
+        panel=MODEL_PANEL,
     ),
 ]
 ArraysOption = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "FILE.npz",
+        "Run on the arrays of this file, one per input name, instead of drawn ones.",
         "--inputs",
-        metavar="FILE.npz",
-        help="Run on the arrays of this file, one per input name, instead of drawn ones.",
-        show_default=False,
-        rich_help_panel=MODEL_PANEL,
+        panel=MODEL_PANEL,
     ),
 ]
 ProgramShapesOption = Annotated[
     list[str],
-    typer.Option(
+    option(
+        "NAME=1,3,224,224",
+        "Shape of an input, to choose among the programs of a library; by default those "
+        "of the first.",
         "--input",
         "-i",
-        metavar="NAME=1,3,224,224",
-        help="Shape of an input, to choose among the programs of a library; by default those "
-        "of the first.",
-        show_default=False,
-        rich_help_panel=MODEL_PANEL,
+        panel=MODEL_PANEL,
     ),
 ]
 InputSeedOption = Annotated[
-    int,
-    typer.Option(
-        "--seed",
-        metavar="SEED",
-        help="Seed of the inputs that are drawn.",
-        rich_help_panel=MEASURING_PANEL,
-    ),
+    int, option("SEED", "Seed of the inputs that are drawn.", "--seed", panel=MEASURING_PANEL)
 ]
 JsonOption = Annotated[
-    bool,
-    typer.Option(
-        "--json", help="Print exactly one JSON object on stdout.", rich_help_panel=OUTPUT_PANEL
-    ),
+    bool, flag("--json", "Print exactly one JSON object on stdout.", panel=OUTPUT_PANEL)
 ]
 
 

@@ -85,6 +85,5 @@ def _option(name: str, field: FieldInfo, panel: str) -> Any:
         f"{flag}/--no-{flag.removeprefix('--')}" if field.annotation is bool else flag,
         metavar=_METAVARS.get(name, "NAME" if field.annotation is str else "N"),
         help=field.description,
-        show_default=field.default not in (None, {}, ()),
         rich_help_panel=panel,
     )

@@ -7,6 +7,7 @@ import typer
 
 from tuner.cli import connection, options
 from tuner.cli.console import print_json, print_note
+from tuner.cli.options import option
 
 
 class Runtime(StrEnum):
@@ -25,24 +26,21 @@ def bench(
     library: options.LibraryArgument,
     against: Annotated[
         list[Runtime],
-        typer.Option(
-            metavar="RUNTIME",
-            help="Compare outputs and time with onnxruntime, openvino, tensorrt, torch, "
+        option(
+            "RUNTIME",
+            "Compare outputs and time with onnxruntime, openvino, tensorrt, torch, "
             "torch-cuda-graph, torch-compile or all that are installed; repeat for several.",
-            show_default=False,
-            rich_help_panel=options.MEASURING_PANEL,
+            panel=options.MEASURING_PANEL,
         ),
-    ] = [],  # noqa: B006  typer reads it, nothing writes it
+    ] = [],
     model: options.LibraryModelOption = None,
     arrays: options.ArraysOption = None,
-    shapes: options.ProgramShapesOption = [],  # noqa: B006  typer reads it, nothing writes it
+    shapes: options.ProgramShapesOption = [],
     random_weights: options.RandomWeightsOption = None,
     turns: Annotated[
         int,
-        typer.Option(
-            metavar="N",
-            help="Number of turns of about 0.1 s each, at least 1.",
-            rich_help_panel=options.MEASURING_PANEL,
+        option(
+            "N", "Number of turns of about 0.1 s each, at least 1.", panel=options.MEASURING_PANEL
         ),
     ] = 10,
     seed: options.InputSeedOption = 0,

@@ -7,38 +7,25 @@ import typer
 
 from tuner.cli import options
 from tuner.cli.console import print_json
+from tuner.cli.options import argument, option
 
 
 def bisect(
     old: Annotated[
         Path,
-        typer.Argument(
-            metavar="OLD",
-            help="Folder of the older library, or a file that 'tuner profile --json' wrote.",
-            show_default=False,
+        argument(
+            "OLD", "Folder of the older library, or a file that 'tuner profile --json' wrote."
         ),
     ],
-    new: Annotated[
-        Path,
-        typer.Argument(metavar="NEW", help="Folder of the newer library.", show_default=False),
-    ],
+    new: Annotated[Path, argument("NEW", "Folder of the newer library.")],
     max_slowdown: Annotated[
-        str,
-        typer.Option(
-            metavar="SHARE",
-            help="Largest increase of a time that does not count.",
-            rich_help_panel="Limits",
-        ),
+        str, option("SHARE", "Largest increase of a time that does not count.", panel="Limits")
     ] = "3%",
     arrays: options.ArraysOption = None,
-    shapes: options.ProgramShapesOption = [],  # noqa: B006  typer reads it, nothing writes it
+    shapes: options.ProgramShapesOption = [],
     runs: Annotated[
         int,
-        typer.Option(
-            metavar="N",
-            help="Number of profiled runs of each, at least 40.",
-            rich_help_panel=options.MEASURING_PANEL,
-        ),
+        option("N", "Number of profiled runs of each, at least 40.", panel=options.MEASURING_PANEL),
     ] = 80,
     seed: options.InputSeedOption = 0,
     database: options.DatabaseOption = None,

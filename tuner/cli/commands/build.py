@@ -8,6 +8,7 @@ import typer
 
 from tuner.cli import connection, hints, options
 from tuner.cli.console import print_json
+from tuner.cli.options import flag, option
 
 if TYPE_CHECKING:
     from tuner.compile.subgraphs import BuildStep
@@ -17,39 +18,33 @@ if TYPE_CHECKING:
 def build(
     model: Annotated[str | None, options.MODEL] = None,
     target: options.TargetOption = "llvm",
-    inputs: options.InputOption = [],  # noqa: B006  typer reads it, nothing writes it
-    buckets: options.BucketOption = [],  # noqa: B006  likewise
-    masks: options.MaskOption = [],  # noqa: B006  likewise
+    inputs: options.InputOption = [],
+    buckets: options.BucketOption = [],
+    masks: options.MaskOption = [],
     random_weights: options.RandomWeightsOption = None,
     out: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "DIR",
+            "Folder for the library; an existing library in it is replaced.",
             "--out",
             "-o",
-            metavar="DIR",
-            help="Folder for the library; an existing library in it is replaced.",
-            show_default=False,
-            rich_help_panel="Library",
+            panel="Library",
         ),
     ] = None,
     strict: Annotated[
-        bool,
-        typer.Option(
-            "--strict", help="Fail if a subgraph has no record.", rich_help_panel="Library"
-        ),
+        bool, flag("--strict", "Fail if a subgraph has no record.", panel="Library")
     ] = False,
     explain: Annotated[
-        bool,
-        typer.Option("--explain", help="Explain each cache miss.", rich_help_panel="Library"),
+        bool, flag("--explain", "Explain each cache miss.", panel="Library")
     ] = False,
     reproduce: Annotated[
         Path | None,
-        typer.Option(
-            metavar="MANIFEST",
-            help="Instead of building a MODEL, recompile the objects of this library without the "
+        option(
+            "MANIFEST",
+            "Instead of building a MODEL, recompile the objects of this library without the "
             "cache and compare them byte by byte; --out keeps them.",
-            show_default=False,
-            rich_help_panel="Library",
+            panel="Library",
         ),
     ] = None,
     database: options.DatabaseOption = None,

@@ -10,6 +10,7 @@ import typer
 
 from tuner.cli import connection, options
 from tuner.cli.console import print_json, print_note
+from tuner.cli.options import argument, option
 
 if TYPE_CHECKING:
     from tuner.compile.bench.gate import Checked
@@ -22,78 +23,52 @@ _REPORT_PANEL = "Reports"
 def check(
     library: Annotated[
         str,
-        typer.Argument(
-            metavar="LIBRARY|MODEL",
-            help="Folder of a library, or a model, of which a library is built with the best "
-            "records.",
-            show_default=False,
+        argument(
+            "LIBRARY|MODEL",
+            "Folder of a library, or a model, of which a library is built with the best records.",
         ),
     ],
     min_coverage: Annotated[
-        str,
-        typer.Option(
-            metavar="SHARE",
-            help="Smallest share of the subgraphs that must be tuned.",
-            rich_help_panel="Limits",
-        ),
+        str, option("SHARE", "Smallest share of the subgraphs that must be tuned.", panel="Limits")
     ] = "100%",
     max_ms: Annotated[
-        float | None,
-        typer.Option(
-            metavar="MS",
-            help="Largest median latency, milliseconds.",
-            show_default=False,
-            rich_help_panel="Limits",
-        ),
+        float | None, option("MS", "Largest median latency, milliseconds.", panel="Limits")
     ] = None,
     baseline: Annotated[
         Path | None,
-        typer.Option(
-            metavar="LIBRARY",
-            help="Folder of an older library, which takes turns with this one.",
-            show_default=False,
-            rich_help_panel="Limits",
+        option(
+            "LIBRARY",
+            "Folder of an older library, which takes turns with this one.",
+            panel="Limits",
         ),
     ] = None,
     max_slowdown: Annotated[
         str,
-        typer.Option(
-            metavar="SHARE",
-            help="Largest increase of the median latency over the baseline.",
-            rich_help_panel="Limits",
+        option(
+            "SHARE", "Largest increase of the median latency over the baseline.", panel="Limits"
         ),
     ] = "3%",
     target: options.TargetOption = "llvm",
-    inputs: options.InputOption = [],  # noqa: B006  typer reads it, nothing writes it
+    inputs: options.InputOption = [],
     random_weights: options.RandomWeightsOption = None,
     arrays: options.ArraysOption = None,
     turns: Annotated[
         int,
-        typer.Option(
-            metavar="N",
-            help="Number of turns of about 0.1 s each, at least 8; noise adds up to three times "
-            "as many.",
-            rich_help_panel=options.MEASURING_PANEL,
+        option(
+            "N",
+            "Number of turns of about 0.1 s each, at least 8; noise adds up to three times as "
+            "many.",
+            panel=options.MEASURING_PANEL,
         ),
     ] = 12,
     seed: options.InputSeedOption = 0,
     junit: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write a test case for each limit as JUnit XML.",
-            show_default=False,
-            rich_help_panel=_REPORT_PANEL,
-        ),
+        option("FILE", "Write a test case for each limit as JUnit XML.", panel=_REPORT_PANEL),
     ] = None,
     markdown: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Append the tables to this file as Markdown.",
-            show_default=False,
-            rich_help_panel=_REPORT_PANEL,
-        ),
+        option("FILE", "Append the tables to this file as Markdown.", panel=_REPORT_PANEL),
     ] = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,

@@ -7,6 +7,7 @@ import typer
 from tuner.cli import options
 from tuner.cli.backends import open_backend
 from tuner.cli.console import print_json, print_line
+from tuner.cli.options import argument, option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,19 +20,12 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-JobArgument = Annotated[
-    int, typer.Argument(metavar="JOB", help="Number of the job.", min=1, max=2**31 - 1)
-]
+JobArgument = Annotated[int, argument("JOB", "Number of the job.", min=1, max=2**31 - 1)]
 
 
 @app.command("ls")
 def ls(
-    tags: Annotated[
-        list[str],
-        typer.Option(
-            "--tag", metavar="TAG", help="List the jobs with this tag.", show_default=False
-        ),
-    ] = [],  # noqa: B006  typer reads it, nothing writes it
+    tags: Annotated[list[str], option("TAG", "List the jobs with this tag.", "--tag")] = [],
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
@@ -57,13 +51,7 @@ def ls(
 def wait(
     job: JobArgument,
     timeout: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="Stop waiting after this time; the job continues.",
-            min=0,
-            show_default=False,
-        ),
+        float | None, option("SECONDS", "Stop waiting after this time; the job continues.", min=0)
     ] = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
@@ -103,9 +91,7 @@ def webhook_secret(json_output: options.JsonOption = False) -> None:
 @app.command("compare")
 def compare(
     a: JobArgument,
-    b: Annotated[
-        int, typer.Argument(metavar="OTHER", help="Number of another job.", min=1, max=2**31 - 1)
-    ],
+    b: Annotated[int, argument("OTHER", "Number of another job.", min=1, max=2**31 - 1)],
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
@@ -188,19 +174,9 @@ def rm(
 def budget(
     job: JobArgument,
     trials: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="New limit of trials in all.",
-            min=1,
-            max=10**9,
-            show_default=False,
-        ),
+        int | None, option("N", "New limit of trials in all.", min=1, max=10**9)
     ] = None,
-    seconds: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", help="New limit of time in all.", show_default=False),
-    ] = None,
+    seconds: Annotated[float | None, option("SECONDS", "New limit of time in all.")] = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
@@ -226,10 +202,7 @@ def budget(
 def priority(
     job: JobArgument,
     value: Annotated[
-        int,
-        typer.Argument(
-            metavar="PRIORITY", help="New priority; each step doubles the share.", min=-30, max=30
-        ),
+        int, argument("PRIORITY", "New priority; each step doubles the share.", min=-30, max=30)
     ],
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
@@ -249,17 +222,11 @@ def label(
     job: JobArgument,
     tags: Annotated[
         list[str],
-        typer.Option(
-            "--tag",
-            metavar="TAG",
-            help="Replace the tags of the job by this one; repeatable. '' removes them.",
-            show_default=False,
+        option(
+            "TAG", "Replace the tags of the job by this one; repeatable. '' removes them.", "--tag"
         ),
-    ] = [],  # noqa: B006  typer reads it, nothing writes it
-    note: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Replace the note; '' removes it.", show_default=False),
-    ] = None,
+    ] = [],
+    note: Annotated[str | None, option("TEXT", "Replace the note; '' removes it.")] = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,

@@ -8,6 +8,7 @@ import typer
 
 from tuner.cli import options
 from tuner.cli.console import print_json, print_line, print_note
+from tuner.cli.options import argument, option
 from tuner.cli.streams import ProgressCounter
 
 if TYPE_CHECKING:
@@ -27,39 +28,27 @@ app = typer.Typer(
 def make(
     models: Annotated[
         list[str],
-        typer.Argument(
-            metavar="MODEL...",
-            help="Networks, all in one pack: .onnx or .pt2 files, or zoo:NAME.",
-            show_default=False,
-        ),
+        argument("MODEL...", "Networks, all in one pack: .onnx or .pt2 files, or zoo:NAME."),
     ],
     target: options.TargetOption = "cuda:sm_90",
-    inputs: options.InputOption = [],  # noqa: B006  typer reads it, nothing writes it
+    inputs: options.InputOption = [],
     random_weights: options.RandomWeightsOption = None,
     candidates: Annotated[
         int,
-        typer.Option(
-            metavar="N",
-            help="Number of candidates, for all networks together. Two cores compile about 10,000 "
+        option(
+            "N",
+            "Number of candidates, for all networks together. Two cores compile about 10,000 "
             "an hour; a GPU measures about 100 a second.",
+            panel="Pack",
             min=1,
             max=20_000,
-            rich_help_panel="Pack",
         ),
     ] = 1000,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="File of the pack.", rich_help_panel="Pack"
-        ),
-    ] = Path("tuner-pack.pyz"),
+    out: Annotated[Path, option("FILE", "File of the pack.", "--out", "-o", panel="Pack")] = Path(
+        "tuner-pack.pyz"
+    ),
     seed: Annotated[
-        int,
-        typer.Option(
-            metavar="SEED",
-            help="Seed of the candidates that are drawn.",
-            rich_help_panel="Pack",
-        ),
+        int, option("SEED", "Seed of the candidates that are drawn.", panel="Pack")
     ] = 0,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
@@ -96,15 +85,9 @@ def make(
 
 @app.command("offer")
 def offer(
-    pack: Annotated[
-        Path,
-        typer.Argument(metavar="PACK", help="File that tuner pack make wrote.", show_default=False),
-    ],
+    pack: Annotated[Path, argument("PACK", "File that tuner pack make wrote.")],
     minutes: Annotated[
-        float,
-        typer.Option(
-            metavar="MINUTES", help="Time for which a GPU measures it, minutes.", min=0.1, max=1440
-        ),
+        float, option("MINUTES", "Time for which a GPU measures it, minutes.", min=0.1, max=1440)
     ] = 5.0,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
@@ -132,12 +115,7 @@ def offer(
 
 @app.command("import")
 def import_(
-    results: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RESULTS", help="File that a pack wrote on the GPU.", show_default=False
-        ),
-    ],
+    results: Annotated[Path, argument("RESULTS", "File that a pack wrote on the GPU.")],
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
@@ -169,11 +147,10 @@ def status(
     data_dir: options.DataDirOption = None,
     forget: Annotated[
         str | None,
-        typer.Option(
-            metavar="PACK",
-            help="Forget a pack that is lost: its candidates are free for other packs, and its "
+        option(
+            "PACK",
+            "Forget a pack that is lost: its candidates are free for other packs, and its "
             "results can no longer be imported.",
-            show_default=False,
         ),
     ] = None,
     json_output: options.JsonOption = False,

@@ -4,10 +4,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tuner.cli import connection, options
 from tuner.cli.console import print_json, print_note
+from tuner.cli.options import option
 
 
 class ProfiledRuntime(StrEnum):
@@ -21,51 +20,40 @@ def profile(
     library: options.LibraryArgument,
     against: Annotated[
         list[ProfiledRuntime],
-        typer.Option(
-            metavar="RUNTIME",
-            help="Profile the model in onnxruntime or openvino too; repeat for both.",
-            show_default=False,
-            rich_help_panel=options.MEASURING_PANEL,
+        option(
+            "RUNTIME",
+            "Profile the model in onnxruntime or openvino too; repeat for both.",
+            panel=options.MEASURING_PANEL,
         ),
-    ] = [],  # noqa: B006  typer reads it, nothing writes it
+    ] = [],
     model: options.LibraryModelOption = None,
     arrays: options.ArraysOption = None,
-    shapes: options.ProgramShapesOption = [],  # noqa: B006  typer reads it, nothing writes it
+    shapes: options.ProgramShapesOption = [],
     random_weights: options.RandomWeightsOption = None,
     runs: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Number of profiled runs, at least 1.",
-            rich_help_panel=options.MEASURING_PANEL,
-        ),
+        int, option("N", "Number of profiled runs, at least 1.", panel=options.MEASURING_PANEL)
     ] = 40,
     seed: options.InputSeedOption = 0,
     html: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write the profile as a page with a chart of the calls.",
-            show_default=False,
-            rich_help_panel=options.OUTPUT_PANEL,
+        option(
+            "FILE",
+            "Write the profile as a page with a chart of the calls.",
+            panel=options.OUTPUT_PANEL,
         ),
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write the calls as a trace for ui.perfetto.dev.",
-            show_default=False,
-            rich_help_panel=options.OUTPUT_PANEL,
+        option(
+            "FILE", "Write the calls as a trace for ui.perfetto.dev.", panel=options.OUTPUT_PANEL
         ),
     ] = None,
     job: Annotated[
         int | None,
-        typer.Option(
-            metavar="JOB",
-            help="Show the profile on the page of this job of the server.",
-            show_default=False,
-            rich_help_panel=options.OUTPUT_PANEL,
+        option(
+            "JOB",
+            "Show the profile on the page of this job of the server.",
+            panel=options.OUTPUT_PANEL,
         ),
     ] = None,
     database: options.DatabaseOption = None,

@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tuner.cli import options
 from tuner.cli.backends import open_backend
 from tuner.cli.console import print_json
+from tuner.cli.options import argument, option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,33 +19,21 @@ if TYPE_CHECKING:
 def replay(
     sources: Annotated[
         list[str],
-        typer.Argument(
-            metavar="JOB|FILE",
-            help="Number of a job, or a recording that --save wrote; several are allowed.",
-            show_default=False,
+        argument(
+            "JOB|FILE", "Number of a job, or a recording that --save wrote; several are allowed."
         ),
     ],
     allocator: Annotated[
-        list[str],
-        typer.Option(
-            metavar="NAME",
-            help="Replay this allocator; repeat for several [default: all].",
-            show_default=False,
-        ),
-    ] = [],  # noqa: B006
+        list[str], option("NAME", "Replay this allocator; repeat for several [default: all].")
+    ] = [],
     save: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Save the recording of the job as JSON lines, compressed if FILE ends with .gz.",
-            show_default=False,
+        option(
+            "FILE", "Save the recording of the job as JSON lines, compressed if FILE ends with .gz."
         ),
     ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Plot latency over trials as PNG.", show_default=False),
-    ] = None,
-    seed: Annotated[int, typer.Option(metavar="SEED", help="Seed of the allocators.", min=0)] = 0,
+    plot: Annotated[Path | None, option("FILE", "Plot latency over trials as PNG.")] = None,
+    seed: Annotated[int, option("SEED", "Seed of the allocators.", min=0)] = 0,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,

@@ -3,31 +3,18 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tuner.cli import options
 from tuner.cli.backends import open_backend
 from tuner.cli.console import print_note
+from tuner.cli.options import argument, option
 
 
 def report(
     job: Annotated[
-        int | None,
-        typer.Argument(
-            metavar="JOB",
-            help="Number of the job [default: the one that changed last].",
-            show_default=False,
-        ),
+        int | None, argument("JOB", "Number of the job [default: the one that changed last].")
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="File to write [default: report-JOB.html].",
-            show_default=False,
-        ),
+        Path | None, option("FILE", "File to write [default: report-JOB.html].", "--output", "-o")
     ] = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,

@@ -3,11 +3,10 @@
 import time
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tuner.cli import options
 from tuner.cli.backends import open_backend
 from tuner.cli.console import print_json
+from tuner.cli.options import argument, flag, option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,25 +25,16 @@ _FRAME_LINES = 14
 
 def table(
     job: Annotated[
-        int | None,
-        typer.Argument(
-            metavar="JOB",
-            help="Number of the job [default: the one that changed last].",
-            show_default=False,
-        ),
+        int | None, argument("JOB", "Number of the job [default: the one that changed last].")
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Redraw every second while the job runs.")
+        bool, flag("--watch", "Redraw every second while the job runs.", "-w")
     ] = False,
     n_picks: Annotated[
-        int,
-        typer.Option(
-            "--picks", metavar="N", min=0, help="Show the last N picks with their reasons."
-        ),
+        int, option("N", "Show the last N picks with their reasons.", "--picks", min=0)
     ] = 0,
     why: Annotated[
-        bool,
-        typer.Option("--why", help="Explain the last 10 picks, or those of --picks, in words."),
+        bool, flag("--why", "Explain the last 10 picks, or those of --picks, in words.")
     ] = False,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,

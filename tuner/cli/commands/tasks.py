@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tuner.cli import connection, options
 from tuner.cli.console import print_json
+from tuner.cli.options import flag
 
 if TYPE_CHECKING:
     from tuner.settings import SettingOverrides
@@ -14,15 +13,10 @@ if TYPE_CHECKING:
 def tasks(
     model: options.Model,
     target: options.TargetOption = "llvm",
-    inputs: options.InputOption = [],  # noqa: B006  typer reads it, nothing writes it
+    inputs: options.InputOption = [],
     random_weights: options.RandomWeightsOption = None,
     definitions: Annotated[
-        bool,
-        typer.Option(
-            "--definitions",
-            help="Print the IR of each task.",
-            rich_help_panel=options.OUTPUT_PANEL,
-        ),
+        bool, flag("--definitions", "Print the IR of each task.", panel=options.OUTPUT_PANEL)
     ] = False,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,

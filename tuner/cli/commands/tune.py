@@ -7,6 +7,7 @@ import typer
 
 from tuner.cli import STARTED, connection, hints, options
 from tuner.cli.console import print_error, print_json, print_note
+from tuner.cli.options import argument, flag, option
 from tuner.cli.spec_options import with_spec_options
 
 if TYPE_CHECKING:
@@ -18,32 +19,29 @@ if TYPE_CHECKING:
 def tune(
     models: Annotated[
         list[str],
-        typer.Argument(
-            metavar="MODEL",
-            help="A .onnx or .pt2 file, or zoo:NAME; several models are tuned in one job.",
-            show_default=False,
+        argument(
+            "MODEL", "A .onnx or .pt2 file, or zoo:NAME; several models are tuned in one job."
         ),
     ],
     target: options.TargetOption = "llvm",
-    inputs: options.InputOption = [],  # noqa: B006  typer reads it, nothing writes it
-    buckets: options.BucketOption = [],  # noqa: B006  likewise
-    masks: options.MaskOption = [],  # noqa: B006  likewise
+    inputs: options.InputOption = [],
+    buckets: options.BucketOption = [],
+    masks: options.MaskOption = [],
     random_weights: options.RandomWeightsOption = None,
     separate: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--separate",
-            help="Tune each MODEL in a job of its own; the jobs share the devices.",
-            rich_help_panel=options.MODEL_PANEL,
+            "Tune each MODEL in a job of its own; the jobs share the devices.",
+            panel=options.MODEL_PANEL,
         ),
     ] = False,
     webhook: Annotated[
         str,
-        typer.Option(
-            metavar="URL",
-            help="Have the server send a signed request there when the job has ended.",
-            show_default=False,
-            rich_help_panel=options.OUTPUT_PANEL,
+        option(
+            "URL",
+            "Have the server send a signed request there when the job has ended.",
+            panel=options.OUTPUT_PANEL,
         ),
     ] = "",
     database: options.DatabaseOption = None,

@@ -10,6 +10,7 @@ from tuner.cli import options
 from tuner.cli.commands.cache import store, upkeep
 from tuner.cli.commands.cache.store import CacheDirOption, KindOption
 from tuner.cli.console import print_json, print_line
+from tuner.cli.options import argument, flag, option
 from tuner.cli.streams import ProgressCounter
 
 if TYPE_CHECKING:
@@ -27,9 +28,7 @@ app = typer.Typer(
 @app.command("ls")
 def ls(
     kind: KindOption = None,
-    limit: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1_000_000, help="Maximum number of entries.")
-    ] = 50,
+    limit: Annotated[int, option("N", "Maximum number of entries.", min=1, max=1_000_000)] = 50,
     cache_dir: CacheDirOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
@@ -86,18 +85,8 @@ def stats(
 
 @app.command("explain")
 def explain(
-    entry: Annotated[
-        str,
-        typer.Argument(
-            metavar="ENTRY", help="First characters of an entry's digest.", show_default=False
-        ),
-    ],
-    other: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="OTHER", help="Another entry, to compare the keys.", show_default=False
-        ),
-    ] = None,
+    entry: Annotated[str, argument("ENTRY", "First characters of an entry's digest.")],
+    other: Annotated[str | None, argument("OTHER", "Another entry, to compare the keys.")] = None,
     cache_dir: CacheDirOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
@@ -131,9 +120,7 @@ def explain(
 @app.command("verify")
 def verify(
     kind: KindOption = None,
-    drop: Annotated[
-        bool, typer.Option("--drop", help="Remove damaged entries; builds recreate them.")
-    ] = False,
+    drop: Annotated[bool, flag("--drop", "Remove damaged entries; builds recreate them.")] = False,
     cache_dir: CacheDirOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,

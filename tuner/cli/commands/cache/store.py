@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tuner.cli.console import print_note
+from tuner.cli.options import option
 
 if TYPE_CHECKING:
     from tuner.build_cache.local import LocalTier
@@ -13,21 +12,15 @@ if TYPE_CHECKING:
 
 CacheDirOption = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "DIR",
+        "Directory of the build cache [default: cache in the data directory]. Also "
+        "TUNER_CACHE_DIR.",
         "--cache-dir",
-        metavar="DIR",
-        help="Directory of the build cache [default: cache in the data directory]. "
-        "Also TUNER_CACHE_DIR.",
-        show_default=False,
     ),
 ]
 KindOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="KIND",
-        help="Use entries of this kind only, such as subgraph or library.",
-        show_default=False,
-    ),
+    str | None, option("KIND", "Use entries of this kind only, such as subgraph or library.")
 ]
 
 

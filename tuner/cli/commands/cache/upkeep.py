@@ -9,28 +9,23 @@ from tuner.cli import options
 from tuner.cli.commands.cache import store
 from tuner.cli.commands.cache.store import CacheDirOption, KindOption
 from tuner.cli.console import print_json, print_line, print_note
+from tuner.cli.options import argument, flag, option
 from tuner.cli.streams import ProgressCounter
 
 
 def gc(
     max_size: Annotated[
         str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="Remove the least recently used entries until the rest is smaller, such as 5GB.",
-            show_default=False,
+        option(
+            "SIZE", "Remove the least recently used entries until the rest is smaller, such as 5GB."
         ),
     ] = None,
     unused_for: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Remove entries that were not used for this long, such as 30d or 12h.",
-            show_default=False,
-        ),
+        option("TIME", "Remove entries that were not used for this long, such as 30d or 12h."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be removed; remove nothing.")
+        bool, flag("--dry-run", "Print what would be removed; remove nothing.")
     ] = False,
     cache_dir: CacheDirOption = None,
     data_dir: options.DataDirOption = None,
@@ -67,9 +62,7 @@ def gc(
 
 
 def export(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Bundle to write.", show_default=False)
-    ],
+    file: Annotated[Path, argument("FILE", "Bundle to write.")],
     kind: KindOption = None,
     cache_dir: CacheDirOption = None,
     data_dir: options.DataDirOption = None,
@@ -101,9 +94,7 @@ def export(
 
 
 def import_(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Bundle to read.", show_default=False)
-    ],
+    file: Annotated[Path, argument("FILE", "Bundle to read.")],
     cache_dir: CacheDirOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,

@@ -7,6 +7,7 @@ import typer
 
 from tuner.cli import hints, options
 from tuner.cli.console import print_json, print_line, print_note
+from tuner.cli.options import argument
 
 app = typer.Typer(help="Compare libraries.", no_args_is_help=True)
 
@@ -19,9 +20,7 @@ def libraries() -> None:
 @app.command("compare")
 def compare(
     library: options.LibraryArgument,
-    other: Annotated[
-        Path, typer.Argument(metavar="OTHER", help="Folder of another library.", show_default=False)
-    ],
+    other: Annotated[Path, argument("OTHER", "Folder of another library.")],
     json_output: options.JsonOption = False,
 ) -> None:
     """Compare two libraries subgraph by subgraph, by the records that they were built from.

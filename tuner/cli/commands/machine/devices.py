@@ -3,10 +3,9 @@
 import json
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tuner.cli import connection, options
 from tuner.cli.console import print_json, print_note, stdout_console
+from tuner.cli.options import option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,11 +18,8 @@ if TYPE_CHECKING:
 def devices(
     kind: Annotated[
         str | None,
-        typer.Option(
-            "--kind",
-            metavar="KIND",
-            help="List this kind only: llvm (the CPU) or cuda (GPUs) [default: all].",
-            show_default=False,
+        option(
+            "KIND", "List this kind only: llvm (the CPU) or cuda (GPUs) [default: all].", "--kind"
         ),
     ] = None,
     data_dir: options.DataDirOption = None,

@@ -7,6 +7,7 @@ import typer
 
 from tuner.cli import options
 from tuner.cli.console import print_json
+from tuner.cli.options import argument, option
 
 app = typer.Typer(help="List the engines and install their environments.", no_args_is_help=True)
 
@@ -30,25 +31,18 @@ def ls(data_dir: options.DataDirOption = None, json_output: options.JsonOption =
 
 @app.command("install")
 def install(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of the engine: relay.", show_default=False)
-    ],
+    name: Annotated[str, argument("NAME", "Name of the engine: relay.")],
     into: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Create the environment here [default: in the data directory]; then set "
+        option(
+            "DIR",
+            "Create the environment here [default: in the data directory]; then set "
             "TUNER_RELAY_PYTHON to its bin/python.",
-            show_default=False,
         ),
     ] = None,
     python: Annotated[
         str | None,
-        typer.Option(
-            metavar="PATH",
-            help="Python 3.11 of the environment [default: this Python, or python3.11].",
-            show_default=False,
-        ),
+        option("PATH", "Python 3.11 of the environment [default: this Python, or python3.11]."),
     ] = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,

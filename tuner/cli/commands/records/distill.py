@@ -3,36 +3,23 @@
 from contextlib import ExitStack
 from typing import Annotated
 
-import typer
-
 from tuner.cli import options, streams
 from tuner.cli.commands.records.logs import ReadFormatOption
 from tuner.cli.console import print_json
+from tuner.cli.options import argument, option
 
 _MAX_ID = 2**31 - 1
 
 
 def distill(
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE", help="Log of any format; - reads stdin.", show_default=False
-        ),
-    ],
+    file: Annotated[str, argument("FILE", "Log of any format; - reads stdin.")],
     out: Annotated[
         str,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="File for the result in the same format; - writes stdout.",
-            show_default=False,
+        option(
+            "FILE", "File for the result in the same format; - writes stdout.", "--output", "-o"
         ),
     ],
-    top: Annotated[
-        int,
-        typer.Option(metavar="K", help="Number of records kept per task.", min=1, max=_MAX_ID),
-    ] = 1,
+    top: Annotated[int, option("K", "Number of records kept per task.", min=1, max=_MAX_ID)] = 1,
     form: ReadFormatOption = "auto",
     json_output: options.JsonOption = False,
 ) -> None:

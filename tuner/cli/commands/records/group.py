@@ -8,6 +8,7 @@ from tuner.cli import connection, options
 from tuner.cli.backends import open_backend
 from tuner.cli.commands.records import distill, logs, verify
 from tuner.cli.console import print_json
+from tuner.cli.options import argument, flag, option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,21 +26,15 @@ _MAX_RECORD = 2**53 - 1
 
 WorkloadOption = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "HASH",
+        "List records of the workload with this hash, or beginning of a hash, only.",
         "--workload",
-        metavar="HASH",
-        help="List records of the workload with this hash, or beginning of a hash, only.",
-        show_default=False,
     ),
 ]
 NameOption = Annotated[
     str | None,
-    typer.Option(
-        "--name",
-        metavar="TEXT",
-        help="List records of workloads with this text in their name only.",
-        show_default=False,
-    ),
+    option("TEXT", "List records of workloads with this text in their name only.", "--name"),
 ]
 
 
@@ -47,10 +42,7 @@ NameOption = Annotated[
 def best(
     workload: WorkloadOption = None,
     name: NameOption = None,
-    job: Annotated[
-        int | None,
-        typer.Option(metavar="JOB", help="List tasks of this job only.", show_default=False),
-    ] = None,
+    job: Annotated[int | None, option("JOB", "List tasks of this job only.")] = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
@@ -78,19 +70,10 @@ def list_records(
     workload: WorkloadOption = None,
     name: NameOption = None,
     task: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="List records of this task only.",
-            show_default=False,
-            min=1,
-            max=_MAX_TASK,
-        ),
+        int | None, option("N", "List records of this task only.", min=1, max=_MAX_TASK)
     ] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="List failed trials only.")] = False,
-    limit: Annotated[
-        int, typer.Option(metavar="N", min=1, max=100_000, help="Maximum number of records.")
-    ] = 50,
+    failed: Annotated[bool, flag("--failed", "List failed trials only.")] = False,
+    limit: Annotated[int, option("N", "Maximum number of records.", min=1, max=100_000)] = 50,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
@@ -113,24 +96,19 @@ def list_records(
 
 @app.command("show")
 def show(
-    record: Annotated[
-        int,
-        typer.Argument(metavar="RECORD", help="Number of the record.", min=1, max=_MAX_RECORD),
-    ],
+    record: Annotated[int, argument("RECORD", "Number of the record.", min=1, max=_MAX_RECORD)],
     schedule: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--schedule",
-            help="Print the scheduled program as TIR, or the configuration of a Triton kernel.",
+            "Print the scheduled program as TIR, or the configuration of a Triton kernel.",
         ),
     ] = False,
     source: Annotated[
-        bool,
-        typer.Option("--source", help="Print the source that is compiled: LLVM, CUDA or Triton."),
+        bool, flag("--source", "Print the source that is compiled: LLVM, CUDA or Triton.")
     ] = False,
     assembly: Annotated[
-        bool,
-        typer.Option("--assembly", help="Print the instructions of the kernel; PTX for a GPU."),
+        bool, flag("--assembly", "Print the instructions of the kernel; PTX for a GPU.")
     ] = False,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,

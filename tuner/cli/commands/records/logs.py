@@ -10,6 +10,7 @@ import typer
 from tuner.cli import connection, options, streams
 from tuner.cli.backends import open_backend
 from tuner.cli.console import print_json, print_line, print_note
+from tuner.cli.options import argument, flag, option
 
 if TYPE_CHECKING:
     from tuner.tuning_logs.base import LogImportReport
@@ -20,19 +21,17 @@ _MAX_ID = 2**31 - 1
 
 FormatOption = Annotated[
     str,
-    typer.Option(
-        "--format",
-        metavar="NAME",
-        help="Format of the log: tuner (JSON lines), metaschedule (a folder with TVM's JSON "
+    option(
+        "NAME",
+        "Format of the log: tuner (JSON lines), metaschedule (a folder with TVM's JSON "
         "database) or ansor (a log of TVM's auto_scheduler, v0.6).",
+        "--format",
     ),
 ]
 ReadFormatOption = Annotated[
     str,
-    typer.Option(
-        "--format",
-        metavar="NAME",
-        help="Format of the log: tuner, metaschedule or ansor; auto recognises it.",
+    option(
+        "NAME", "Format of the log: tuner, metaschedule or ansor; auto recognises it.", "--format"
     ),
 ]
 
@@ -40,30 +39,26 @@ ReadFormatOption = Annotated[
 def export(
     file: Annotated[
         str,
-        typer.Argument(
-            metavar="FILE",
-            help="File for the log, or a folder for --format metaschedule; - writes stdout.",
-            show_default=False,
+        argument(
+            "FILE", "File for the log, or a folder for --format metaschedule; - writes stdout."
         ),
     ],
     form: FormatOption = "tuner",
     top: Annotated[
         int | None,
-        typer.Option(
-            metavar="K",
-            help="Export the K best verified records of each task only; not with --format tuner, "
+        option(
+            "K",
+            "Export the K best verified records of each task only; not with --format tuner, "
             "see `tuner records distill`.",
-            show_default=False,
             min=1,
             max=_MAX_ID,
         ),
     ] = None,
     target_id: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            help="Export records of this target only; `tuner records best` lists the numbers.",
-            show_default=False,
+        option(
+            "N",
+            "Export records of this target only; `tuner records best` lists the numbers.",
             min=1,
             max=_MAX_ID,
         ),
@@ -119,31 +114,24 @@ def export(
 def import_(
     file: Annotated[
         str,
-        typer.Argument(
-            metavar="FILE",
-            help="Log, plain or gzip; - reads stdin. A MetaSchedule database is named by its "
+        argument(
+            "FILE",
+            "Log, plain or gzip; - reads stdin. A MetaSchedule database is named by its "
             "folder or by one of its two files.",
-            show_default=False,
         ),
     ],
     form: ReadFormatOption = "auto",
     target: Annotated[
-        str,
-        typer.Option(
-            "--target", "-t", metavar="TARGET", help="Target that a log of another tool must have."
-        ),
+        str, option("TARGET", "Target that a log of another tool must have.", "--target", "-t")
     ] = "llvm",
     foreign: Annotated[
-        bool,
-        typer.Option(
-            "--foreign", help="Also import records of other targets from a log of another tool."
-        ),
+        bool, flag("--foreign", "Also import records of other targets from a log of another tool.")
     ] = False,
     trust: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--trust",
-            help="Take the records of a log of the tuner as measured here. Trust it like a program "
+            "Take the records of a log of the tuner as measured here. Trust it like a program "
             "that you run.",
         ),
     ] = False,

@@ -6,6 +6,7 @@ import typer
 
 from tuner.cli import connection, options
 from tuner.cli.console import print_json
+from tuner.cli.options import argument, flag, option
 
 if TYPE_CHECKING:
     from tuner.settings import SettingOverrides
@@ -17,69 +18,57 @@ _RECORDS_PANEL = "Records"
 def verify(
     model: Annotated[
         str | None,
-        typer.Argument(
-            metavar="MODEL",
-            help="Verify subgraphs of this network only: a .onnx or .pt2 file, or zoo:NAME.",
-            show_default=False,
+        argument(
+            "MODEL", "Verify subgraphs of this network only: a .onnx or .pt2 file, or zoo:NAME."
         ),
     ] = None,
     target: options.TargetOption = "llvm",
-    inputs: options.InputOption = [],  # noqa: B006  typer reads it, nothing writes it
+    inputs: options.InputOption = [],
     random_weights: options.RandomWeightsOption = None,
     job: Annotated[
         int | None,
-        typer.Option(
-            metavar="JOB",
-            help="Verify subgraphs of this job only.",
-            show_default=False,
-            min=1,
-            max=_MAX_ID,
-            rich_help_panel=_RECORDS_PANEL,
+        option(
+            "JOB", "Verify subgraphs of this job only.", panel=_RECORDS_PANEL, min=1, max=_MAX_ID
         ),
     ] = None,
     top: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            help="Verify the N subgraphs with the largest share of the latency only.",
-            show_default=False,
+        option(
+            "N",
+            "Verify the N subgraphs with the largest share of the latency only.",
+            panel=_RECORDS_PANEL,
             min=1,
-            rich_help_panel=_RECORDS_PANEL,
         ),
     ] = None,
     per_task: Annotated[
         int,
-        typer.Option(
-            metavar="K",
-            help="Number of best records measured per subgraph.",
+        option(
+            "K",
+            "Number of best records measured per subgraph.",
+            panel=_RECORDS_PANEL,
             min=1,
             max=1000,
-            rich_help_panel=_RECORDS_PANEL,
         ),
     ] = 1,
     current: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--current",
-            help="Verify records of this version, to see whether the machine changed.",
-            rich_help_panel=_RECORDS_PANEL,
+            "Verify records of this version, to see whether the machine changed.",
+            panel=_RECORDS_PANEL,
         ),
     ] = False,
     foreign: Annotated[
         bool,
-        typer.Option(
-            "--foreign",
-            help="Also verify imported records of other targets.",
-            rich_help_panel=_RECORDS_PANEL,
-        ),
+        flag("--foreign", "Also verify imported records of other targets.", panel=_RECORDS_PANEL),
     ] = False,
     sanitize: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--sanitize",
-            help="Also run records whose output agrees under compute-sanitizer (GPUs); reject them "
+            "Also run records whose output agrees under compute-sanitizer (GPUs); reject them "
             "for reads beyond a buffer and for races.",
-            rich_help_panel=_RECORDS_PANEL,
+            panel=_RECORDS_PANEL,
         ),
     ] = False,
     database: options.DatabaseOption = None,

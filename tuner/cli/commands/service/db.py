@@ -7,6 +7,7 @@ import typer
 
 from tuner.cli import options
 from tuner.cli.console import print_json, print_line
+from tuner.cli.options import argument, flag
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -49,9 +50,7 @@ def upgrade(
 def check(
     integrity: Annotated[
         bool,
-        typer.Option(
-            "--integrity", help="Read the whole SQLite file and report damage, such as bad disks."
-        ),
+        flag("--integrity", "Read the whole SQLite file and report damage, such as bad disks."),
     ] = False,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
@@ -95,9 +94,7 @@ def check(
 
 @app.command("backup")
 def backup(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="New file to write.", show_default=False)
-    ],
+    file: Annotated[Path, argument("FILE", "New file to write.")],
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,

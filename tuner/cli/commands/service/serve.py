@@ -5,8 +5,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tuner.cli import options
 from tuner.cli.commands.service.worker import (
     WORKER_PANEL,
@@ -16,6 +14,7 @@ from tuner.cli.commands.service.worker import (
     LogLevelOption,
 )
 from tuner.cli.console import print_line
+from tuner.cli.options import flag, option
 
 _NETWORK_PANEL = "Network"
 
@@ -23,96 +22,81 @@ _NETWORK_PANEL = "Network"
 def serve(
     host: Annotated[
         str,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Listen on this address; beyond loopback, tokens are required.",
-            rich_help_panel=_NETWORK_PANEL,
+        option(
+            "ADDRESS",
+            "Listen on this address; beyond loopback, tokens are required.",
+            panel=_NETWORK_PANEL,
         ),
     ] = "127.0.0.1",
     port: Annotated[
         int,
-        typer.Option(
-            metavar="PORT",
+        option(
+            "PORT",
+            "Listen on this port; 0 chooses a free one.",
+            panel=_NETWORK_PANEL,
             min=0,
             max=65535,
-            help="Listen on this port; 0 chooses a free one.",
-            rich_help_panel=_NETWORK_PANEL,
         ),
     ] = 8080,
     max_upload_mb: Annotated[
         float | None,
-        typer.Option(
-            metavar="MIB",
-            help="Maximum size of a model, MiB [default: 512].",
-            show_default=False,
-            rich_help_panel=_NETWORK_PANEL,
-        ),
+        option("MIB", "Maximum size of a model, MiB [default: 512].", panel=_NETWORK_PANEL),
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option(
-            metavar="N",
-            help="Limit each client to N requests per second; 0 sets no limit [default: none on "
+        option(
+            "N",
+            "Limit each client to N requests per second; 0 sets no limit [default: none on "
             "loopback, 100 beyond it].",
-            show_default=False,
-            rich_help_panel=_NETWORK_PANEL,
+            panel=_NETWORK_PANEL,
         ),
     ] = None,
     require_tokens: Annotated[
-        bool,
-        typer.Option(
-            "--require-tokens",
-            help="Require tokens on loopback, too.",
-            rich_help_panel=_NETWORK_PANEL,
-        ),
+        bool, flag("--require-tokens", "Require tokens on loopback, too.", panel=_NETWORK_PANEL)
     ] = False,
     quotas: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME=N,...",
-            help="Quotas of each token without its own: jobs, trials, seconds, upload_mb, disk_mb "
+        option(
+            "NAME=N,...",
+            "Quotas of each token without its own: jobs, trials, seconds, upload_mb, disk_mb "
             "[default: none on loopback, jobs=100,upload_mb=20480,disk_mb=51200 beyond it].",
-            show_default=False,
-            rich_help_panel=_NETWORK_PANEL,
+            panel=_NETWORK_PANEL,
         ),
     ] = None,
     max_priority: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            help="Highest priority that a token may set without the scope admin [default: 3].",
+        option(
+            "N",
+            "Highest priority that a token may set without the scope admin [default: 3].",
+            panel=_NETWORK_PANEL,
             min=0,
             max=100,
-            show_default=False,
-            rich_help_panel=_NETWORK_PANEL,
         ),
     ] = None,
     trusted_proxies: Annotated[
         str | None,
-        typer.Option(
-            metavar="ADDRESS,...",
-            help="Believe the X-Forwarded-For and X-Forwarded-Proto of these proxies, addresses or "
+        option(
+            "ADDRESS,...",
+            "Believe the X-Forwarded-For and X-Forwarded-Proto of these proxies, addresses or "
             "networks; requires tokens.",
-            show_default=False,
-            rich_help_panel=_NETWORK_PANEL,
+            panel=_NETWORK_PANEL,
         ),
     ] = None,
     max_connections: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            help="Maximum of connections; beyond them only probes are answered [default: 4096].",
+        option(
+            "N",
+            "Maximum of connections; beyond them only probes are answered [default: 4096].",
+            panel=_NETWORK_PANEL,
             min=1,
-            show_default=False,
-            rich_help_panel=_NETWORK_PANEL,
         ),
     ] = None,
     api_only: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--api-only",
-            help="Start no worker; run `tuner worker` on another machine.",
-            rich_help_panel=WORKER_PANEL,
+            "Start no worker; run `tuner worker` on another machine.",
+            panel=WORKER_PANEL,
         ),
     ] = False,
     load_memory_mb: LoadMemoryOption = None,

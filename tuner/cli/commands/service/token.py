@@ -7,6 +7,7 @@ import typer
 
 from tuner.cli import options
 from tuner.cli.console import print_json, print_note
+from tuner.cli.options import argument, option
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -15,16 +16,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Create, list, renew and revoke API tokens.", no_args_is_help=True)
 
-NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of the token.", show_default=False)
-]
+NameArgument = Annotated[str, argument("NAME", "Name of the token.")]
 
 
 DaysOption = Annotated[
-    float | None,
-    typer.Option(
-        metavar="DAYS", help="Expire after this many days [default: never].", show_default=False
-    ),
+    float | None, option("DAYS", "Expire after this many days [default: never].")
 ]
 
 
@@ -33,29 +29,23 @@ def create(
     name: NameArgument,
     scopes: Annotated[
         list[str],
-        typer.Option(
-            "--scope",
-            metavar="SCOPE",
-            help="Scope of the token: read, submit or admin, of which each includes the earlier "
+        option(
+            "SCOPE",
+            "Scope of the token: read, submit or admin, of which each includes the earlier "
             "ones; or measure and build, for machines that do so.",
+            "--scope",
         ),
-    ] = ["read"],  # noqa: B006  typer reads it, nothing writes it
+    ] = ["read"],
     days: DaysOption = None,
     project: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PROJECT",
-            help="Group of the token; its tokens see each other's jobs.",
-            show_default=False,
-        ),
+        str | None, option("PROJECT", "Group of the token; its tokens see each other's jobs.")
     ] = None,
     quotas: Annotated[
         str,
-        typer.Option(
-            metavar="NAME=N,...",
-            help="Quotas instead of those of the service: jobs, trials, seconds, upload_mb, "
+        option(
+            "NAME=N,...",
+            "Quotas instead of those of the service: jobs, trials, seconds, upload_mb, "
             "disk_mb; N may be none.",
-            show_default=False,
         ),
     ] = "",
     database: options.DatabaseOption = None,

@@ -5,9 +5,8 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tuner.cli import options
+from tuner.cli.options import flag, option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,43 +19,40 @@ LOG_PANEL = "Logs"
 
 LoadMemoryOption = Annotated[
     int | None,
-    typer.Option(
+    option(
+        "MIB",
+        "Memory for loading or compiling a model, MiB [default: half of the worker's].",
         "--load-memory-mb",
-        metavar="MIB",
+        panel=WORKER_PANEL,
         min=256,
-        help="Memory for loading or compiling a model, MiB [default: half of the worker's].",
-        show_default=False,
-        rich_help_panel=WORKER_PANEL,
     ),
 ]
 LoadTimeoutOption = Annotated[
     float,
-    typer.Option(
+    option(
+        "SECONDS",
+        "Time limit of each step of loading a model, seconds.",
         "--load-timeout",
-        metavar="SECONDS",
+        panel=WORKER_PANEL,
         min=1.0,
-        help="Time limit of each step of loading a model, seconds.",
-        rich_help_panel=WORKER_PANEL,
     ),
 ]
 LogLevelOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="LEVEL",
-        help="Least severe level to log: debug, info, warning or error [default: info]. Also "
+    option(
+        "LEVEL",
+        "Least severe level to log: debug, info, warning or error [default: info]. Also "
         "TUNER_LOG_LEVEL.",
-        show_default=False,
-        rich_help_panel=LOG_PANEL,
+        panel=LOG_PANEL,
     ),
 ]
 LogFormatOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="FORMAT",
-        help="Format of log lines: json or text [default: text on a terminal, json elsewhere]. "
+    option(
+        "FORMAT",
+        "Format of log lines: json or text [default: text on a terminal, json elsewhere]. "
         "Also TUNER_LOG_FORMAT.",
-        show_default=False,
-        rich_help_panel=LOG_PANEL,
+        panel=LOG_PANEL,
     ),
 ]
 
@@ -72,49 +68,45 @@ def worker(
     rpc: options.RpcOption = None,
     server: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL",
-            help="Measure for the service at this URL, which tunes and builds elsewhere.",
-            show_default=False,
-            rich_help_panel=REMOTE_PANEL,
+        option(
+            "URL",
+            "Measure for the service at this URL, which tunes and builds elsewhere.",
+            panel=REMOTE_PANEL,
         ),
     ] = None,
     token: Annotated[
         str | None,
-        typer.Option(
-            metavar="TOKEN",
-            help="API token with the scope measure, or build. Prefer the variable TUNER_TOKEN: "
+        option(
+            "TOKEN",
+            "API token with the scope measure, or build. Prefer the variable TUNER_TOKEN: "
             "other users of this machine can see command lines.",
-            show_default=False,
-            rich_help_panel=REMOTE_PANEL,
+            panel=REMOTE_PANEL,
         ),
     ] = None,
     device: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="DEVICE",
-            help="Measure on this device only, cpu or gpu0 for example; repeat for several "
+        option(
+            "DEVICE",
+            "Measure on this device only, cpu or gpu0 for example; repeat for several "
             "[default: all GPUs, or the CPU without any].",
-            show_default=False,
-            rich_help_panel=REMOTE_PANEL,
+            panel=REMOTE_PANEL,
         ),
     ] = None,
     build: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--build",
-            help="Build candidates instead of measuring, on as many cores as TUNER_N_BUILDERS "
+            "Build candidates instead of measuring, on as many cores as TUNER_N_BUILDERS "
             "says; with --device gpu0, do both.",
-            rich_help_panel=REMOTE_PANEL,
+            panel=REMOTE_PANEL,
         ),
     ] = False,
     name: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Name of this machine at the service [default: its host name].",
-            show_default=False,
-            rich_help_panel=REMOTE_PANEL,
+        option(
+            "NAME",
+            "Name of this machine at the service [default: its host name].",
+            panel=REMOTE_PANEL,
         ),
     ] = None,
 ) -> None:
@@ -179,9 +171,9 @@ def _serve_for(
     from tuner.service.remote_worker import REQUEST_TIMEOUT_SECS, run_remote_workers
     from tuner.settings import read_settings
 
-    for option, value in given.items():
+    for name, value in given.items():
         if value is not None:
-            raise RequestError(f"{option} is a setting of the service at {server}; leave it out")
+            raise RequestError(f"{name} is a setting of the service at {server}; leave it out")
     settings = read_settings(overrides)
     if settings.worker_sandbox == "auto":
         settings = replace(settings, worker_sandbox="required")
