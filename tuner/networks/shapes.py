@@ -178,7 +178,8 @@ def _check_request(name: str, dims: Dims, shape: tuple[int, ...]) -> None:
             f"{_show(dims)}"
         )
     for axis, (dim, size) in enumerate(zip(dims, shape, strict=True)):
-        if isinstance(dim, int) and dim != size:
+        # Some exporters write 0 for an unknown dimension.
+        if isinstance(dim, int) and dim not in (0, size):
             what = "its batch dimension" if axis == 0 else f"dimension {axis}"
             raise _wrong(
                 f"{request}: the model declares {_show(dims)}, and {what} is fixed at {dim};"

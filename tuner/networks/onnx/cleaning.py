@@ -310,9 +310,9 @@ def _dims(info: onnx.ValueInfoProto) -> Dims:
     _dtype(info)
     if not info.type.tensor_type.HasField("shape"):
         return None
-    # Exporters write 0 or -1 for unknown dimensions.
+    # Some exporters write -1 for an unknown dimension.
     return tuple(
-        dim.dim_value if dim.dim_value > 0 else dim.dim_param or "?"
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param or "?"
         for dim in info.type.tensor_type.shape.dim
     )
 

@@ -110,7 +110,7 @@ def _slim(
         copy = onnx.ModelProto()
         copy.CopyFrom(model)
         try:
-            with contextlib.redirect_stdout(io.StringIO()), _corrected_inference():
+            with contextlib.redirect_stdout(io.StringIO()), _corrected():
                 slimmed = onnxslim.slim(
                     copy, skip_fusion_patterns=patterns, skip_optimizations=skipped
                 )
@@ -124,22 +124,30 @@ def _slim(
 
 
 @contextlib.contextmanager
-def _corrected_inference() -> Iterator[None]:
-    """Keep onnxslim from inferring wrong lengths, by which it would drop reshapes.
+def _corrected() -> Iterator[None]:
+    """Keep onnxslim from inferring wrong lengths and from taking -0 for 0.
 
-    It rounds down the quotients of lengths that a model computes with floats: a padding of
-    ``ceil(length / stride)`` would be wrong; folding computes it with ONNX Runtime. To indices of
-    several axes, it gives the columns that an ``ArrayFeatureExtractor`` takes the same axes.
+    By wrong lengths, it would drop reshapes. It rounds down the quotients of lengths that a model
+    computes with floats: a padding of ``ceil(length / stride)`` would be wrong; folding computes it
+    with ONNX Runtime. To indices of several axes, it gives the columns that an
+    ``ArrayFeatureExtractor`` takes the same axes. Of equal constants, it keeps one.
     """
     from onnxslim.core.shape_inference.registry import SHAPE_HANDLERS
+    from onnxslim.third_party.onnx_graphsurgeon import Constant
 
-    handlers = dict(SHAPE_HANDLERS)
+    handlers, equals = dict(SHAPE_HANDLERS), Constant.__eq__
+
+    def same(one: Any, other: Any) -> bool:
+        return bool(equals(one, other)) and one.values.tobytes() == other.values.tobytes()
+
     SHAPE_HANDLERS["Cast"] = _WholeCasts(handlers["Cast"])
     SHAPE_HANDLERS.pop("ArrayFeatureExtractor", None)
+    Constant.__eq__ = same
     try:
         yield
     finally:
         SHAPE_HANDLERS.update(handlers)
+        Constant.__eq__ = equals
 
 
 class _WholeCasts:

@@ -51,7 +51,9 @@ def refusal(model: onnx.ModelProto, outputs: list[str]) -> ModelError:
     output = min(outputs, key=lambda name: _is_chosen(model, name))
     if _is_empty(model.graph, output):
         return ModelError(
-            f"output {output!r} has no elements: export the model without it", code="not-a-tensor"
+            f"output {output!r} has no elements: give the inputs other shapes, or export the model "
+            "without it",
+            code="not-a-tensor",
         )
     lost = first_unknown(model, output)
     branches = [node for node in lost if node.op_type == "If"]

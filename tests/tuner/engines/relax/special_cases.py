@@ -80,9 +80,9 @@ def _reductions() -> list[Case]:
             case(f"{name}_{each.dtype}", name, each, weights=[np.array([1])], keepdims=0)
             for each in (whole, whole.astype("int64"))
         ]
-    for name in ("ReduceSum", "ReduceProd", "ReduceL1", "ReduceSumSquare"):
+    for name in ("ReduceSum", "ReduceProd", "ReduceL1", "ReduceSumSquare", "ReduceMean"):
         cases += [
-            case(f"{name}_{d}", name, _overflowing(d), weights=[np.array([1])], keepdims=0)
+            case(f"{name}_beyond_{d}", name, _overflowing(d), weights=[np.array([1])], keepdims=0)
             for d in ("int32", "int64")
         ]
     return cases
@@ -90,7 +90,7 @@ def _reductions() -> list[Case]:
 
 def _overflowing(dtype: str) -> Array:
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-    return np.array([[high, 1, 5], [low, -1, -9999], [1, -2, 3]], dtype)
+    return np.array([[high, 1, 5], [low, -1, -9999], [low, -1, -5], [1, -2, 3]], dtype)
 
 
 def _positions() -> list[Case]:
@@ -178,6 +178,10 @@ def _others() -> list[Case]:
             for d in ("uint8", "int8")
         ),
         *(
+            case(f"Quantised_by_{scale}", "QuantizeLinear", NUMBERS, weights=[_constant(scale)])
+            for scale in (0.0, -0.0)
+        ),
+        *(
             case(f"{name}_{d}", name, NUMBERS[:16].clip(-6e4, 6e4).astype(d))
             for name in ("Relu", "Exp", "Tanh")
             for d in ("float16", "float64")
@@ -224,6 +228,31 @@ def _scattered(choose: Callable[..., Array]) -> Array:
     return np.concatenate([first[:, None], ROWS[:, 1:]], 1)
 
 
+_LINE = _floats(-_INF, 1, 2, _INF).reshape(1, 1, 4)
+_DOUBLED = np.concatenate([_floats(-_INF, -_INF, 1, 1.5, 2), [_INF] * 3]).astype("float32")
+_HALVES = _floats(*[-_INF] * 3, 1.25, 1.75, *[_INF] * 3)
+
+
+def _resized(name: str, data: Array, expected: Array, *scales: float, how: str) -> Any:
+    """Return a linear resize in which no infinite element of weight 0 becomes NaN."""
+    options: dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": how}
+    weights = [None, np.array(scales, "float32")]
+    return case(f"Resize_{name}_{how}", "Resize", data, weights=weights, **options), [expected]
+
+
+def _resizes() -> list[Any]:
+    resizes = []
+    for how, line in (("asymmetric", _DOUBLED), ("half_pixel", _HALVES)):
+        row = line.reshape(1, 1, 8)
+        resizes += [
+            _resized("line", _LINE, row, 1, 1, 2, how=how),
+            _resized("image", _LINE[None], row[None].repeat(2, 2), 1, 1, 2, 2, how=how),
+            _resized("volume", _LINE[None, None], row[None, None], 1, 1, 1, 1, 2, how=how),
+            _resized("channels", _LINE.reshape(1, 4, 1), row.reshape(1, 8, 1), 1, 2, 1, how=how),
+        ]
+    return resizes
+
+
 _POOL: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
 
 #: Cases with NumPy's results, because ONNX Runtime loses NaN in them, or minus infinity.
@@ -247,6 +276,7 @@ BY_NUMPY: Sequence[tuple[Case, list[Array]]] = [
         case("TopK_least", "TopK", ROWS, weights=[np.array([3])], n_outputs=2, largest=0),
         _sorted(ROWS, largest=False),
     ),
+    *_resizes(),
     (_scatter("max"), [_scattered(np.maximum)]),
     (_scatter("min"), [_scattered(np.minimum)]),
     (case("Clip_low", "Clip", NUMBERS, weights=[_constant(-2)]), [np.maximum(NUMBERS, -2)]),

@@ -15,6 +15,7 @@ from tuner.engines.relax.graph.definitions.definitions import GPU_LEGALIZATIONS,
 from tuner.engines.relax.graph.definitions.guards import guard_kernels
 from tuner.engines.relax.graph.definitions.opaque_kernels import normalise_kernels
 from tuner.engines.relax.graph.definitions.prefix_sums import legalise_cumsum
+from tuner.engines.relax.graph.definitions.resizes import RESIZES
 from tuner.engines.relax.graph.definitions.scatters import SCATTERS
 from tuner.engines.relax.graph.definitions.sorts import SORTS_ON_CPUS, SORTS_ON_GPUS
 from tuner.engines.relax.graph.definitions.special_values import DEFINITIONS
@@ -32,6 +33,7 @@ _DEFINITIONS = {
     "relax.nn.pad": legalise_pad,
     "relax.strided_slice": legalise_slice,
     **DEFINITIONS,
+    **RESIZES,
     **SCATTERS,
 }
 

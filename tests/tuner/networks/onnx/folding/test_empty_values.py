@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.tuner.networks.models import Array, model, run
+from tests.tuner.networks.models import Array, model, relu_model, run
 from tests.tuner.networks.single_nodes import node_model
 from tuner.engines.base import ModelFile
 from tuner.errors import ModelError
@@ -58,6 +58,14 @@ def test_an_empty_cache_is_left_out(past: tuple[int | str, ...]) -> None:
     assert network.values == {"past": (1, 0, 8)}
     for actual, other in zip(run(network.model, {"data": _DATA}), expected, strict=True):
         np.testing.assert_allclose(actual, other, rtol=1e-6)
+
+
+def test_a_declared_dimension_of_zero_is_empty() -> None:
+    """ONNX Runtime takes no other size; exporters that do not know one write 0 too."""
+    assert clean(decoder((1, 0, 8)), {"data": (1, 4, 8)}).values == {"past": (1, 0, 8)}
+    assert clean(decoder((1, 0, 8)), {"data": (1, 4, 8), "past": (1, 2, 8)}).values == {}
+    with pytest.raises(ModelError, match=r"output 'y' has no elements: give the inputs other"):
+        clean(relu_model(0, 3))
 
 
 def test_a_dimension_of_length_zero_is_given_once() -> None:

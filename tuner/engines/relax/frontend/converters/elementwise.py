@@ -9,6 +9,7 @@ import numpy as np
 from onnx import helper
 from tvm import relax
 from tvm.ir import GenericConst
+from tvm.relax.frontend.onnx import onnx_frontend
 
 from tuner.engines.relax.frontend.converters.operands import constant_array
 
@@ -81,7 +82,7 @@ def saturated(convert: _Converter) -> _Converter:
         number = emit(convert(builder, wide, attrs, opset))
         limit = 2 ** (_BITS[dtype] - 1)
         is_above = emit(relax.op.greater_equal(number, relax.const(float(limit), "float64")))
-        is_below = emit(relax.op.less(number, relax.const(float(-limit), "float64")))
+        is_below = emit(relax.op.less_equal(number, relax.const(float(-limit), "float64")))
         capped = emit(relax.op.where(is_above, relax.const(limit - 1, dtype), emit(exact)))
         return relax.op.where(is_below, relax.const(-limit, dtype), capped)
 
@@ -156,19 +157,6 @@ def square(x: relax.Expr) -> relax.Expr:
     return relax.op.multiply(x, x)
 
 
-def convert_reduce_mean(
-    builder: Any, inputs: Any, attrs: dict[str, Any], opset: int
-) -> relax.Expr | None:
-    """Convert ReduceMean of int32, which TVM returns as int64 after a sum that may overflow."""
-    x, axes = inputs[0], _axes(inputs, attrs, opset)
-    is_noop = not axes and attrs.get("noop_with_empty_axes", 0)
-    if is_noop or isinstance(x, GenericConst) or str(x.ty.dtype) != "int32":
-        return None
-    wide = builder.emit(relax.op.astype(x, "int64"))
-    mean = builder.emit(relax.op.mean(wide, axes or None, bool(attrs.get("keepdims", 1))))
-    return relax.op.astype(mean, "int32")
-
-
 def convert_cast(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr | None:
     """Convert floating-point numbers to whole ones; TVM converts the others.
 
@@ -203,6 +191,19 @@ def convert_dynamic_quantize(
     code = emit(relax.op.astype(rounded, "uint8"))
     codes = emit(relax.op.quantize(x, scale, code, axis=0, out_dtype="uint8"))
     return relax.Tuple([codes, scale, code])
+
+
+def convert_quantize(
+    builder: Any, inputs: Any, attrs: dict[str, Any], opset: int
+) -> relax.Expr | None:
+    """Convert QuantizeLinear by a constant 0, by which TVM does not divide."""
+    scale, dtype = _scalar(inputs[1]), str(inputs[1].ty.dtype)
+    if scale != 0:
+        return None
+    infinity = relax.const(math.copysign(math.inf, scale), dtype)
+    inputs[0] = builder.emit(relax.op.multiply(_cast(builder, inputs[0], dtype), infinity))
+    inputs[1] = relax.const(1, dtype)
+    return onnx_frontend.QuantizeLinear.get_converter(opset)(builder, inputs, attrs, [{}, {}])
 
 
 def convert_sign(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr | None:

@@ -101,8 +101,16 @@ def taps(axis: Axis, how: Interpolation) -> tuple[Array, Array]:
     weights = weights / weights.sum(axis=1, keepdims=True)
     used = np.flatnonzero(np.abs(weights).max(axis=0) > 0)
     part = slice(used[0], used[-1] + 1)
-    clipped = np.clip(indices, 0, axis.in_size - 1)
-    return clipped[:, part], weights[:, part].astype(np.float32)
+    indices = np.clip(indices, 0, axis.in_size - 1)[:, part]
+    weights = weights[:, part].astype(np.float32)
+    if how.mode == "linear":
+        # An infinite element of weight 0 would be NaN: the closest one comes again instead.
+        largest, is_unused = weights.argmax(axis=1)[:, None], weights == 0
+        indices = np.where(is_unused, np.take_along_axis(indices, largest, 1), indices)
+        share = weights.max(axis=1) / (1 + is_unused.sum(axis=1))
+        np.put_along_axis(weights, largest, share[:, None], 1)
+        weights = np.where(is_unused, share[:, None], weights).astype(np.float32)
+    return indices, weights
 
 
 def _cubic(distance: Array, a: float) -> Array:
