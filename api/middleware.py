@@ -16,6 +16,7 @@ from api.clients.limits import body_limit, check_rate, limited
 from api.errors import KINDS, PROBLEM, Problem, as_problem
 from api.load.fair_semaphore import PEER, SENDER, Peer, Sender
 from api.load.protocol import PROBES
+from api.load.shared_answers import SharedAnswers
 from api.routes import REMOTE
 from api.waiting import WAITED
 from api.web.errors import answer
@@ -200,7 +201,14 @@ def _closing_at_end(receive: Receive, arriving: ExitStack) -> Receive:
 
 
 #: The outermost first.
-MIDDLEWARES = (RequestMetrics, SecurityHeaders, ErrorAnswers, RequestChecks, BodyLimits)
+MIDDLEWARES = (
+    RequestMetrics,
+    SecurityHeaders,
+    ErrorAnswers,
+    RequestChecks,
+    BodyLimits,
+    SharedAnswers,
+)
 
 
 def install(app: FastAPI) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import ClientDisconnect
@@ -33,7 +34,7 @@ class Peer:
     answered: float = -math.inf
     is_hasty: bool = False
     is_gone: bool = False
-    _waiter: "asyncio.Future[None] | None" = None
+    _waiter: "asyncio.Future[Any] | None" = None
 
     def ask(self, now: float) -> None:
         """Note the start of a request."""
@@ -45,7 +46,7 @@ class Peer:
         if self._waiter is not None:
             self._waiter.cancel()
 
-    def wait_by(self, waiter: "asyncio.Future[None] | None") -> None:
+    def wait_by(self, waiter: "asyncio.Future[Any] | None") -> None:
         """Set the future that the request waits for."""
         self._waiter = waiter
 
@@ -59,12 +60,14 @@ class Sender:
         peer: Connection of the request.
         program: Name of the program that sends it, if programs of one client are told apart.
         has_slot: True while the request holds a slot.
+        has_begun: True once it got a slot or was answered.
     """
 
     client: str
     peer: Peer = field(default_factory=Peer)
     program: str = ""
     has_slot: bool = False
+    has_begun: bool = False
 
 
 #: Key of the peer in the scope of a request.
@@ -108,7 +111,7 @@ class FairSemaphore:
         if sender.has_slot:
             raise RuntimeError("a request that holds a slot waits for another one")
         await self._acquire(sender)
-        sender.has_slot = has_worked = True
+        sender.has_slot = sender.has_begun = has_worked = True
         try:
             yield
         except SQLAlchemyError:

@@ -40,6 +40,7 @@ class Load:
         n_clients: Number of clients, each with its connection.
         interval_secs: Seconds between the requests of a client, 0 to ask without a pause.
         secs: Seconds after which no client asks again.
+        closes: True to open a connection for each request.
     """
 
     url: str
@@ -47,6 +48,7 @@ class Load:
     n_clients: int
     interval_secs: float
     secs: float
+    closes: bool
 
 
 @dataclass
@@ -90,6 +92,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="seconds of each load")
     parser.add_argument("--token", default="", help="secret of the token of the clients")
     parser.add_argument("--bystander-token", default="", help="secret of the bystander's token")
+    parser.add_argument("--close", action="store_true", help="open a connection for each request")
     parser.add_argument("--nice", type=int, default=5, help="niceness of the clients")
     given = parser.parse_args()
     spawn = multiprocessing.get_context("spawn")
@@ -97,9 +100,9 @@ def main() -> None:
         for route in given.routes:
             for n_clients in given.clients:
                 url = given.url.rstrip("/") + route
-                crowd = Load(url, given.token, n_clients, 0.0, given.seconds)
-                interval = _BYSTANDER_INTERVAL_SECS
-                lone = Load(url, given.bystander_token, 1, interval, given.seconds)
+                ends = (given.seconds, given.close)
+                crowd = Load(url, given.token, n_clients, 0.0, *ends)
+                lone = Load(url, given.bystander_token, 1, _BYSTANDER_INTERVAL_SECS, *ends)
                 clients, bystander = pool.map(run, [crowd, lone], chunksize=1)
                 n_errors = clients["errors"] + bystander["errors"]
                 slowest = bystander.get("max_ms", float("inf"))
@@ -137,13 +140,11 @@ async def _ask_all(load: Load, tally: _Tally) -> None:
     request = "\r\n".join([*lines, "", ""]).encode()
     address = (str(parts.hostname), parts.port or 80)
     end = time.monotonic() + load.secs
-    await asyncio.gather(
-        *(_ask(address, request, load.interval_secs, end, tally) for _ in range(load.n_clients))
-    )
+    await asyncio.gather(*(_ask(load, address, request, end, tally) for _ in range(load.n_clients)))
 
 
 async def _ask(
-    address: tuple[str, int], request: bytes, interval_secs: float, end: float, tally: _Tally
+    load: Load, address: tuple[str, int], request: bytes, end: float, tally: _Tally
 ) -> None:
     loop = asyncio.get_running_loop()
     transport: asyncio.Transport | None = None
@@ -156,6 +157,8 @@ async def _ask(
                 answer.done = loop.create_future()
                 transport.write(request)
                 status = await answer.done
+                if load.closes:
+                    transport.close()
         except (OSError, TimeoutError) as error:
             tally.errors[type(error).__name__] += 1
             await asyncio.sleep(_BYSTANDER_INTERVAL_SECS)
@@ -166,7 +169,7 @@ async def _ask(
                 tally.secs.append(time.monotonic() - sent)
             else:
                 tally.errors[f"status {status}"] += 1
-        await asyncio.sleep(max(sent + interval_secs - time.monotonic(), 0.0))
+        await asyncio.sleep(max(sent + load.interval_secs - time.monotonic(), 0.0))
     if transport is not None:
         transport.close()
 

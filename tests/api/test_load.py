@@ -117,8 +117,9 @@ def _send(served: Served, head: str) -> socket.socket:
     return connection
 
 
-def _list_jobs(agent: str) -> str:
-    return f"GET /api/v1/jobs HTTP/1.1\r\nhost: 127.0.0.1\r\nuser-agent: {agent}\r\n\r\n"
+def _list_jobs(agent: str, limit: int = 50) -> str:
+    head = f"GET /api/v1/jobs?limit={limit} HTTP/1.1"
+    return f"{head}\r\nhost: 127.0.0.1\r\nuser-agent: {agent}\r\n\r\n"
 
 
 def test_a_client_that_leaves_gives_its_turn_back(
@@ -129,8 +130,8 @@ def test_a_client_that_leaves_gives_its_turn_back(
     with serving(quick) as served:
         with _held_lists(monkeypatch) as started:
             with ExitStack() as stack:
-                for _ in range(40):
-                    stack.enter_context(_send(served, _list_jobs("crowd")))
+                for number in range(40):
+                    stack.enter_context(_send(served, _list_jobs("crowd", number + 1)))
                 wait_for(lambda: len(started) == n_readers)
                 # Their heads have been read before that of a later connection.
                 assert httpx.get(served.client.base_url.join("/healthz"), verify=False).is_success
@@ -140,6 +141,28 @@ def test_a_client_that_leaves_gives_its_turn_back(
 
     assert all(answer.is_success for answer in answers)
     assert len(started) == n_readers
+
+
+def test_equal_requests_of_an_address_that_wait_take_as_long_as_one(
+    quick: ApiSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also on connections of their own; each is a line of the metrics."""
+    n_readers, n_clients = capacity_of(quick.tuner.database).n_readers, 100
+    counted = f'route="/api/v1/jobs",status="200"}} {n_clients}.0'
+    with serving(quick) as served, ExitStack() as stack:
+        with _held_lists(monkeypatch) as started:
+            crowd = [
+                stack.enter_context(_send(served, _list_jobs("crowd"))) for _ in range(n_clients)
+            ]
+            wait_for(lambda: len(started) == n_readers)
+            # Their heads have been read before that of a later connection.
+            assert httpx.get(served.client.base_url.join("/healthz"), verify=False).is_success
+        answers = [connection.recv(12) for connection in crowd]
+        metrics = served.client.get("/metrics").text
+
+    assert answers == [b"HTTP/1.1 200"] * n_clients
+    assert len(started) <= n_readers + 2
+    assert counted in metrics
 
 
 def test_probes_answer_while_all_connections_are_at_work(
