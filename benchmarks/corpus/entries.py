@@ -90,7 +90,7 @@ class Exported:
     """An architecture with seeded random weights that torch exports.
 
     Attributes:
-        factory: Function that returns the module, as ``module:function``.
+        factory: Function or class that makes the module, as ``module:name``.
         arguments: Arguments of the function.
         inputs: Inputs by name, as the module's ``forward`` names them.
         package: Package of the architecture; empty if it is one of the corpus's own.

@@ -4,13 +4,13 @@ import torch
 from torch import Tensor, nn
 
 
-class _Convolution(nn.Module):
-    """Two graph convolutions (Kipf and Welling 2017)."""
+class Convolution(nn.Module):
+    """Two graph convolutions that classify nodes (Kipf and Welling 2017)."""
 
-    def __init__(self, n_features: int, n_hidden: int, n_classes: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(n_features, n_hidden), nn.Linear(n_hidden, 32)])
-        self.classes = nn.Linear(32, n_classes)
+        self.layers = nn.ModuleList([nn.Linear(16, 32), nn.Linear(32, 32)])
+        self.classes = nn.Linear(32, 4)
 
     def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
         start, end = edges[0], edges[1]
@@ -24,15 +24,15 @@ class _Convolution(nn.Module):
         return classes
 
 
-class _Attention(nn.Module):
-    """One layer of graph attention (Velickovic et al. 2018)."""
+class Attention(nn.Module):
+    """One layer of graph attention that classifies nodes (Velickovic et al. 2018)."""
 
-    def __init__(self, n_features: int, n_heads: int, n_classes: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.n_heads = n_heads
-        self.values = nn.Linear(n_features, 32 * n_heads, bias=False)
-        self.scores = nn.ParameterList(torch.randn(n_heads, 32) * 0.1 for _ in range(2))
-        self.classes = nn.Linear(32 * n_heads, n_classes)
+        self.n_heads = 4
+        self.values = nn.Linear(16, 128, bias=False)
+        self.scores = nn.ParameterList(torch.randn(4, 32) * 0.1 for _ in range(2))
+        self.classes = nn.Linear(128, 4)
 
     def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
         start, end = edges[0], edges[1]
@@ -49,13 +49,3 @@ class _Attention(nn.Module):
         hidden = torch.zeros(shape[0], messages.shape[1]).index_add(0, end, messages)
         classes: Tensor = self.classes(nn.functional.elu(hidden))
         return classes
-
-
-def graph_convolution() -> nn.Module:
-    """Return a graph convolutional network that classifies nodes."""
-    return _Convolution(16, 32, 4)
-
-
-def graph_attention() -> nn.Module:
-    """Return a graph attention network that classifies nodes."""
-    return _Attention(16, 4, 4)

@@ -103,8 +103,8 @@ def style_transfer() -> nn.Module:
     )
 
 
-class _CenterNet(nn.Module):
-    """Heads of a detector by centres, and the selection of the highest peaks."""
+class CenterNet(nn.Module):
+    """A small CenterNet (Zhou et al. 2019): heads, and the selection of the highest peaks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,11 +125,6 @@ class _CenterNet(nn.Module):
         sizes = self.size(features).flatten(2)
         chosen = sizes.gather(2, places.unsqueeze(1).expand(-1, 2, -1))
         return scores, chosen
-
-
-def centernet() -> nn.Module:
-    """Return a small CenterNet (Zhou et al. 2019) with TopK."""
-    return _CenterNet()
 
 
 def pose() -> nn.Module:
@@ -157,7 +152,9 @@ def dcgan() -> nn.Module:
     return nn.Sequential(*layers, nn.ConvTranspose2d(32, 3, 4, 2, 1), nn.Tanh())
 
 
-class _Crnn(nn.Module):
+class Crnn(nn.Module):
+    """A small CRNN (Shi et al. 2015) that reads a line of text."""
+
     def __init__(self) -> None:
         super().__init__()
         self.features = nn.Sequential(
@@ -177,11 +174,6 @@ class _Crnn(nn.Module):
         columns = self.features(x).squeeze(2).permute(2, 0, 1)
         classes: Tensor = self.classes(self.sequence(columns)[0]).log_softmax(-1)
         return classes
-
-
-def crnn() -> nn.Module:
-    """Return a small CRNN (Shi et al. 2015) that reads a line of text."""
-    return _Crnn()
 
 
 def mobile_face() -> nn.Module:

@@ -45,7 +45,9 @@ def rnn_classifier() -> nn.Module:
     return _Recurrent(nn.RNN(128, 128, batch_first=True), 8192, 5, on_last=True)
 
 
-class _TextCnn(nn.Module):
+class TextCnn(nn.Module):
+    """A convolutional classifier of text (Kim 2014)."""
+
     def __init__(self) -> None:
         super().__init__()
         self.words = nn.Embedding(8192, 128)
@@ -57,11 +59,6 @@ class _TextCnn(nn.Module):
         maxima = [layer(hidden).relu().amax(2) for layer in self.filters]
         out: Tensor = self.out(torch.cat(maxima, 1))
         return out
-
-
-def text_cnn() -> nn.Module:
-    """Return a convolutional classifier of text (Kim 2014)."""
-    return _TextCnn()
 
 
 class _Causal(nn.Module):
@@ -86,8 +83,8 @@ def tcn() -> nn.Module:
     )
 
 
-class _NBeats(nn.Module):
-    """Blocks that explain the input in turn; forecasts add up."""
+class NBeats(nn.Module):
+    """A small N-BEATS (Oreshkin et al. 2020): blocks explain the input, forecasts add up."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,11 +104,6 @@ class _NBeats(nn.Module):
         return forecast
 
 
-def n_beats() -> nn.Module:
-    """Return a small N-BEATS (Oreshkin et al. 2020)."""
-    return _NBeats()
-
-
 def transformer_encoder() -> nn.Module:
     """Return torch's own transformer encoder with GELU."""
     layer = nn.TransformerEncoderLayer(256, 4, 1024, activation="gelu", batch_first=True)
@@ -119,8 +111,8 @@ def transformer_encoder() -> nn.Module:
     return nn.Sequential(nn.Embedding(8192, 256), encoder)
 
 
-class _BeamSearchStep(nn.Module):
-    """Logits of all beams, and the next beams."""
+class BeamSearchStep(nn.Module):
+    """A step of beam search over 2,048 words: logits of all beams, and the next beams."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,12 +124,7 @@ class _BeamSearchStep(nn.Module):
         return best, places // 2048, places % 2048
 
 
-def beam_search_step() -> nn.Module:
-    """Return a step of beam search over 2,048 words."""
-    return _BeamSearchStep()
-
-
-class _Transducer(nn.Module):
+class Transducer(nn.Module):
     """A joint network over every pair of a frame and a token (Graves 2012)."""
 
     def __init__(self) -> None:
@@ -152,8 +139,3 @@ class _Transducer(nn.Module):
         right = self.tokens(self.embedding(tokens))[0].unsqueeze(1)
         classes: Tensor = self.classes(torch.tanh(left + right)).log_softmax(-1)
         return classes
-
-
-def transducer() -> nn.Module:
-    """Return a small recurrent transducer for speech."""
-    return _Transducer()

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 
-class _Separator(nn.Module):
-    """Conv-TasNet: dilated depthwise convolutions mask the features of a waveform."""
+class ConvTasNet(nn.Module):
+    """A small Conv-TasNet (Luo and Mesgarani 2019): dilated convolutions mask a waveform."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,11 +39,6 @@ class _Separator(nn.Module):
         return waves
 
 
-def conv_tasnet() -> nn.Module:
-    """Return a small Conv-TasNet (Luo and Mesgarani 2019) for two speakers."""
-    return _Separator()
-
-
 def m5() -> nn.Module:
     """Return M5 (Dai et al. 2017), which classifies a waveform."""
 
@@ -67,7 +62,9 @@ def m5() -> nn.Module:
     )
 
 
-class _DeepSpeech(nn.Module):
+class DeepSpeech(nn.Module):
+    """A small Deep Speech 2 (Amodei et al. 2016)."""
+
     def __init__(self) -> None:
         super().__init__()
         self.features = nn.Sequential(
@@ -85,11 +82,6 @@ class _DeepSpeech(nn.Module):
         frames = self.features(x).flatten(1, 2).transpose(1, 2)
         letters: Tensor = self.classes(self.sequence(frames)[0]).log_softmax(-1)
         return letters
-
-
-def deep_speech() -> nn.Module:
-    """Return a small Deep Speech 2 (Amodei et al. 2016)."""
-    return _DeepSpeech()
 
 
 def keyword_spotting() -> nn.Module:
@@ -116,8 +108,8 @@ def keyword_spotting() -> nn.Module:
     )
 
 
-class _WaveNet(nn.Module):
-    """Gated dilated convolutions with skips."""
+class WaveNet(nn.Module):
+    """Gated dilated convolutions with skips (van den Oord et al. 2016)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,13 +129,8 @@ class _WaveNet(nn.Module):
         return samples
 
 
-def wavenet() -> nn.Module:
-    """Return a small WaveNet (van den Oord et al. 2016)."""
-    return _WaveNet()
-
-
-class _NoiseSuppression(nn.Module):
-    """Three GRUs that see each other's outputs, as in RNNoise."""
+class NoiseSuppression(nn.Module):
+    """Three GRUs that see each other's outputs, as in RNNoise (Valin 2018)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,12 +149,9 @@ class _NoiseSuppression(nn.Module):
         return gains
 
 
-def noise_suppression() -> nn.Module:
-    """Return a network as RNNoise (Valin 2018)."""
-    return _NoiseSuppression()
+class Demucs(nn.Module):
+    """A small Demucs (Défossez et al. 2019), which works on waveforms."""
 
-
-class _Demucs(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         widths = (2, 32, 64, 128)
@@ -200,8 +184,3 @@ class _Demucs(nn.Module):
         for layer, skip in zip(self.up, reversed(skips), strict=True):
             x = layer(x + skip)
         return x
-
-
-def demucs() -> nn.Module:
-    """Return a small Demucs (Défossez et al. 2019), which works on waveforms."""
-    return _Demucs()

@@ -13,8 +13,8 @@ def _mlp(*widths: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-class _Dlrm(nn.Module):
-    """Pairwise products of embeddings, below a perceptron."""
+class Dlrm(nn.Module):
+    """Pairwise products of embeddings, below a perceptron (Naumov et al. 2019)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,13 +30,8 @@ class _Dlrm(nn.Module):
         return torch.sigmoid(self.top(chosen))
 
 
-def dlrm() -> nn.Module:
-    """Return a small DLRM (Naumov et al. 2019)."""
-    return _Dlrm()
-
-
-class _DeepFm(nn.Module):
-    """Factorisation machine and perceptron on the same embeddings; ``wide`` alone is linear."""
+class DeepFm(nn.Module):
+    """DeepFM (Guo et al. 2017); without factors, Wide and Deep (Cheng et al. 2016)."""
 
     def __init__(self, *, has_factors: bool) -> None:
         super().__init__()
@@ -56,17 +51,9 @@ class _DeepFm(nn.Module):
         return torch.sigmoid(score)
 
 
-def deep_fm() -> nn.Module:
-    """Return DeepFM (Guo et al. 2017)."""
-    return _DeepFm(has_factors=True)
+class TwoTower(nn.Module):
+    """A retrieval network of two towers (Yi et al. 2019)."""
 
-
-def wide_and_deep() -> nn.Module:
-    """Return Wide and Deep (Cheng et al. 2016)."""
-    return _DeepFm(has_factors=False)
-
-
-class _TwoTower(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.items = nn.Embedding(1000, 32)
@@ -80,13 +67,8 @@ class _TwoTower(nn.Module):
         return (user * item).sum(-1)
 
 
-def two_tower() -> nn.Module:
-    """Return a retrieval network of two towers (Yi et al. 2019)."""
-    return _TwoTower()
-
-
-class _SasRec(nn.Module):
-    """Causal self-attention over the items of a history."""
+class SasRec(nn.Module):
+    """Causal self-attention over the items of a history (Kang and McAuley 2018)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,12 +84,9 @@ class _SasRec(nn.Module):
         return scores
 
 
-def sasrec() -> nn.Module:
-    """Return SASRec (Kang and McAuley 2018)."""
-    return _SasRec()
+class DeepCross(nn.Module):
+    """DCN-V2 (Wang et al. 2021)."""
 
-
-class _DeepCross(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.crosses = nn.ModuleList(nn.Linear(64, 64) for _ in range(3))
@@ -122,13 +101,8 @@ class _DeepCross(nn.Module):
         return out
 
 
-def deep_cross() -> nn.Module:
-    """Return DCN-V2 (Wang et al. 2021)."""
-    return _DeepCross()
-
-
-class _FtTransformer(nn.Module):
-    """A token for each column, and attention between columns."""
+class FtTransformer(nn.Module):
+    """A token for each column, and attention between columns (Gorishniy et al. 2021)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -144,11 +118,6 @@ class _FtTransformer(nn.Module):
         tokens = torch.cat([self.token.expand(len(x), -1, -1), columns], 1)
         out: Tensor = self.out(self.layers(tokens)[:, 0])
         return out
-
-
-def ft_transformer() -> nn.Module:
-    """Return FT-Transformer (Gorishniy et al. 2021)."""
-    return _FtTransformer()
 
 
 class _Block(nn.Module):
@@ -168,8 +137,8 @@ def tabular_resnet() -> nn.Module:
     )
 
 
-class _TabNet(nn.Module):
-    """Steps that select columns by sparsemax, which sorts and cumulates."""
+class TabNet(nn.Module):
+    """Steps that select columns by sparsemax, which sorts and cumulates (Arik and Pfister 2021)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -200,11 +169,6 @@ class _TabNet(nn.Module):
             total = total + hidden[:, :32].relu()
         out: Tensor = self.out(total)
         return out
-
-
-def tabnet() -> nn.Module:
-    """Return a small TabNet (Arik and Pfister 2021)."""
-    return _TabNet()
 
 
 def autoencoder() -> nn.Module:
