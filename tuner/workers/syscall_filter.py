@@ -12,7 +12,6 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _SET_MODE_FILTER, _TSYNC = 1, 1 << 0
 # Older kernels slow down processes with a filter by a mitigation, which would show in timings.
 _SPEC_ALLOW = 1 << 2
@@ -122,11 +121,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 def is_supported() -> bool:
     """Return whether this kernel filters system calls, and its numbers are known here."""
-    if platform.machine() not in _MACHINES:
-        return False
-    # The missing filter is a bad address where there are filters, and an unknown mode otherwise.
-    _LIBC.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, None, 0, 0)
-    return ctypes.get_errno() == errno.EFAULT
+    machine = platform.machine()
+    # The missing filter is a bad address where there are filters.
+    return machine in _MACHINES and _set(machine, None) == errno.EFAULT
 
 
 @dataclass(frozen=True)
@@ -161,11 +158,15 @@ def install(permissions: Permissions) -> None:
     code = program(machine, permissions, os.getpid())
     instructions = ctypes.create_string_buffer(code, len(code))
     address = ctypes.addressof(instructions)
-    header = struct.pack("@HP", len(code) // 8, address)
-    number = _MACHINES[machine][1]
-    if _LIBC.syscall(number, _SET_MODE_FILTER, _TSYNC | _SPEC_ALLOW, header) != 0:
-        error = ctypes.get_errno()
+    if error := _set(machine, struct.pack("@HP", len(code) // 8, address)):
         raise OSError(error, os.strerror(error), "seccomp")
+
+
+def _set(machine: str, header: bytes | None) -> int:
+    """Set a filter for all threads of this process; return 0 or the number of the error."""
+    flags = _TSYNC | _SPEC_ALLOW
+    done = _LIBC.syscall(_MACHINES[machine][1], _SET_MODE_FILTER, flags, header)
+    return ctypes.get_errno() if done != 0 else 0
 
 
 _Instruction = tuple[int, int, int, int]

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import platform
 import signal
 import socket
 import struct
@@ -477,6 +478,25 @@ def test_a_kernel_without_it_is_reported_once_or_refused(
     assert "Landlock 3 (Linux 6.2), and it has none" in caplog.text
     with pytest.raises(RequestError, match="worker_sandbox is required"):
         sandbox_paths.sandbox_of(settings, Access(), None)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of x86-64")
+@pytest.mark.parametrize(("number", "problem"), [(444, "Landlock"), (317, "seccomp")])
+def test_a_service_does_not_start_where_system_calls_are_missing(
+    tmp_path: Path, number: int, problem: str
+) -> None:
+    """The call of Landlock, or that of seccomp, as on a kernel built without it."""
+    filtered = Path(inside_sandbox.__file__).with_name("without_system_call.py")
+    serve = [sys.executable, "-m", "tuner", "worker", "--database", f"sqlite:///{tmp_path}/t.db"]
+    done = subprocess.run(
+        [sys.executable, filtered, str(number), *serve],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=120,
+    )
+    assert (done.returncode, problem in done.stderr) == (2, True), done.stderr
 
 
 def test_threads_that_would_stay_free_are_refused(tmp_path: Path) -> None:
