@@ -14,31 +14,32 @@ from tuner.engines.relax.codegen.cpu.dot_instructions import dot_instruction
 from tuner.engines.relax.frontend.importer import import_model
 from tuner.engines.relax.graph.definitions.guards import guard_kernels
 from tuner.engines.relax.graph.definitions.opaque_kernels import normalise_kernels
-from tuner.engines.relax.graph.definitions.scatters import split_scatters
+from tuner.engines.relax.graph.definitions.scatters import ScatterSplitter
 from tuner.engines.relax.graph.fold import fold_constants
 from tuner.engines.relax.graph.fusion import fuse
 from tuner.engines.relax.graph.layout import assign_layouts
 from tuner.engines.relax.graph.linkable import check_linkable
-from tuner.engines.relax.graph.passes.convolutions.affine import fold_affine
-from tuner.engines.relax.graph.passes.convolutions.concat import split_concatenations
-from tuner.engines.relax.graph.passes.convolutions.flat_windows import flatten_windows
+from tuner.engines.relax.graph.passes.convolutions.affine import AffineFolder
+from tuner.engines.relax.graph.passes.convolutions.concat import ConcatenationSplitter
+from tuner.engines.relax.graph.passes.convolutions.flat_windows import WindowFlattener
 from tuner.engines.relax.graph.passes.convolutions.padding import pad_channels
-from tuner.engines.relax.graph.passes.convolutions.sparse_windows import split_sparse_windows
+from tuner.engines.relax.graph.passes.convolutions.sparse_windows import SparseWindowSplitter
 from tuner.engines.relax.graph.passes.convolutions.transposed_convolutions import (
-    replace_transposed_convolutions,
+    TransposedConvolutionReplacer,
 )
-from tuner.engines.relax.graph.passes.convolutions.unreached_taps import drop_unreached_taps
-from tuner.engines.relax.graph.passes.half_precision import compute_in_float32, sum_in_float32
-from tuner.engines.relax.graph.passes.masked_softmax import find_masked_softmax
-from tuner.engines.relax.graph.passes.normalisations import find_normalisations
-from tuner.engines.relax.graph.passes.powers import simplify_powers
-from tuner.engines.relax.graph.passes.products.cached_products import read_caches_as_stored
+from tuner.engines.relax.graph.passes.convolutions.unreached_taps import TapCutter
+from tuner.engines.relax.graph.passes.half_precision import SumWidener, compute_in_float32
+from tuner.engines.relax.graph.passes.masked_softmax import MaskedSoftmaxFinder
+from tuner.engines.relax.graph.passes.normalisations import NormalisationFinder
+from tuner.engines.relax.graph.passes.powers import PowerSimplifier
+from tuner.engines.relax.graph.passes.products.cached_products import CacheReader
 from tuner.engines.relax.graph.passes.products.dot_products import pack_integer_products
-from tuner.engines.relax.graph.passes.products.integer_products import find_integer_products
-from tuner.engines.relax.graph.passes.products.parallel_products import merge_products
-from tuner.engines.relax.graph.passes.products.scaled_products import fold_factors
+from tuner.engines.relax.graph.passes.products.integer_products import IntegerProductFinder
+from tuner.engines.relax.graph.passes.products.parallel_products import ProductMerger
+from tuner.engines.relax.graph.passes.products.scaled_products import FactorFolder
 from tuner.engines.relax.graph.passes.products.weight_products import pack_weights
 from tuner.engines.relax.graph.passes.reshapes import sink_reshapes
+from tuner.engines.relax.graph.passes.visitor import CallVisitor
 from tuner.engines.relax.schedules.cpu.primitives.register_tiles import registers_of
 from tuner.engines.relax.target.kinds import is_cpu
 from tuner.engines.relax.triton.compilation import compiler
@@ -65,6 +66,11 @@ def _plain(rewrite: Callable[[tvm.IRModule], tvm.IRModule]) -> Rewrite:
     return lambda module, _: rewrite(module)
 
 
+def _by(visitor: Callable[[tvm.IRModule], CallVisitor]) -> Rewrite:
+    """Return the rewrite of a visitor."""
+    return lambda module, _: visitor(module).run(module)
+
+
 _TVM_CLEANING = tvm.transform.Sequential(
     [
         relax.transform.DecomposeOpsForInference(),
@@ -83,39 +89,39 @@ PASSES: tuple[tuple[Rewrite, IsFor], ...] = (
     (_plain(fold_constants), _everywhere),
     # Products of dequantised numbers: bytes are a quarter of the traffic, and dot instructions
     # add several products at once.
-    (_plain(find_integer_products), _has_dot_instruction),
+    (_by(IntegerProductFinder), _has_dot_instruction),
     # Transposed convolutions multiply mostly zeros; as convolutions to more channels, none.
-    (_plain(replace_transposed_convolutions), _everywhere),
+    (_by(TransposedConvolutionReplacer), _everywhere),
     # Taps of windows that read padding at every position, as in dilated heads.
-    (_plain(drop_unreached_taps), _everywhere),
+    (_by(TapCutter), _everywhere),
     # Constant powers cost a logarithm and an exponential for each element.
-    (_plain(simplify_powers), _everywhere),
+    (_by(PowerSimplifier), _everywhere),
     # Norms that a model spells as arithmetic: one kernel instead of half a dozen.
-    (_plain(find_normalisations), _everywhere),
+    (_by(NormalisationFinder), _everywhere),
     # Softmax with a number in masked rows: one kernel instead of five, and attention is one.
-    (_plain(find_masked_softmax), _everywhere),
+    (_by(MaskedSoftmaxFinder), _everywhere),
     # Scales and shifts behind a convolution become part of its weights and bias.
-    (_plain(fold_affine), _everywhere),
+    (_by(AffineFolder), _everywhere),
     # Convolutions of videos with flat windows: schedules know those of images.
-    (_plain(flatten_windows), _everywhere),
+    (_by(WindowFlattener), _everywhere),
     # Dilated convolutions whose taps mostly read padding: a sum of few products.
-    (_plain(split_sparse_windows), _everywhere),
+    (_by(SparseWindowSplitter), _everywhere),
     # Channels last between convolutions: vectors along channels, and no transposes.
     (_plain(assign_layouts), _everywhere),
     # Layouts of weights are constants, too.
     (_plain(fold_constants), _everywhere),
     # Keys and values in a decoder's cache: read as stored instead of repeated or transposed.
-    (_plain(read_caches_as_stored), is_cpu),
+    (_by(CacheReader), is_cpu),
     # Scatters with constant indices write only the part that they cover.
-    (_plain(split_scatters), _everywhere),
+    (_by(ScatterSplitter), _everywhere),
     # Reshapes between operators keep these from being one kernel.
     (_plain(sink_reshapes), _everywhere),
     # Constant factors of products, such as that of attention, become part of the weights.
-    (_plain(fold_factors), _everywhere),
+    (_by(FactorFolder), _everywhere),
     # Queries, keys and values: one product of the same rows instead of three.
-    (_plain(merge_products), _everywhere),
+    (_by(ProductMerger), _everywhere),
     # Convolutions of a concatenation: a sum of convolutions that needs no copy.
-    (_plain(split_concatenations), is_cpu),
+    (_by(ConcatenationSplitter), is_cpu),
     # Output channels that fill no whole vectors.
     (lambda module, target: pad_channels(module, registers_of(target)), is_cpu),
     # Products of bytes: weights packed as the instruction reads them.
@@ -124,7 +130,7 @@ PASSES: tuple[tuple[Rewrite, IsFor], ...] = (
     (_plain(pack_weights), is_cpu),
     (lambda module, _: pack_weights(module, is_for_gpu=True), _has_triton),
     # Sums in half precision would lose digits, and verification would have no bound.
-    (_plain(sum_in_float32), _everywhere),
+    (_by(SumWidener), _everywhere),
 )
 
 

@@ -21,17 +21,13 @@ from tuner.engines.relax.graph.passes.visitor import CallVisitor, name_of
 from tuner.engines.relax.ir.tensor_types import shape_of
 
 
-def split_scatters(module: tvm.IRModule) -> tvm.IRModule:
-    """Scatter to the part of a tensor that the indices cover, and join it with the rest.
-
-    Constants must not be folded before: TVM folds a scatter by the same kernel.
-    """
-    return _Splitter(module).run(module)
-
-
 @mutator
-class _Splitter(CallVisitor):
-    """Mutator that cuts the data of a scatter along every axis that its kernel misreads."""
+class ScatterSplitter(CallVisitor):
+    """Mutator that scatters to the part of a tensor that the indices cover, and joins the rest.
+
+    It cuts the data along every axis that its kernel misreads. Constants must not be folded
+    before: TVM folds a scatter by the same kernel.
+    """
 
     def rewrite(self, _original: relax.Call, call: relax.Call) -> relax.Expr:
         """Split one scatter; one that its kernel reads right stays."""

@@ -130,17 +130,12 @@ class _WholeWidener:
         return self._values.get(expr, expr)
 
 
-def sum_in_float32(module: tvm.IRModule) -> tvm.IRModule:
-    """Let the products, convolutions and reductions add in float32 that are left in half precision.
-
-    They are in branches that the data choose, which :func:`compute_in_float32` leaves as they are.
-    """
-    return _Widener(module).run(module)
-
-
 @mutator
-class _Widener(CallVisitor):
-    """Mutator that widens sums and narrows their results."""
+class SumWidener(CallVisitor):
+    """Mutator of products, convolutions and reductions in half precision, which adds in float32.
+
+    On CPUs they are in branches that the data choose, which :func:`compute_in_float32` leaves.
+    """
 
     def rewrite(self, _original: relax.Call, call: relax.Call) -> relax.Expr:
         """Widen one call."""

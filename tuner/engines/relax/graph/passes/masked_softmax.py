@@ -49,14 +49,9 @@ def fill_of(call: relax.Call) -> Fill:
     return Fill(float(call.attrs["value"]), bool(call.attrs["replaces_nan"]))
 
 
-def find_masked_softmax(module: tvm.IRModule) -> tvm.IRModule:
-    """Replace a softmax and the choice that fills its masked rows by one operator."""
-    return _Finder(module).run(module)
-
-
 @mutator
-class _Finder(CallVisitor):
-    """Mutator that looks at choices between a number and a softmax."""
+class MaskedSoftmaxFinder(CallVisitor):
+    """Mutator that joins a softmax and the choice that fills its masked rows."""
 
     def rewrite(self, _original: relax.Call, call: relax.Call) -> relax.Expr:
         """Replace one choice."""

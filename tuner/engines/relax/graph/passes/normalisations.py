@@ -43,14 +43,9 @@ class _Norm:
     shift: Array | None = None
 
 
-def find_normalisations(module: tvm.IRModule) -> tvm.IRModule:
-    """Replace the arithmetic of layer, group, instance and RMS norms by these operators."""
-    return _Finder(module).run(module)
-
-
 @mutator
-class _Finder(CallVisitor):
-    """Mutator that grows a normalisation from its division to its last addition."""
+class NormalisationFinder(CallVisitor):
+    """Mutator that grows a norm (layer, group, instance, RMS) from its division to its last sum."""
 
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
@@ -13,18 +12,13 @@ from tuner.engines.relax.ir.tensor_types import shape_of
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
-def simplify_powers(module: tvm.IRModule) -> tvm.IRModule:
-    """Replace powers by -1, 1, 2, 3 and 4, which otherwise cost a logarithm each.
+@mutator
+class PowerSimplifier(CallVisitor):
+    """Mutator of powers by -1, 1, 2, 3 and 4, which otherwise cost a logarithm each.
 
     A division by 0, which TVM refuses, is a product with infinity: both give an infinity of the
     same sign, and NaN for 0.
     """
-    return _Simplifier(module).run(module)
-
-
-@mutator
-class _Simplifier(CallVisitor):
-    """Mutator that replaces power(x, constant) and divide(x, 0)."""
 
     def rewrite(self, _original: relax.Call, call: relax.Call) -> relax.Expr:
         """Replace one call; constants of many elements or other values stay."""

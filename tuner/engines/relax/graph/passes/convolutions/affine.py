@@ -7,7 +7,6 @@ subtract, divide, multiply and add with constants per channel.
 
 import ml_dtypes
 import numpy as np
-import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
@@ -23,14 +22,9 @@ _OPS = {"add", "subtract", "multiply", "divide"}
 _CONVOLUTIONS = {"nn.conv1d", "nn.conv2d", "nn.conv3d"}
 
 
-def fold_affine(module: tvm.IRModule) -> tvm.IRModule:
-    """Fold per-channel arithmetic of channels-first convolutions with constant weights."""
-    return _AffineFolder(module).run(module)
-
-
 @mutator
-class _AffineFolder(CallVisitor):
-    """Mutator that rewrites op(conv(x, w) + b, constant) to conv(x, w') + b'."""
+class AffineFolder(CallVisitor):
+    """Mutator that rewrites op(conv(x, w) + b, constant) to conv(x, w') + b', channels first."""
 
     def rewrite(self, original: relax.Call, call: relax.Call) -> relax.Expr:
         """Fold one operator; everything else stays."""

@@ -21,14 +21,12 @@ _MAX_PARTS = 4
 _NARROWING = 2
 
 
-def split_concatenations(module: tvm.IRModule) -> tvm.IRModule:
-    """Replace conv2d(concat(a, b)) by conv2d(a) + conv2d(b), in NHWC with constant weights."""
-    return _Splitter(module).run(module)
-
-
 @mutator
-class _Splitter(CallVisitor):
-    """Mutator that moves concatenations behind pools and dissolves them in convolutions."""
+class ConcatenationSplitter(CallVisitor):
+    """Mutator that replaces conv2d(concat(a, b)) by conv2d(a) + conv2d(b).
+
+    In NHWC with constant weights; it moves concatenations behind pools.
+    """
 
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)

@@ -4,7 +4,6 @@ Where a window is (1, k, k), depth joins the batch. Channels last, that moves no
 convolutions over two axes have variants.
 """
 
-import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
@@ -16,14 +15,9 @@ _LAYOUTS = {"nn.conv3d": ("NCDHW", "OIDHW")}
 _BY_IMAGE = [0, 2, 1, 3, 4]
 
 
-def flatten_windows(module: tvm.IRModule) -> tvm.IRModule:
-    """Replace channels-first convolutions of three axes with flat windows of constant weights."""
-    return _Flattener(module).run(module)
-
-
 @mutator
-class _Flattener(CallVisitor):
-    """Mutator that replaces one convolution after the other."""
+class WindowFlattener(CallVisitor):
+    """Mutator of channels-first convolutions of three axes with flat, constant windows."""
 
     def rewrite(self, _original: relax.Call, call: relax.Call) -> relax.Expr:
         """Replace one convolution; all else stays."""

@@ -10,7 +10,6 @@ import itertools
 import math
 from dataclasses import dataclass
 
-import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
@@ -22,11 +21,6 @@ _LAYOUTS = {"nn.conv2d": ("NCHW", "OIHW")}
 _START, _MOVE = 2**20, 32
 # Largest share of products that read the input.
 _MAX_SHARE = 0.6
-
-
-def split_sparse_windows(module: tvm.IRModule) -> tvm.IRModule:
-    """Split channels-first convolutions with constant weights where that saves products."""
-    return _Splitter(module).run(module)
 
 
 @dataclass(frozen=True)
@@ -52,8 +46,8 @@ class _Tap:
 
 
 @mutator
-class _Splitter(CallVisitor):
-    """Mutator that splits one convolution after the other."""
+class SparseWindowSplitter(CallVisitor):
+    """Mutator that splits channels-first convolutions where that saves products."""
 
     def rewrite(self, _original: relax.Call, call: relax.Call) -> relax.Expr:
         """Split one convolution; all else stays."""

@@ -14,7 +14,6 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
@@ -24,14 +23,9 @@ _LAYOUTS = {1: ("NCW", "IOW"), 2: ("NCHW", "IOHW"), 3: ("NCDHW", "IODHW")}
 _CONVOLUTIONS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
 
 
-def replace_transposed_convolutions(module: tvm.IRModule) -> tvm.IRModule:
-    """Replace every channels-first transposed convolution whose weight is constant."""
-    return _Replacer(module).run(module)
-
-
 @mutator
-class _Replacer(CallVisitor):
-    """Mutator that replaces transposed convolutions."""
+class TransposedConvolutionReplacer(CallVisitor):
+    """Mutator of channels-first transposed convolutions whose weight is constant."""
 
     def rewrite(self, _original: relax.Call, call: relax.Call) -> relax.Expr:
         """Replace one call after its operands."""

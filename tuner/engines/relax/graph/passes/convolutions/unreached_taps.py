@@ -6,7 +6,6 @@ of 24 over 16 by 16 pixels, only the middle one ever reads a pixel: it is a conv
 
 from dataclasses import dataclass
 
-import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
@@ -19,11 +18,6 @@ _LAYOUTS = {
     "nn.conv2d": ("NCHW", "OIHW"),
     "nn.conv3d": ("NCDHW", "OIDHW"),
 }
-
-
-def drop_unreached_taps(module: tvm.IRModule) -> tvm.IRModule:
-    """Cut the windows of channels-first convolutions with constant weights to what they read."""
-    return _Cutter(module).run(module)
 
 
 @dataclass(frozen=True)
@@ -71,8 +65,8 @@ class _Axis:
 
 
 @mutator
-class _Cutter(CallVisitor):
-    """Mutator that cuts the windows of convolutions."""
+class TapCutter(CallVisitor):
+    """Mutator that cuts the windows of channels-first convolutions to what they read."""
 
     def rewrite(self, _original: relax.Call, call: relax.Call) -> relax.Expr:
         """Cut one window; all else stays."""

@@ -25,14 +25,9 @@ _RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze")
 Shape = tuple[int, ...]
 
 
-def read_caches_as_stored(module: tvm.IRModule) -> tvm.IRModule:
-    """Rewrite products of few rows whose second operand is repeated or transposed."""
-    return _Rewriter(module).run(module)
-
-
 @mutator
-class _Rewriter(CallVisitor):
-    """Mutator of products."""
+class CacheReader(CallVisitor):
+    """Mutator of products of few rows whose second operand is repeated or transposed."""
 
     def rewrite(self, _original: relax.Call, call: relax.Call) -> relax.Expr:
         """Rewrite one product."""

@@ -80,13 +80,8 @@ class _Columns:
         return [-1 if axis == self.axis else 1 for axis in range(rank)]
 
 
-def find_integer_products(module: tvm.IRModule) -> tvm.IRModule:
-    """Multiply dequantised numbers as integers where weights are constant."""
-    return _Finder(module).run(module)
-
-
 @mutator
-class _Finder(SumsVisitor):
+class IntegerProductFinder(SumsVisitor):
     """Mutator that follows quantised data through the calls of a function."""
 
     def __init__(self, module: tvm.IRModule) -> None:

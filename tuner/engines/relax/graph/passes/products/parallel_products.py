@@ -51,14 +51,12 @@ class _Branch:
     constants: dict[str, Array]
 
 
-def merge_products(module: tvm.IRModule) -> tvm.IRModule:
-    """Merge products of the same rows whose results are only moved."""
-    return _Merger(module).run(module)
-
-
 @mutator
-class _Merger(CallVisitor):
-    """Mutator that emits a merged product at its first part, and slices at every part."""
+class ProductMerger(CallVisitor):
+    """Mutator that merges products of the same rows whose results are only moved.
+
+    It emits a merged product at its first part, and slices at every part.
+    """
 
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)

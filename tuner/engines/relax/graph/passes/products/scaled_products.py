@@ -6,7 +6,6 @@ products of the same rows can be merged.
 """
 
 import numpy as np
-import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
@@ -23,14 +22,9 @@ from tuner.engines.relax.ir.tensor_types import shape_of
 _MATRIX = 2
 
 
-def fold_factors(module: tvm.IRModule) -> tvm.IRModule:
-    """Rewrite ``(x @ w + b) * f`` with constants to ``x @ (w * f) + b * f``."""
-    return _Folder(module).run(module)
-
-
 @mutator
-class _Folder(CallVisitor):
-    """Mutator that multiplies weights and biases in place of products."""
+class FactorFolder(CallVisitor):
+    """Mutator that rewrites ``(x @ w + b) * f`` with constants to ``x @ (w * f) + b * f``."""
 
     def rewrite(self, original: relax.Call, call: relax.Call) -> relax.Expr:
         """Fold one factor; all else stays."""

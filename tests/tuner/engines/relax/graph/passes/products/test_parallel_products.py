@@ -14,7 +14,7 @@ from tests.tuner.engines.relax.networks import run_network
 from tests.tuner.engines.relax.test_lowering import names_of, outputs_of
 from tests.tuner.networks.models import difference
 from tuner.engines.base import TargetInfo
-from tuner.engines.relax.graph.passes.products.parallel_products import merge_products
+from tuner.engines.relax.graph.passes.products.parallel_products import ProductMerger
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -82,7 +82,7 @@ def test_factors_of_some_parts_are_factors_of_columns(name: str) -> None:
     """Exported attention scales queries and keys, each by a number, and values by none."""
     module = _parts([{name: draw(1)}, {"add": draw(5), name: draw(1, 5)}, {"add": draw(1, 6)}, {}])
 
-    merged = merge_products(module)
+    merged = ProductMerger(module).run(module)
 
     calls = re.findall(r"R\.(\w+)\(", merged.script())
     assert [calls.count(each) for each in ("matmul", "add", name)] == [1, 1, 1]
@@ -95,7 +95,7 @@ def test_numbers_over_products_stay() -> None:
     """A constant divided by a product is not a product divided by a constant."""
     module = _parts([{"over": draw(1)}, {"over": draw(1)}])
 
-    assert merge_products(module).script().count("R.matmul(") == 2
+    assert ProductMerger(module).run(module).script().count("R.matmul(") == 2
 
 
 def test_biases_that_add_an_axis_stay(save: Save, target: TargetInfo) -> None:
@@ -143,4 +143,4 @@ def test_products_that_are_outputs_stay() -> None:
         builder.emit_func_output(outputs)
     module = builder.get()
 
-    tvm.ir.assert_structural_equal(merge_products(module), module)
+    tvm.ir.assert_structural_equal(ProductMerger(module).run(module), module)
