@@ -57,17 +57,14 @@ class LocalBackend:
         self._context = context
 
     def jobs(self, tags: Sequence[str] = ()) -> list[JobSummary]:
-        """List the jobs that are not hidden, newest first."""
         with self._context.readers() as session:
             return job_queries.list_jobs(session, tags=tags, limit=_ALL)
 
     def find_job(self, job: int | None) -> JobSummary:
-        """Read one job."""
         with self._context.readers() as session:
             return job_queries.summaries(session, [_find(session, job)])[0]
 
     def wait(self, job: int, timeout_secs: float) -> JobSummary:
-        """Wait for one job."""
         end = time.monotonic() + timeout_secs
         while True:
             summary = self.find_job(job)
@@ -77,50 +74,40 @@ class LocalBackend:
             time.sleep(min(_POLL_INTERVAL_SECS, left))
 
     def table(self, job: int) -> JobView:
-        """Read the table of a job."""
         with self._context.readers() as session:
             return job_queries.read_job(session, job)
 
     def picks(self, job: int, n_picks: int) -> list[PickView]:
-        """Read the last picks of a job."""
         with self._context.readers() as session:
             return pick_queries.read_picks(session, job, limit=n_picks)[::-1]
 
     def history(self, job: int) -> HistoryView:
-        """Read the rounds of a job."""
         with self._context.readers() as session:
             return history.read_history(session, job)
 
     def failures(self, job: int) -> list[FailureView]:
-        """Read the failures of a job."""
         with self._context.readers() as session:
             return history.read_failures(session, job)
 
     def compare(self, a: int, b: int) -> JobComparison:
-        """Compare two jobs."""
         with self._context.readers() as session:
             return compare_jobs(session, _find(session, a).id, _find(session, b).id)
 
     def act(self, job: int, action: Action) -> JobSummary:
-        """Change the state of a job."""
         return self._changed(job, lambda session: _ACTIONS[action](session, job))
 
     def raise_budget(self, job: int, trials: int | None, seconds: float | None) -> JobSummary:
-        """Raise the limits of a job."""
         return self._changed(
             job, lambda session: jobs.raise_budget(session, job, trials=trials, secs=seconds)
         )
 
     def set_priority(self, job: int, priority: int) -> JobSummary:
-        """Set the priority of a job."""
         return self._changed(job, lambda session: jobs.set_priority(session, job, priority))
 
     def label(self, job: int, tags: Sequence[str] | None, note: str | None) -> JobSummary:
-        """Replace tags and note."""
         return self._changed(job, lambda session: labels.edit(session, job, tags=tags, note=note))
 
     def delete(self, job: int) -> None:
-        """Hide a job."""
         with self._context.sessions.begin() as session:
             row = _find(session, job)
             if not submissions.hide(session, row.id):
@@ -130,7 +117,6 @@ class LocalBackend:
                 )
 
     def recording(self, job: int) -> "Recording":
-        """Read the latency curves of a job."""
         with self._context.readers() as session:
             row = _find(session, job)
             summary = job_queries.summaries(session, [row])[0]
@@ -138,7 +124,6 @@ class LocalBackend:
             return recordings.record(session, name, tasks.tasks_of_job(session, row))
 
     def bests(self, workloads: WorkloadFilter, job: int | None) -> list[BestView]:
-        """Read best records."""
         with self._context.readers() as session:
             _check_workload(session, workloads.hash)
             task_ids = None
@@ -152,7 +137,6 @@ class LocalBackend:
     def records(
         self, workloads: WorkloadFilter, task: int | None, *, failed: bool, limit: int
     ) -> list[RecordView]:
-        """Read measure records."""
         with self._context.readers() as session:
             _check_workload(session, workloads.hash)
             if task is not None and session.get(Task, task) is None:
@@ -167,7 +151,6 @@ class LocalBackend:
             )
 
     def record(self, record: int) -> RecordDetails:
-        """Read a measure record."""
         with self._context.readers() as session:
             try:
                 return record_queries.read_record(session, record)
@@ -175,7 +158,6 @@ class LocalBackend:
                 raise no_such_record(record) from error
 
     def export(self, stream: IO[str], target: int | None) -> int:
-        """Write a log of records."""
         with self._context.readers() as session:
             rows = list(session.scalars(select(Target).order_by(Target.id)))
             if target is not None and target not in [row.id for row in rows]:
@@ -186,7 +168,6 @@ class LocalBackend:
             return measure_log.export(session, stream, target)
 
     def import_(self, stream: IO[str], name: str, *, trust: bool) -> Imported:
-        """Read a log of records."""
         try:
             with self._context.sessions.begin() as session:
                 report = measure_log.import_(session, stream, trusted=trust)

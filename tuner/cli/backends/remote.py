@@ -40,11 +40,9 @@ class RemoteBackend:
         self._client = client
 
     def jobs(self, tags: Sequence[str] = ()) -> list[JobSummary]:
-        """List the jobs that are not hidden, newest first."""
         return list(self._client.jobs(tags=tags))
 
     def find_job(self, job: int | None) -> JobSummary:
-        """Read one job."""
         if job is not None:
             return self._existing(job, lambda: self._client.job(job).job)
         newest = next(self._client.jobs(sort="-updated"), None)
@@ -53,31 +51,24 @@ class RemoteBackend:
         return newest
 
     def wait(self, job: int, timeout_secs: float) -> JobSummary:
-        """Wait for one job."""
         return self._existing(job, lambda: self._client.wait(job, timeout_secs))
 
     def table(self, job: int) -> JobView:
-        """Read the table of a job."""
         return self._client.table(job)
 
     def picks(self, job: int, n_picks: int) -> list[PickView]:
-        """Read the last picks of a job."""
         return list(islice(self._client.picks(job), n_picks))[::-1]
 
     def history(self, job: int) -> HistoryView:
-        """Read the rounds of a job."""
         return self._client.history(job)
 
     def failures(self, job: int) -> list[FailureView]:
-        """Read the failures of a job."""
         return self._client.failures(job)
 
     def compare(self, a: int, b: int) -> JobComparison:
-        """Compare two jobs."""
         return self._client.compare(self.find_job(a).id, self.find_job(b).id)
 
     def act(self, job: int, action: Action) -> JobSummary:
-        """Change the state of a job."""
         client = self._client
         calls = {
             "pause": client.pause,
@@ -88,22 +79,17 @@ class RemoteBackend:
         return self._existing(job, lambda: calls[action](job))
 
     def raise_budget(self, job: int, trials: int | None, seconds: float | None) -> JobSummary:
-        """Raise the limits of a job."""
         return self._existing(
             job, lambda: self._client.raise_budget(job, trials=trials, seconds=seconds)
         )
 
     def set_priority(self, job: int, priority: int) -> JobSummary:
-        """Set the priority of a job."""
         return self._existing(job, lambda: self._client.set_priority(job, priority))
 
     def label(self, job: int, tags: Sequence[str] | None, note: str | None) -> JobSummary:
-        """Replace tags and note."""
         return self._existing(job, lambda: self._client.label(job, tags=tags, note=note))
 
     def delete(self, job: int) -> None:
-        """Hide a job."""
-
         def delete() -> JobSummary:
             summary = self._client.job(job).job
             self._client.delete(job)
@@ -112,35 +98,30 @@ class RemoteBackend:
         self._existing(job, delete)
 
     def recording(self, job: int) -> "Recording":
-        """Read the latency curves of a job."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"job-{job}.jsonl.gz"
             path.write_bytes(self._client.recording(job))
             return recordings.read(path)
 
     def bests(self, workloads: WorkloadFilter, job: int | None) -> list[BestView]:
-        """Read best records."""
         job_id = None if job is None else self.find_job(job).id
         return self._client.best_records(workload=workloads.hash, name=workloads.name, job=job_id)
 
     def records(
         self, workloads: WorkloadFilter, task: int | None, *, failed: bool, limit: int
     ) -> list[RecordView]:
-        """Read measure records."""
         rows = self._client.list_records(
             workload=workloads.hash, name=workloads.name, task=task, failed=failed
         )
         return list(islice(rows, limit))
 
     def record(self, record: int) -> RecordDetails:
-        """Read a measure record."""
         try:
             return self._client.record(record)
         except NotFoundError as error:
             raise no_such_record(record) from error
 
     def export(self, stream: IO[str], target: int | None) -> int:
-        """Write a log of records."""
         n_records = 0
         for line in self._client.export_records(target=target):
             stream.write(line)
@@ -149,7 +130,6 @@ class RemoteBackend:
         return n_records
 
     def import_(self, stream: IO[str], name: str, *, trust: bool) -> Imported:
-        """Read a log of records."""
         try:
             return self._client.import_records(cast("TextIO", stream).buffer, trust=trust)
         except RequestRejected as error:

@@ -70,11 +70,9 @@ class Template:
         return _find(self, function)
 
     def rewrite(self, module: tvm.IRModule) -> tvm.IRModule | None:
-        """See :class:`Variant`."""
         return module if self.find(module["main"]) is not None else None
 
     def flop(self, module: tvm.IRModule) -> float:
-        """See :class:`Variant`."""
         matched = self.find(module["main"])
         return 0.0 if matched is None else float(matched.flop)
 
@@ -83,12 +81,10 @@ class Template:
         return 0.0
 
     def choices(self, program: tvm.IRModule, target: Target) -> Sequence[Any]:
-        """See :class:`Variant`."""
         matched, number = self.find(program["main"]), compiler.number_of(str(target.attrs["arch"]))
         return [] if matched is None else self.ranked(matched, number)[:_MAX_CHOICES]
 
     def schedule(self, program: tvm.IRModule, _target: Target, choice: Any) -> Schedule:
-        """See :class:`Variant`."""
         return Schedule(marked(program, choice.name))
 
     def name_of(self, schedule: Schedule) -> str:

@@ -90,7 +90,6 @@ class Onednn:
         return 1.0
 
     def rewrite(self, module: tvm.IRModule) -> tvm.IRModule | None:
-        """See :class:`base.Variant`."""
         product = Product.find(module["main"])
         if product is None or not _fits(product, self):
             return None
@@ -107,7 +106,6 @@ class Onednn:
         return program
 
     def flop(self, module: tvm.IRModule) -> float:
-        """See :class:`base.Variant`."""
         product = Product.find(module["main"])
         return 0.0 if product is None else product.flop
 
@@ -120,13 +118,11 @@ class Onednn:
         return [0]
 
     def schedule(self, program: tvm.IRModule, target: Target, _choice: int) -> Schedule:
-        """See :class:`base.Variant`."""
         schedule = Schedule(program)
         self._apply(schedule, registers_of(target).lanes)
         return schedule
 
     def name_of(self, _schedule: Schedule) -> str:
-        """See :class:`base.Variant`."""
         return self.name
 
     def _apply(self, schedule: Schedule, lanes: int) -> None:

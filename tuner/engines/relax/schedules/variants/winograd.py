@@ -84,11 +84,9 @@ class Winograd:
 
     @property
     def growth(self) -> float:
-        """See :class:`base.Variant`."""
         return 1.0 if self.is_integer else matrices(self.n_outputs).growth
 
     def rewrite(self, module: tvm.IRModule) -> tvm.IRModule | None:
-        """See :class:`base.Variant`."""
         convolution = self._find(module)
         if convolution is None:
             return None
@@ -115,25 +113,21 @@ class Winograd:
         return convolution
 
     def gain(self, program: tvm.IRModule, target: Target) -> float:
-        """See :class:`base.Variant`."""
         sizes = winograd_schedule.sizes_of(program)
         n_positions = math.prod(shape_of(program["main"].params[-1])) // sizes.c_out
         registers, n_cores = registers_of(target), _n_cores(target)
         return winograd_schedule.estimate_gain(sizes, n_positions, registers, n_cores)
 
     def choices(self, program: tvm.IRModule, target: Target) -> list[Choice]:
-        """See :class:`base.Variant`."""
         sizes = winograd_schedule.sizes_of(program)
         return winograd_schedule.choices(sizes, registers_of(target), _n_cores(target))
 
     def schedule(self, program: tvm.IRModule, target: Target, choice: Choice) -> Schedule:
-        """See :class:`base.Variant`."""
         schedule = Schedule(program)
         winograd_schedule.apply(schedule, choice, registers_of(target).lanes)
         return schedule
 
     def name_of(self, _schedule: Schedule) -> str:
-        """See :class:`Variant`."""
         return self.name
 
 
