@@ -9,11 +9,8 @@ from fastapi import APIRouter, Body, Query, Request, Response
 from fastapi.responses import FileResponse
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers
-from starlette.types import Receive, Scope, Send
 
 from api.clients import access
-from api.clients.caps import Cap
 from api.dependencies import (
     ChangingJob,
     ReaderDep,
@@ -26,7 +23,8 @@ from api.documents import pagination, schemas
 from api.documents.caching import matches
 from api.documents.openapi import problems
 from api.documents.schemas import BuildIn, Id, LibraryPage
-from api.errors import Problem, respond
+from api.errors import Problem
+from api.load.downloads import Download
 from api.load.fair_semaphore import SENDER
 from api.routes import PREFIX
 from api.uploads.incoming import check_disk
@@ -158,9 +156,8 @@ async def download_library(
         detail = {"build": build.id, "sha256": digest}
         await state.writes.run(audit.log_action, *action, detail)
     name = f"job-{job_id}-{(build.library_key or digest)[:12]}.tar.gz"
-    answer = _Archive(path, headers=headers, media_type="application/gzip", filename=name)
-    answer.cap = state.streams
-    return answer
+    answer = {"headers": headers, "media_type": "application/gzip", "filename": name}
+    return Download(path, state.streams, **answer)
 
 
 router.add_api_route(
@@ -209,41 +206,3 @@ def _newest(session: Session, job_id: int, model_index: int) -> BuildRow:
             f"job {job.id} ({job_states.state_of(session, job.id)}) has no finished build",
         )
     return build
-
-
-class _Archive(FileResponse):
-    """A file that answers invalid ranges with problem documents.
-
-    Attributes:
-        cap: Counts the answers that are being sent.
-    """
-
-    cap: Cap
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the file, or the requested ranges of it."""
-        size = Path(self.path).stat().st_size
-        headers = Headers(scope=scope)
-        # A range of another version of the file is ignored: the file is sent whole.
-        is_current = headers.get("if-range", self.headers["etag"]) == self.headers["etag"]
-        ranges = headers.get("range", "") if is_current else ""
-        if ranges and not _is_servable(ranges, size):
-            extra = {"content-range": f"bytes */{size}"}
-            problem = Problem("bad-range", f"the file has {size} bytes", headers=extra)
-            await respond(problem)(scope, receive, send)
-            return
-        try:
-            with self.cap.taken(SENDER.get().client):
-                await super().__call__(scope, receive, send)
-        except Problem as problem:
-            await respond(problem)(scope, receive, send)
-
-
-def _is_servable(ranges: str, size: int) -> bool:
-    """Return whether Starlette serves ranges; it would reject others in plain text."""
-    try:
-        # Private; see ADR 0028.
-        FileResponse._parse_range_header(ranges, size)
-    except Exception:
-        return False
-    return True

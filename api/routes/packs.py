@@ -11,6 +11,7 @@ from api.dependencies import Measuring, ReaderDep, StateDep, WriterDep
 from api.documents.openapi import problems
 from api.documents.schemas import Body, Text
 from api.errors import Problem
+from api.load.downloads import Download
 from api.routes import REMOTE
 from api.routes.remote import DeviceIn
 from records.service import offered_packs, remote_devices
@@ -138,7 +139,7 @@ def download_pack(
     path = offers.file_of(state.settings.data_dir, pack)
     if not path.is_file():
         raise Problem("not-found", f"the file of pack {pack} is missing: offer it again")
-    return FileResponse(path, media_type="application/octet-stream")
+    return Download(path, state.streams, media_type="application/octet-stream")
 
 
 def _open_pack(session: Session, pack: str) -> None:

@@ -13,6 +13,7 @@ from api.dependencies import Serving, StateDep, WriterDep
 from api.documents.openapi import problems
 from api.documents.schemas import Body, Text
 from api.errors import Problem
+from api.load.downloads import Download
 from api.load.fair_semaphore import SENDER
 from api.routes import REMOTE
 from api.waiting import uncounted
@@ -145,4 +146,4 @@ def download_file(
     path = state.settings.data_dir / wire.FOLDER / digest
     if not path.is_file():
         raise Problem("not-found", "no call needs this file any more")
-    return FileResponse(path, media_type="application/octet-stream")
+    return Download(path, state.streams, media_type="application/octet-stream")

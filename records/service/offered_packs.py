@@ -15,7 +15,7 @@ from records.models import now
 from records.service import remote_devices
 from records.service.service_models import OfferedPack, PackPortion, RemoteDevice
 
-#: Leases of a pack without results, after which it is no longer leased.
+#: Leases of a pack by a GPU without results, after which only other GPUs get it.
 MAX_ATTEMPTS = 3
 
 
@@ -46,15 +46,15 @@ def lease(session: Session, device: RemoteDevice) -> OfferedPack | None:
     online = select(RemoteDevice.name).where(RemoteDevice.heartbeat >= offline)
     is_free = or_(OfferedPack.device.is_(None), OfferedPack.device.not_in(online))
     is_own = OfferedPack.device == device.name
-    is_open = OfferedPack.ended.is_(None) & (
-        (OfferedPack.n_attempts < MAX_ATTEMPTS) | (OfferedPack.key == device.key)
-    )
+    is_open = OfferedPack.ended.is_(None)
     stmt = select(OfferedPack).where(is_open, or_(is_own, is_free))
     for pack in session.scalars(stmt.order_by(is_own.desc(), OfferedPack.created)).all():
         gpu = device.gpu or {}
         is_of_another = pack.gpu is not None and _kind(pack.gpu) != _kind(gpu)
-        if gpu.get("capability") not in pack.capabilities or is_of_another:
-            if pack.device == device.name:  # before its driver changed
+        n_attempts = pack.attempts.get(gpu.get("uuid", ""), 0)
+        is_spent = n_attempts >= MAX_ATTEMPTS and pack.key != device.key
+        if gpu.get("capability") not in pack.capabilities or is_of_another or is_spent:
+            if pack.device == device.name:  # by a process before this one
                 pack.device = pack.key = None
             continue
         if pack.key == device.key:
@@ -66,7 +66,7 @@ def lease(session: Session, device: RemoteDevice) -> OfferedPack | None:
             .values(
                 device=device.name,
                 key=device.key,
-                n_attempts=OfferedPack.n_attempts + 1,
+                attempts={**pack.attempts, gpu.get("uuid", ""): n_attempts + 1},
             )
             .returning(OfferedPack.pack)
         )
@@ -98,7 +98,7 @@ def add_lines(
     session.add(PackPortion(pack=pack.pack, first_line=pack.n_lines, lines="".join(lines)))
     pack.n_lines += len(lines)
     if have_results:
-        pack.n_attempts = 0
+        pack.attempts = {}
 
 
 def lines_of(session: Session, pack: str) -> str:

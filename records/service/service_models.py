@@ -193,7 +193,7 @@ class OfferedPack(Base):
     """A pack that devices over HTTPS measure; see :mod:`records.service.offered_packs`.
 
     ``gpu`` describes the first GPU that measured it, ``device`` and ``key`` are those of the
-    process that has leased it. ``n_attempts`` counts leases since the last results.
+    process that has leased it. ``attempts`` counts the leases of each GPU since the last results.
     """
 
     __tablename__ = "offered_pack"
@@ -209,7 +209,7 @@ class OfferedPack(Base):
     device: Mapped[str | None]
     key: Mapped[str | None]
     n_lines: Mapped[int] = mapped_column(default=0)
-    n_attempts: Mapped[int] = mapped_column(default=0)
+    attempts: Mapped[dict[str, Any]] = mapped_column(default=dict)
     problem: Mapped[str | None]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select, update
 
+from api.clients.caps import Cap
 from api.settings import ApiSettings
 from records import tasks
 from records.models import MeasureRecord, now
@@ -207,17 +208,36 @@ def test_a_gpu_that_changed_frees_its_pack(offering: Served) -> None:
     assert post(offering, "lease", SECOND)[1]["pack"] == ID
 
 
-def test_a_pack_without_results_is_given_up(offering: Served) -> None:
-    """After three leases; the last reason is kept."""
-    for _ in range(offered_packs.MAX_ATTEMPTS):
-        assert post(offering, "lease", RUNNER)[1]["pack"] == ID
-        assert send(offering, problem="no NumPy") == (204, None)
+def test_a_gpu_without_results_gives_a_pack_up(offering: Served) -> None:
+    """After three leases, also of a process that ends without a word; another GPU gets it."""
+    restarted = RUNNER | {"key": "e" * 32}
+    assert post(offering, "lease", RUNNER)[1]["pack"] == ID
+    register(offering, restarted)
+    for _ in range(offered_packs.MAX_ATTEMPTS - 1):
+        assert post(offering, "lease", restarted)[1]["pack"] == ID
+        assert send(offering, restarted, problem="no NumPy") == (204, None)
+    register(offering, RUNNER)
+    register(offering, SECOND, OTHER)
 
     assert post(offering, "lease", RUNNER)[1]["pack"] == ""
     with offering.sessions() as session:
         (pack,) = offered_packs.list_packs(session)
-        assert offers.state_of(pack).startswith("given up after 3 attempts")
+        assert offers.state_of(pack).startswith("offered, given up by 1 GPU after 3 attempts")
         assert pack.problem == "no NumPy"
+    assert post(offering, "lease", SECOND)[1]["pack"] == ID
+
+
+def test_downloads_have_a_cap(quick: ApiSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of packs as of libraries; a range that a file has not is a problem."""
+    with serving(quick) as served:
+        offer(served)
+        at = f"/api/v1/remote/packs/{ID}/file"
+        beyond = served.client.get(at, headers={"range": "bytes=99-"})
+        monkeypatch.setattr(Cap, "has_room", lambda *_: False)
+        refused = served.client.get(at)
+
+    assert [answer.status_code for answer in (beyond, refused)] == [416, 429]
+    assert int(refused.headers["retry-after"]) > 0
 
 
 def test_the_scope_measure_is_needed(quick: ApiSettings) -> None:

@@ -83,11 +83,13 @@ def state_of(row: OfferedPack) -> str:
     problem = f"; {row.problem}" if row.problem else ""
     lines = f"{row.n_lines} lines of results"
     if row.device is not None:
-        attempt = f"attempt {row.n_attempts}, " if row.n_attempts > 1 else ""
+        n_attempts = sum(row.attempts.values())
+        attempt = f"attempt {n_attempts}, " if n_attempts > 1 else ""
         return f"leased by {row.device}, {attempt}{lines}{problem}"
-    if row.n_attempts >= offered_packs.MAX_ATTEMPTS:
-        return f"given up after {row.n_attempts} attempts, {lines}{problem}"
-    return f"offered, {lines}{problem}"
+    n_gpus = sum(each >= offered_packs.MAX_ATTEMPTS for each in row.attempts.values())
+    gpus = "1 GPU" if n_gpus == 1 else f"{n_gpus} GPUs"
+    given_up = f", given up by {gpus} after {offered_packs.MAX_ATTEMPTS} attempts" if n_gpus else ""
+    return f"offered{given_up}, {lines}{problem}"
 
 
 def store_portion(

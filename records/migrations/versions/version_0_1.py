@@ -410,7 +410,7 @@ def upgrade() -> None:
         Column("device", Text),
         Column("key", Text),
         required("n_lines", Integer),
-        required("n_attempts", Integer),
+        required("attempts", JSON),
         Column("problem", Text),
     )
     create_table(

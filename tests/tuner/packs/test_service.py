@@ -224,7 +224,7 @@ def test_pack_whose_file_is_missing_waits_for_another_offer(site: Site) -> None:
     with site.worker("lab"):
         wait_for(lambda: "is missing: offer it again" in site.log("lab"))
 
-    # Returned, so that it is given up after three attempts.
+    # Returned, so that the GPU gives it up after three attempts.
     assert "it cannot be measured: " in site.log("lab")
     assert site.bench.cli.count_records() == 0
 

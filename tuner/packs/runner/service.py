@@ -218,7 +218,7 @@ class _Runner:
             out = pack.path.with_suffix(".results")
             sent = self._restore(pack, out, leased["n_lines"])
         except PackLost as error:
-            # Returned, unless it is not offered any more: three attempts end it.
+            # Returned, unless it is not offered any more; it gets each pack three times.
             self._end(name, f"it cannot be measured: {error}")
             return False
         command = [sys.executable, str(pack.path), "run", "--out", str(out), "--with-parent"]
