@@ -15,6 +15,7 @@ from tuner.engines.relax.frontend.converters.torch import (
     torch_functions,
     torch_indices,
     torch_products,
+    torch_recurrent,
     torch_resize,
 )
 from tuner.engines.relax.frontend.onnx_graph import import_graph
@@ -52,6 +53,7 @@ def _import_by_tvm(program: Any) -> tvm.IRModule:
         **torch_functions.CONVERTERS,
         **torch_indices.CONVERTERS,
         **torch_products.CONVERTERS,
+        **torch_recurrent.CONVERTERS,
         **torch_resize.CONVERTERS,
     }
     try:
@@ -165,6 +167,8 @@ def _decomposed(program: Any, kept: Iterable[str]) -> Any:
         return program
     table = torch.export.default_decompositions()
     names = {*kept}
+    if any(map(torch_recurrent.has_projections, program.graph.nodes)):
+        names.remove("lstm.input")
     for operator in [each for each in table if str(each).removeprefix("aten.") in names]:
         table.pop(operator)
     return program.run_decompositions(table)

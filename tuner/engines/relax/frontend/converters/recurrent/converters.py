@@ -33,12 +33,7 @@ def converter_of(kind: str) -> Callable[[Any, Any, dict[str, Any], int], relax.E
             for slot in (0, *states):
                 if values[slot] is not None:
                     values[slot] = builder.emit(relax.op.permute_dims(values[slot], [1, 0, 2]))
-        layer, target = read_layer(kind, values, attrs), Target.current(allow_none=True)
-        # A loop can call kernels on a CPU.
-        if target is not None and is_cpu(target) and _depends_on_data(builder, layer.inputs):
-            outputs = loop_steps(builder, layer, target)
-        else:
-            outputs = call_steps(builder, layer)
+        outputs = run_layer(builder, read_layer(kind, values, attrs))
         if batch_first:
             orders = [[2, 0, 1, 3], *[[1, 0, 2]] * len(states)]
             outputs = [
@@ -48,6 +43,15 @@ def converter_of(kind: str) -> Callable[[Any, Any, dict[str, Any], int], relax.E
         return relax.Tuple(outputs)
 
     return convert
+
+
+def run_layer(builder: relax.BlockBuilder, layer: Layer) -> list[relax.Expr]:
+    """Return the outputs of a layer in the order of ONNX: all states, then the last ones."""
+    target = Target.current(allow_none=True)
+    # A loop can call kernels on a CPU.
+    if target is not None and is_cpu(target) and _depends_on_data(builder, layer.inputs):
+        return loop_steps(builder, layer, target)
+    return call_steps(builder, layer)
 
 
 def _depends_on_data(builder: Any, values: Sequence[relax.Expr | None]) -> bool:

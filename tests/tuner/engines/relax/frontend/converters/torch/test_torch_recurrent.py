@@ -1,0 +1,91 @@
+"""Recurrent layers of torch are loops over a step, and compute what torch does."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.tuner.engines.relax.networks import UNOPTIMISED, run_network
+from tuner.engines.base import ModelFile
+from tuner.engines.relax.graph.extract import find_subgraphs
+from tuner.engines.relax.graph.pipeline import lower
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
+
+_STEPS, _BATCH, _SIZE, _HIDDEN = 5, 2, 6, 4
+
+
+class Layers(nn.Module):  # type: ignore[misc]
+    """Recurrent layers of the same inputs, of shape (batch, steps, size)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = (_SIZE, _HIDDEN)
+        self.stack = nn.LSTM(*sizes, num_layers=2, bidirectional=True, batch_first=True)
+        self.from_state = nn.LSTM(*sizes, bias=False)
+        self.gates = nn.GRU(*sizes, num_layers=2, bidirectional=True, dropout=0.5)
+        self.plain = nn.RNN(*sizes, bidirectional=True)
+        self.cut = nn.RNN(*sizes, nonlinearity="relu", bias=False, batch_first=True)
+
+    def forward(self, x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return all outputs of all layers."""
+        by_step = x.transpose(0, 1)
+        results: list[Any] = [
+            self.stack(x),
+            self.from_state(by_step, (state, -state)),
+            self.gates(by_step),
+            self.plain(by_step),
+            self.cut(x, state),
+        ]
+        flat = [[y, *(last if isinstance(last, tuple) else (last,))] for y, last in results]
+        return tuple(each for outputs in flat for each in outputs)
+
+
+def save(network: nn.Module, folder: Path, *inputs: torch.Tensor) -> ModelFile:
+    """Write the program of a network."""
+    program = torch.export.export(network.eval(), inputs)
+    torch.export.save(program, folder / "m.pt2")
+    names = program.graph_signature.user_inputs
+    shapes = {
+        name: (tuple(each.shape), "float32") for name, each in zip(names, inputs, strict=True)
+    }
+    return ModelFile(str(folder / "m.pt2"), "pt2", shapes)
+
+
+def test_outputs_are_those_of_torch(tmp_path: Path) -> None:
+    """States of all steps and last states agree, of stacks, both directions, and given states."""
+    torch.manual_seed(0)
+    network = Layers()
+    inputs = torch.randn(_BATCH, _STEPS, _SIZE), torch.randn(1, _BATCH, _HIDDEN)
+
+    module = lower(save(network, tmp_path, *inputs), UNOPTIMISED, is_whole=True)
+
+    actual = run_network(module, *(each.numpy() for each in inputs))
+    for mine, expected in zip(actual, network(*inputs), strict=True):
+        np.testing.assert_allclose(mine, expected.detach().numpy(), atol=2e-7, strict=True)
+
+
+def test_long_sequences_are_one_loop(tmp_path: Path) -> None:
+    """A layer of a thousand steps has one product of all inputs, and one kernel of a step."""
+    file = save(nn.LSTM(_SIZE, _HIDDEN), tmp_path, torch.randn(1000, 1, _SIZE))
+
+    subgraphs = find_subgraphs(lower(file, UNOPTIMISED))
+
+    assert sorted(each.name for each in subgraphs) == ["lstm_step[1x4]", "matmul_add[1000x16]"]
+
+
+def test_projections_are_those_of_torch(tmp_path: Path) -> None:
+    """A layer with projected states, which ONNX does not have, is unrolled."""
+    torch.manual_seed(0)
+    network = nn.LSTM(_SIZE, _HIDDEN, proj_size=2)
+    x = torch.randn(_STEPS, _BATCH, _SIZE)
+
+    module = lower(save(network, tmp_path, x), UNOPTIMISED, is_whole=True)
+
+    expected, (state, memory) = network(x)
+    actual = run_network(module, x.numpy())
+    for mine, each in zip(actual, (expected, state, memory), strict=True):
+        np.testing.assert_allclose(mine, each.detach().numpy(), atol=2e-7, strict=True)
