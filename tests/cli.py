@@ -7,13 +7,14 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
-from tests.forked import TERMINAL, fork_server
+from tests.forked import TERMINAL, Process, fork_server
 from tuner.workers import worker_process
 
 ROOT = Path(__file__).parents[1]
@@ -21,7 +22,6 @@ ROOT = Path(__file__).parents[1]
 WORKER_VARIABLES = "TOY_*,FAULTY_*,CLOCK_*,HANG_*,TUNER_TEST_*"
 
 _TIMEOUT_SECS = 300.0
-_PROGRAM = "from tuner.cli.main import main; main()"
 
 
 @dataclass(frozen=True)
@@ -97,28 +97,17 @@ class Cli:
         """Return the environment of commands; see :func:`environ_of`."""
         return {**environ_of(self.folder), **self.settings, **changes}
 
-    def start(self, *args: str, **environ: str) -> subprocess.Popen[str]:
+    def start(self, *args: str, **environ: str) -> Process:
         """Start a command in a process group of its own."""
-        return subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, *args],
-            env=self.environ(**environ),
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
+        return start(("tuner", *args), self.environ(**environ), self.folder)
 
     def __call__(self, *args: str, **environ: str) -> Answer:
         """Run a command to its end."""
-        variables, server = self.environ(**environ), fork_server(ROOT)
-        if not server.fits(variables):
-            return finish(self.start(*args, **environ))
-        return Answer(*server.run(list(args), variables, self.folder, _TIMEOUT_SECS))
+        variables = self.environ(**environ)
+        return finish(start(("tuner", *args), variables, self.folder, waits=False))
 
     @staticmethod
-    def workers_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:
+    def workers_of(process: Process) -> list[psutil.Process]:
         """The children of a command that are workers, and not processes that these started."""
         workers = []
         with contextlib.suppress(psutil.Error):
@@ -129,7 +118,33 @@ class Cli:
         return workers
 
 
-def finish(process: subprocess.Popen[str], timeout_secs: float = _TIMEOUT_SECS) -> Answer:
+def start(
+    program: tuple[str, ...],
+    variables: Mapping[str, str],
+    folder: Path,
+    log: IO[Any] | None = None,
+    *,
+    waits: bool = True,
+) -> Process:
+    """Start ``python -m`` with a module and its arguments, in a process group of its own.
+
+    It is forked where that makes no difference. Its output goes to a log if it has one.
+    """
+    if (server := fork_server(ROOT)).fits(variables):
+        return server.start(program, variables, folder, log, waits=waits)
+    return subprocess.Popen(
+        [sys.executable, "-m", *program],
+        env=variables,
+        cwd=folder,
+        stdout=log or subprocess.PIPE,
+        stderr=log or subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: Process, timeout_secs: float = _TIMEOUT_SECS) -> Answer:
     """Wait for a command; one that hangs is killed and fails the test."""
     try:
         out, err = process.communicate(timeout=timeout_secs)
@@ -137,4 +152,4 @@ def finish(process: subprocess.Popen[str], timeout_secs: float = _TIMEOUT_SECS) 
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         raise
-    return Answer(process.returncode, out, err)
+    return Answer(process.wait(), out, err)

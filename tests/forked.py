@@ -10,15 +10,15 @@ import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 #: The size of a terminal, which readline sets in processes of xdist.
 TERMINAL = ("COLUMNS", "LINES")
@@ -34,9 +34,58 @@ _IMPORTED_LATE = (
     "tuner.cli.rendering.reports",
     "tuner.cost_models.xgb",
     "tuner.local",
+    "tuner.service.loading.limited_loading",
+    "tuner.service.worker",
 )
 _SERVER = "from tests.forked import serve; serve({fd})"
 _MAX_BYTES = 2**20
+
+
+class Forked:
+    """A process that a fork server started: what ``subprocess.Popen`` is for others."""
+
+    def __init__(self, status: int, out: int, err: int) -> None:
+        self._status, self._out, self._err = status, out, err
+        self.pid = _read_number(status)
+        self.returncode: int | None = None
+
+    def poll(self, secs: float | None = 0.0) -> int | None:
+        """Return the exit status, or None if the process still runs after some seconds."""
+        if self.returncode is None and select.select([self._status], [], [], secs)[0]:
+            self.returncode = _read_number(self._status)
+            os.close(self._status)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end of the process.
+
+        Raises:
+            subprocess.TimeoutExpired: If it still runs.
+        """
+        if (status := self.poll(timeout)) is None:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+        return status
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Wait for the end of the process; return its output and errors."""
+        self.wait(timeout)
+        return _text(self._out), _text(self._err)
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+Process = Forked | subprocess.Popen[Any]
 
 
 class ForkServer:
@@ -70,26 +119,30 @@ class ForkServer:
         """
         return _read_early(variables) == _read_early(os.environ)
 
-    def run(
-        self, arguments: list[str], variables: Mapping[str, str], folder: Path, timeout_secs: float
-    ) -> tuple[int, str, str]:
-        """Run a command to its end; return exit status, output and errors.
+    def start(
+        self,
+        program: tuple[str, ...],
+        variables: Mapping[str, str],
+        folder: Path,
+        log: IO[Any] | None,
+        *,
+        waits: bool,
+    ) -> Forked:
+        """Start ``python -m`` with a module and its arguments.
 
-        Raises:
-            subprocess.TimeoutExpired: If it hangs; it is killed.
+        Args:
+            program: ``tuner`` or ``api``, and arguments.
+            variables: The environment.
+            folder: Working directory.
+            log: A file for output and errors; without one, the process keeps them.
+            waits: Whether its commits wait for the disk, as those of users do.
         """
-        request = json.dumps([arguments, dict(variables), str(folder)]).encode()
+        request = json.dumps([program, dict(variables), str(folder), waits])
         reader, writer = os.pipe()
-        with TemporaryFile() as out, TemporaryFile() as err, open(reader, "rb") as status:  # noqa: PTH123
-            descriptors = [out.fileno(), err.fileno(), writer]
-            socket.send_fds(self._socket, [request], descriptors)
-            os.close(writer)
-            pid = int(status.readline())
-            if not select.select([status], [], [], timeout_secs)[0]:
-                os.killpg(pid, signal.SIGKILL)
-                raise subprocess.TimeoutExpired(arguments, timeout_secs)
-            code = int(status.readline())
-            return code, _text(out.fileno()), _text(err.fileno())
+        logs = [log.fileno()] * 2 if log else [os.memfd_create(name) for name in ("out", "err")]
+        socket.send_fds(self._socket, [request.encode()], [*logs, writer])
+        os.close(writer)
+        return Forked(reader, *logs)
 
 
 @lru_cache(maxsize=1)
@@ -100,6 +153,8 @@ def fork_server(root: Path) -> ForkServer:
 
 def serve(descriptor: int) -> None:
     """Fork a child for each request on a socket, until it is closed."""
+    from records import migrations
+    from records.storage import connections
     from tests import durability, new_databases
     from tuner.cli import main as program
 
@@ -107,7 +162,9 @@ def serve(descriptor: int) -> None:
         import_module(name)
     durability.do_not_wait()
     new_databases.create_tables_at_once()
-    commands = program.make_program()
+    programs: dict[str, Callable[[], int | None]] = {
+        "tuner": partial(program.run_program, program.make_program())
+    }
     # A child that collects garbage would copy the pages of all modules.
     gc.freeze()
     requests = socket.socket(fileno=descriptor)
@@ -117,6 +174,10 @@ def serve(descriptor: int) -> None:
         request, descriptors, _, _ = socket.recv_fds(requests, _MAX_BYTES, 3)
         if not request:
             return
+        (module, *arguments), variables, folder, waits = json.loads(request)
+        if module not in programs:
+            # More than a second; most processes of pytest start no API.
+            programs[module] = import_module(f"{module}.__main__").main
         out, err, status = descriptors
         if os.fork() == 0:
             requests.close()
@@ -125,25 +186,26 @@ def serve(descriptor: int) -> None:
             os.dup2(err, 2)
             for each in (out, err, status):
                 os.close(each)
-            arguments, variables, folder = json.loads(request)
             os.environ.clear()
             os.environ.update(variables)
             os.chdir(folder)
             sys.argv = ["-c", *arguments]
-            _end(_status_of(program.run_program, commands))
+            if waits:
+                connections.SYNCHRONOUS = durability.DURABLE
+                migrations.migrate = new_databases.MIGRATE
+            _end(_status_of(programs[module]))
         for each in descriptors:
             os.close(each)
 
 
-def _status_of(run: Callable[[Any], None], commands: Any) -> int:
-    """Run a command to its end, and return its exit status."""
+def _status_of(run: Callable[[], int | None]) -> int:
+    """Run a program to its end, and return its exit status."""
     try:
-        run(commands)
+        return run() or 0
     except SystemExit as end:
         if end.code is not None and not isinstance(end.code, int):
             raise
         return end.code or 0
-    return 0
 
 
 def _end(status: int) -> NoReturn:
@@ -165,9 +227,9 @@ def _watch(status: int) -> None:
     if pid == 0:
         os.setsid()
         return
-    os.write(status, f"{pid}\n".encode())
+    _write_number(status, pid)
     _, ended = os.waitpid(pid, 0)
-    os.write(status, f"{os.waitstatus_to_exitcode(ended)}\n".encode())
+    _write_number(status, os.waitstatus_to_exitcode(ended))
     os._exit(0)
 
 
@@ -176,7 +238,16 @@ def _read_early(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in variables.items() if not name.startswith(late)}
 
 
+def _write_number(descriptor: int, number: int) -> None:
+    os.write(descriptor, struct.pack("i", number))
+
+
+def _read_number(descriptor: int) -> int:
+    (number,) = struct.unpack("i", os.read(descriptor, 4))
+    return int(number)
+
+
 def _text(descriptor: int) -> str:
     os.lseek(descriptor, 0, os.SEEK_SET)
-    with open(descriptor, closefd=False) as stream:
+    with open(descriptor) as stream:
         return stream.read()

@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +12,9 @@ from typing import IO
 
 import httpx
 
-from tests.cli import ROOT, Cli
+from tests.cli import ROOT, Cli, start
 from tests.engines import toy
+from tests.forked import Process
 from tests.waiting import wait_for
 
 
@@ -40,7 +40,7 @@ class Service:
     folder: Path
     settings: dict[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
-    _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _running: dict[str, Process] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -58,7 +58,7 @@ class Service:
 
     def start_api(self, *options: str) -> None:
         """Start an API process and wait until it serves."""
-        self._start("api", ["-m", "api", "--port", str(self.port), *options])
+        self._start("api", "api", "--port", str(self.port), *options)
 
         def is_up() -> bool:
             assert self._running["api"].poll() is None, self.output("api")
@@ -68,8 +68,7 @@ class Service:
 
     def start_worker(self, **environ: str) -> None:
         """Start a worker; it has jobs to do once it is awake."""
-        program = "from tuner.cli.main import main; main()"
-        self._start("worker", ["-c", program, "worker"], **environ)
+        self._start("worker", "tuner", "worker", **environ)
 
     def stop(self, name: str, number: int = signal.SIGTERM) -> None:
         """End a process that was started."""
@@ -90,18 +89,11 @@ class Service:
         """Return what a process wrote on stderr."""
         return (self.folder / f"{name}.log").read_text()
 
-    def _start(self, name: str, arguments: list[str], **environ: str) -> None:
+    def _start(self, name: str, *program: str, **environ: str) -> None:
         log: IO[str]
         with (self.folder / f"{name}.log").open("a") as log:
-            self._running[name] = subprocess.Popen(
-                [sys.executable, *arguments],
-                env=self.here.environ(**{**self.settings, **environ}),
-                cwd=ROOT,
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            variables = self.here.environ(**{**self.settings, **environ})
+            self._running[name] = start(program, variables, ROOT, log)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import pytest
 
 import tuner
 from tests.cli import Cli, finish
+from tests.forked import Process
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -52,7 +53,7 @@ def test_killed_builds_leave_nothing_broken(tmp_path: Path, n_kills: int) -> Non
     assert not (tmp_path / "killed").exists() or tuner.load(tmp_path / "killed")
 
 
-def kill_after(process: "subprocess.Popen[str]", secs: float) -> None:
+def kill_after(process: Process, secs: float) -> None:
     """Kill a command's whole group, if it lives for so long."""
     try:
         process.wait(secs)

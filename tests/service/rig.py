@@ -4,8 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,8 +20,9 @@ from records.models import Event, Job, MeasureRecord, Pick
 from records.service import builds, workers
 from records.service.service_models import Build, Worker
 from records.tuning import events
-from tests.cli import ROOT, WORKER_VARIABLES
+from tests.cli import ROOT, WORKER_VARIABLES, start
 from tests.engines import toy
+from tests.forked import Process
 from tests.waiting import wait_for
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
@@ -42,13 +41,13 @@ class Rig:
     folder: Path
     run_secs: float = 0.0
     is_toy: bool = True
-    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    processes: list[Process] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.engine = database.open_database(self.url)
         self.sessions = database.sessions(self.engine)
 
-    def start(self, name: str = "data", *args: str, **environ: str) -> subprocess.Popen[bytes]:
+    def start(self, name: str = "data", *args: str, **environ: str) -> Process:
         """Start a worker with a named data directory, and a log in the folder above.
 
         It is on the same machine as others, unless it has a ``TUNER_RUNTIME_DIR`` of its own.
@@ -57,19 +56,11 @@ class Rig:
         self.processes.append(process)
         return process
 
-    def tuner(self, *args: str, **environ: str) -> subprocess.Popen[bytes]:
+    def tuner(self, *args: str, **environ: str) -> Process:
         """Start a command of the command line."""
         log = self.folder / f"{args[0]}.{len(self.processes)}.log"
         with log.open("ab") as stream:
-            return subprocess.Popen(
-                [sys.executable, "-m", "tuner", *args],
-                env=self.environ(**environ),
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=stream,
-                start_new_session=True,
-            )
+            return start(("tuner", *args), self.environ(**environ), self.folder, stream)
 
     def environ(self, **changes: str) -> dict[str, str]:
         """Return the environment of a process, without settings of the developer."""
@@ -193,7 +184,7 @@ def rig(url: str, folder: Path, run_secs: float = 0.0, *, is_toy: bool = True) -
         opened.close()
 
 
-def serve(opened: Rig, *args: str) -> tuple[subprocess.Popen[bytes], str]:
+def serve(opened: Rig, *args: str) -> tuple[Process, str]:
     """Start ``tuner serve``, and return its process and URL once it is ready."""
     port = free_port(HOST)
     data_dir = str(opened.folder / "data")

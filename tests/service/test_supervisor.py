@@ -2,7 +2,6 @@
 
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import psutil
 import pytest
 
 from api import __main__ as api_main
+from tests.forked import Process
 from tests.service.rig import HOST, Rig, get, rig, serve
 from tests.services import is_ready
 from tests.waiting import wait_for
@@ -27,7 +27,7 @@ def opened(tmp_path: Path) -> Iterator[Rig]:
         yield rigged
 
 
-def descendants(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+def descendants(process: Process) -> list[psutil.Process]:
     """Return all processes below one."""
     children: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
     return children

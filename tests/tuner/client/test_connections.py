@@ -4,6 +4,8 @@ import io
 import itertools
 import json
 import socket
+import subprocess
+import sys
 import threading
 import tracemalloc
 from pathlib import Path
@@ -59,7 +61,14 @@ def test_a_client_survives_a_restart_of_the_service(tmp_path: Path) -> None:
     """A client that watches a job gets all of its events although the API was killed."""
     with running(tmp_path, TOY_RUN_SECS="0.05") as service, TunerClient(service.url) as client:
         job = client.tune("zoo:mlp", trials=24).job.id
-        command = service.cli(tmp_path).start("tune", "zoo:mlp", "--trials", "24", "--json")
+        command = subprocess.Popen(
+            [sys.executable, "-m", "tuner", "tune", "zoo:mlp", "--trials", "24", "--json"],
+            env=service.cli(tmp_path).environ(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         assert command.stderr is not None
         assert command.stderr.readline().startswith(f"job {job} at")
         events = client.events(job)

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -20,10 +19,8 @@ from records.service.service_models import Lease
 from tests.cli import Cli, finish
 from tests.engines import toy
 from tests.engines.toy_network import bests_of, open_sessions, picks_of, trials_of
+from tests.forked import Process
 from tests.waiting import wait_for
-
-if TYPE_CHECKING:
-    import subprocess
 
 TRIALS = "64"
 
@@ -174,7 +171,7 @@ def test_two_commands_share_a_database(cli: Cli) -> None:
     assert set(counted.values()) == {1}
 
 
-def _descendants(process: "subprocess.Popen[str]") -> list[psutil.Process]:
+def _descendants(process: Process) -> list[psutil.Process]:
     try:
         children: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -182,7 +179,7 @@ def _descendants(process: "subprocess.Popen[str]") -> list[psutil.Process]:
     return children
 
 
-def _send(process: "subprocess.Popen[str]", number: int, *, whole_group: bool) -> None:
+def _send(process: Process, number: int, *, whole_group: bool) -> None:
     if whole_group:
         os.killpg(process.pid, number)
     else:
