@@ -53,8 +53,6 @@ class ServedLibrary:
         self.n_hits = 0
         self.secs = loaded.secs
         self.used = 0
-        self._function: Any = None
-        self._weights: tuple[Any, ...] = ()
         self.put(loaded)
 
     @property
@@ -64,13 +62,11 @@ class ServedLibrary:
 
     def put(self, loaded: LoadedLibrary) -> None:
         """Serve every later call by this library; waits for at most one call."""
-        program = loaded.library.programs[0]
         with self._lock:
             self.loaded = loaded
-            self._function = program.function
-            self._weights = program.weights
+            self._results = loaded.library.programs[0].results
 
-    def run(self, tensors: Sequence[Any], outputs: Sequence[Any] = ()) -> Any:
+    def run(self, tensors: Sequence[Any], outputs: Sequence[Any] = ()) -> list[Any]:
         """Call the library.
 
         Args:
@@ -80,7 +76,7 @@ class ServedLibrary:
         with self._lock:
             self.n_hits += 1
             if not outputs:
-                return self._function(*tensors, *self._weights)
+                return self._results(tensors)
             library = self.loaded.library
             inputs = dict(zip(library.inputs, tensors, strict=True))
             library.run_on_device(inputs, dict(zip(library.outputs, outputs, strict=True)))

@@ -36,6 +36,7 @@ _WARM_UPS = 2
 # Number of the CPU among the devices of DLPack.
 _CPU = 1
 _LEGACY_STREAM = 0
+_array_item = tvm_ffi.get_global_func("ffi.ArrayGetItem")
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,14 @@ class Program:
     def run(self, tensors: Sequence[Any]) -> Any:
         """Run on tensors in the order of the inputs; return device tensors."""
         return self.function(*tensors, *self.weights)
+
+    def results(self, tensors: Sequence[Any]) -> list[Any]:
+        """Run on tensors as :meth:`run`; return the outputs, alone or not, as a list."""
+        returned = self.function(*tensors, *self.weights)
+        if hasattr(returned, "data_ptr"):
+            return [returned]
+        # An iterator over the array takes longer than a small network.
+        return [_array_item(returned, number) for number in range(len(returned))]
 
     def runner(self, tensors: Sequence[Any]) -> Callable[[], Any]:
         """Return a function that runs on tensors, waits, and returns device tensors."""

@@ -59,8 +59,7 @@ class GraphCall:
         """Return the results of the graph, and change the inputs that it changes."""
         tensors = list(map(prepare, self._pick_tensors(inputs)))
         outputs = self._new_outputs(self.served) if self._is_on_gpu else ()
-        returned = self.served.run(tensors, outputs)
-        return self.finish(as_list(returned), inputs)
+        return self.finish(self.served.run(tensors, outputs), inputs)
 
     def has_old(self, weights: Mapping[int, State]) -> bool:
         """Return whether the states of weights show that this call cannot come again."""
@@ -111,7 +110,7 @@ class GraphCall:
         """
         served = ServedLibrary(loaded)
         tensors = [prepare(tensor) for tensor in tensors or self._inputs.zeros()]
-        first, second = (as_list(served.run(tensors, self._new_outputs(served))) for _ in range(2))
+        first, second = (served.run(tensors, self._new_outputs(served)) for _ in range(2))
         self._shared |= {
             number
             for number, (one, other) in enumerate(zip(first, second, strict=True))
@@ -124,6 +123,8 @@ class GraphCall:
         for number in self._shared:
             tensors[number] = tensors[number].clone()
         facts = self._facts
+        if len(facts.computed) == len(self._results) and not facts.mutated:
+            return tensors
         results = [*self._results]
         for at, tensor in zip(facts.computed, tensors, strict=False):
             results[at] = tensor
@@ -162,11 +163,6 @@ def picker(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
 def is_on_gpu(device: torch.device) -> bool:
     """Return whether a device is a GPU."""
     return bool(device.type == "cuda")
-
-
-def as_list(returned: Any) -> list[torch.Tensor]:
-    """Return the tensors of a result; a library may return a single output by itself."""
-    return [returned] if isinstance(returned, torch.Tensor) else list(returned)
 
 
 def prepare(tensor: torch.Tensor) -> torch.Tensor:
