@@ -228,7 +228,7 @@ def test_a_gpu_without_results_gives_a_pack_up(offering: Served) -> None:
 
 
 def test_downloads_have_a_cap(quick: ApiSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of packs as of libraries; a range that a file has not is a problem."""
+    """The cap is that of libraries; a range that a file has not is a problem."""
     with serving(quick) as served:
         offer(served)
         at = f"/api/v1/remote/packs/{ID}/file"

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tuner.devices.cpu_gate import CpuGate
-from tuner.devices.device import Device
 from tuner.tuning.event_loop import run_in_thread
 from tuner.workers.processes.pause_group import PauseGroup
 
@@ -19,33 +18,6 @@ async def run_between_measurements(gate: CpuGate, work: Callable[[], Result], na
     """Run work of a second or so: it waits for a measurement to end, and the next one for it."""
     async with gate.shared():
         return await run_in_thread(work, name)
-
-
-async def run_as_measurement(
-    device: Device, gate: CpuGate, work: Callable[[], Result], name: str
-) -> Result:
-    """Run work that times on a device in processes of its own; nothing else measures there.
-
-    The processes are killed if the work raises, or if this is cancelled.
-
-    Args:
-        device: The device.
-        gate: The cores that are measured.
-        work: The work.
-        name: Name of its thread.
-    """
-    pools = PauseGroup()
-
-    def collect_and_run() -> Result:
-        with pools.collecting():
-            return work()
-
-    async with device.exclusive(gate):
-        try:
-            return await run_in_thread(collect_and_run, name)
-        except BaseException:
-            await run_in_thread(pools.close, f"{name}-close")
-            raise
 
 
 async def run_beside_measurements(

@@ -12,7 +12,7 @@ _ERRNO, _ALLOW = 0x00050000, 0x7FFF0000
 
 
 def main(number: int, command: list[str]) -> None:
-    """Deny the call as kernels do that never heard of it, and run the command."""
+    """Deny the call as kernels without it do, and run the command."""
     code = b"".join(
         struct.pack("@HBBI", *instruction)
         for instruction in (

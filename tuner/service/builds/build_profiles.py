@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from records import jobs
@@ -20,9 +21,10 @@ from tuner.files.process_folder import shared_folder
 from tuner.jobs.submission import request_of
 from tuner.profiling.library_profile import ProfileRequest, time_libraries
 from tuner.queries.profiles import store_profile
-from tuner.service.background import run_as_measurement
 from tuner.tuning.context import TuningContext
+from tuner.tuning.event_loop import run_in_thread
 from tuner.tuning.writing.storage_retry import FATAL_DB_ERRORS
+from tuner.workers.processes.pause_group import PauseGroup
 
 # Other measurements wait for a profile.
 _MAX_SECS = 300.0
@@ -34,6 +36,8 @@ async def profile_build(
     context: Context, tuning: TuningContext, job: Job, build: Build, library: CachedLibrary
 ) -> str | None:
     """Profile a library on its device, which measures nothing else then, and store the profile.
+
+    The job is charged for the seconds that it has the device.
 
     Args:
         context: Settings and database.
@@ -48,26 +52,52 @@ async def profile_build(
     Raises:
         LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
     """
+    name, secs, problem = f"profile-{build.id}", 0.0, None
     try:
         device, runner = await _device_of(tuning, library)
-        async with asyncio.timeout(_MAX_SECS):
-            await run_as_measurement(
-                device,
-                tuning.cpu_gate,
-                lambda: _profile(context, job, build.model_index, library, runner.environ),
-                f"profile-{build.id}",
-            )
+        async with device.exclusive(tuning.cpu_gate):
+            started = tuning.now()
+            try:
+                work = partial(_profile, context, job, build.model_index, library, runner.environ)
+                await _run(work, name)
+            finally:
+                # Rounds that waited are charged from here on.
+                device.free_since = tuning.now()
+                secs = device.free_since - started
     except FATAL_DB_ERRORS:
         raise
     except TimeoutError:
-        return f"no profile: it took longer than {_MAX_SECS:g} s"
+        problem = f"no profile: it took longer than {_MAX_SECS:g} s"
     except TunerError as error:
         # The path of the data directory is not shown to clients.
-        return f"no profile: {error}".replace(f"{context.settings.data_dir}/", "")
+        problem = f"no profile: {error}".replace(f"{context.settings.data_dir}/", "")
     except Exception as error:
         _LOG.exception("the library cannot be profiled")
-        return f"no profile: internal error: {type(error).__name__}"
-    return None
+        problem = f"no profile: internal error: {type(error).__name__}"
+    if secs:
+        with context.sessions.begin() as session:
+            jobs.add_spent_secs(session, job.id, secs)
+    return problem
+
+
+async def _run(work: Callable[[], None], name: str) -> None:
+    """Run work in a thread; its processes are killed if it fails, takes too long or is cancelled.
+
+    Raises:
+        TimeoutError: If it takes too long.
+    """
+    pools = PauseGroup()
+
+    def collect_and_run() -> None:
+        with pools.collecting():
+            work()
+
+    try:
+        async with asyncio.timeout(_MAX_SECS):
+            await run_in_thread(collect_and_run, name)
+    except BaseException:
+        await run_in_thread(pools.close, f"{name}-close")
+        raise
 
 
 async def _device_of(tuning: TuningContext, library: CachedLibrary) -> tuple[Device, LocalRunner]:
