@@ -1,13 +1,15 @@
 """Profiles of libraries are uploaded for a job, judged here, and served."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy.orm import Session
 
+from records import jobs, networks
 from records.service import builds
 from tests.api import make
 from tests.api.conftest import Served
@@ -26,8 +28,16 @@ def profile_of(workload: str, **changes: Any) -> LibraryProfile:
     """Return a profile of one kernel on the device of the tests' jobs."""
     kernel = replace(PROFILE.kernels[0], workload=workload, verdict=Verdict("roof", "rm -r /"))
     call = replace(PROFILE.calls[0], workload=workload)
-    target = {"target": '{"kind":"llvm"}', "device": rows.CPU}
+    target = {"target": '{"kind":"llvm"}', "device": rows.CPU, "network": "network of s0"}
     return replace(PROFILE, **{"kernels": (kernel,), "calls": (call,), **target, **changes})
+
+
+def add_network(session: Session, name: str, workloads: Sequence[str]) -> int:
+    """Store a network with tasks of some workloads; return its id."""
+    network = rows.network(session, name)
+    weighted = [(rows.workload(each), 1) for each in workloads]
+    networks.record_extraction(session, network, rows.target(session), weighted, len(weighted))
+    return network
 
 
 def put(served: Served, job: int, content: str) -> httpx.Response:
@@ -61,7 +71,9 @@ def test_an_uploaded_profile_has_the_facts_of_the_service(served: Served) -> Non
 @pytest.mark.parametrize(
     ("workload", "changes", "complaint"),
     [
-        ("other", {}, "no kernel of the profile is of a task of job 1"),
+        # The other network has the same subgraphs.
+        ("s0-w0", {"network": "twin"}, "not of a library of job 1, but of another model"),
+        ("s0-w0", {"network": "unknown"}, "not of a library of job 1, but of another model"),
         ("s0-w0", {"device": {"name": "B", "driver": "2"}}, "the profile is of B, built by driver"),
         ("s0-w0", {"calls": PROFILE.calls}, "the profile contradicts itself"),
         ("s0-w0", {"peers": (replace(PROFILE.peers[0], shared=()),), "target": "x"}, "is of Test"),
@@ -83,12 +95,33 @@ def test_what_is_not_of_the_job_is_refused(
     """The message says what differs; nothing is stored."""
     with shared.sessions.begin() as session:
         job = make.tuned(session)
+        add_network(session, "twin", ["s0-w0", "s0-w1"])
 
     answer = put(shared, job, json.dumps(asdict(profile_of(workload, **changes))))
 
     assert answer.status_code == 422, answer.text
     assert complaint in answer.json()["detail"]
     assert shared.client.get(f"/api/v1/jobs/{job}/profile").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("network", "status"), [("network of s0", 200), ("second", 200), ("third", 422)]
+)
+def test_a_job_of_several_networks_takes_profiles_of_each(
+    served: Served, network: str, status: int
+) -> None:
+    """A network that has a subgraph of one of them is another one."""
+    with served.sessions.begin() as session:
+        job = make.tuned(session)
+        members = [rows.network(session, "network of s0"), add_network(session, "second", ["w"])]
+        add_network(session, "third", ["s0-w0", "more"])
+        target = rows.target(session)
+        union = networks.ensure_union(session, "union", "both", target, members)
+        jobs.get_job(session, job).network_id = union.id
+
+    content = json.dumps(asdict(profile_of("s0-w0", network=network)))
+
+    assert put(served, job, content).status_code == status
 
 
 @pytest.mark.parametrize("content", ['{"model_name": "x"}', '{"plain_secs": "long"}', "[]"])

@@ -3,10 +3,11 @@
 import json
 from typing import Any
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from records import jobs, targets, tasks
-from records.models import Job, Target
+from records.models import Job, Network, Target
 from records.tuning import profiles
 from tuner.errors import RequestError
 from tuner.profiling.kernel_profiles import read_facts
@@ -34,8 +35,9 @@ def store_profile(session: Session, job: Job, profile: LibraryProfile) -> Stored
     known = tasks.tasks_of_job(session, job)
     if job.network_id is None or job.target_id is None:
         raise RequestError(f"the network of job {job.id} is not split into tasks yet")
-    if not {task.workload_hash for task in known} & {each.workload for each in profile.kernels}:
-        raise RequestError(f"no kernel of the profile is of a task of job {job.id}")
+    is_own = session.get_one(Network, job.network_id).sha256 == profile.network
+    if not (is_own or _is_of_part(session, job, profile.network)):
+        raise RequestError(f"the profile is not of a library of job {job.id}, but of another model")
     if not _is_of_target(session.get_one(Target, job.target_id), profile):
         raise RequestError(
             f"the profile is of {profile.device.get('name', 'a device without a name')}, built by "
@@ -49,6 +51,19 @@ def store_profile(session: Session, job: Job, profile: LibraryProfile) -> Stored
     if stored is None:
         raise RequestError("the profile cannot be stored")
     return stored
+
+
+def _is_of_part(session: Session, job: Job, network: str) -> bool:
+    """Return whether a job is for several networks and this is one, or for some tasks of this."""
+    own = session.get_one(Network, job.network_id)
+    found = session.scalar(select(Network.id).where(Network.sha256 == network))
+    if own.inputs or found is None or job.target_id is None:
+        return False
+    of_job, of_library = (
+        {task.task_id for task in tasks.weighted_tasks(session, each, job.target_id)}
+        for each in (own.id, found)
+    )
+    return bool(of_library) and (of_library <= of_job or of_job <= of_library)
 
 
 def _is_of_target(target: Target, profile: LibraryProfile) -> bool:
