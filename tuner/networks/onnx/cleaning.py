@@ -41,7 +41,6 @@ from tuner.networks.onnx.node_builder import Tables, opset_of
 from tuner.networks.onnx.onnx_file import check_size
 from tuner.networks.onnx.operators.expansions import expand_operators
 from tuner.networks.onnx.operators.first_axes import count_from_the_start
-from tuner.networks.onnx.operators.sums import replace_sums
 from tuner.networks.onnx.opsets import raise_opset
 from tuner.networks.onnx.repairs import add_output_types, repair
 from tuner.networks.onnx.simplifying import simplify
@@ -53,6 +52,7 @@ _ASSERTION = re.compile(r"^\S+:\d+: \w+: Assertion `.*` failed: ")
 _UNDEFINED = re.compile(r"Nodes in a graph must be topologically sorted, however input (.*) of .*")
 _NO_NUMBERS = (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING)
 _DTYPES = frozenset(onnx.TensorProto.DataType.values())
+_QUANTISED = "rewrote {} quantised operators as float arithmetic"
 
 
 def clean(
@@ -110,7 +110,8 @@ def clean(
     separate_names(model.graph)
     refuse_random(model, with_branches=False)
     guard_random(model)
-    rewritten = _replace_before_folding(model)
+    # Folding would multiply out their weights.
+    rewritten = Counter({_QUANTISED: replace_quantised(model)})
     model, problems = simplify(model)
     # Replacements may take other numbers, and unrolled loops add operators.
     limits = find_limits(model)
@@ -160,9 +161,9 @@ def _rewrite(
         n_inlined = inline_constant_branches(model) + unroll_loops(model)
         # Simplification inlines branches too.
         model, n_bodies = inline_functions(model)
-        more_rewritten = _replace_before_folding(model)
+        n_quantised = replace_quantised(model)
         n_replaced = expand_operators(model, tables) + drop_empty_values(model)
-        if not n_inlined + n_bodies + more_rewritten.total() + n_replaced:
+        if not n_inlined + n_bodies + n_quantised + n_replaced:
             # Another runtime takes branches in the tail, instead of computing both.
             tail = tail or split_tail(model, declared)
             # A condition may have become a constant until now.
@@ -170,25 +171,11 @@ def _rewrite(
             if not n_selected:
                 return model, tail, problems
             rewritten["computed both branches of {} choices by the data"] += n_selected
-        rewritten += more_rewritten
+        rewritten[_QUANTISED] += n_quantised
         check_loops(model)
         refuse_random(model, with_branches=False)
         model, more = simplify(model)
         problems = tuple(dict.fromkeys((*problems, *more)))
-
-
-def _replace_before_folding(model: onnx.ModelProto) -> Counter[str]:
-    """Replace operators of the main graph whose weights folding would multiply out, in place.
-
-    Returns:
-        Number of replaced operators by note.
-    """
-    return Counter(
-        {
-            "rewrote {} quantised operators as float arithmetic": replace_quantised(model).total(),
-            "rewrote {} sums as additions": replace_sums(model),
-        }
-    )
 
 
 def declared_inputs(model: onnx.ModelProto) -> dict[str, Dims]:

@@ -5,7 +5,6 @@ that float kernels compute them; the scaling and rounding afterwards is that of 
 Longer sums are computed in float64 where they are needed as whole numbers.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -281,20 +280,19 @@ _REPLACEMENTS: dict[tuple[str, str], Callable[[QuantisedBuilder], None]] = {
 }
 
 
-def replace_quantised(model: onnx.ModelProto) -> Counter[str]:
+def replace_quantised(model: onnx.ModelProto) -> int:
     """Replace quantised operators of the main graph in place.
 
     Args:
         model: Model with fixed input shapes.
 
     Returns:
-        Number of replaced nodes by operator.
+        Number of replaced nodes.
     """
-    replaced: Counter[str] = Counter()
     kinds = {tensor.name: int(tensor.data_type) for tensor in model.graph.initializer}
     replacements = [_replacement_of(node, kinds) for node in model.graph.node]
     if not any(replacements):
-        return replaced
+        return 0
     types, arrays = _types_of(model), constant_readers(model.graph)
     as_float = _read_as_float(model.graph)
     # Types of values that are float32 now.
@@ -302,16 +300,17 @@ def replace_quantised(model: onnx.ModelProto) -> Counter[str]:
     del model.graph.value_info[:]
     model.graph.value_info.extend(kept)
     nodes: list[onnx.NodeProto] = []
+    n_replaced = 0
     for node, replace in zip(list(model.graph.node), replacements, strict=True):
         is_float = any(name in as_float for name in node.output)
         builder = QuantisedBuilder(node, types, model.graph, arrays, is_float=is_float)
         if replace is not None:
             replace(builder)
-            replaced[node.op_type] += bool(builder.nodes)
+            n_replaced += bool(builder.nodes)
         nodes += builder.nodes or [node]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-    return +replaced
+    return n_replaced
 
 
 def _replacement_of(

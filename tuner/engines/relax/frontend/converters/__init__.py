@@ -79,6 +79,7 @@ CONVERTERS: dict[str, Callable[[Any, Any, dict[str, Any], int], Any]] = {
     "SequenceLength": convert_sequence_length,
     "Sign": convert_sign,
     "Softplus": convert_softplus,
+    "Sum": fold_with(relax.op.add),
     "ThresholdedRelu": convert_thresholded,
     "TopK": convert_topk,
     "Upsample": convert_upsample,
