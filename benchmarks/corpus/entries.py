@@ -42,11 +42,6 @@ class Packaged:
     package: str
     member: str
 
-    @property
-    def label(self) -> str:
-        """Description for people."""
-        return self.package
-
 
 @dataclass(frozen=True)
 class Light:
@@ -54,22 +49,12 @@ class Light:
 
     name: str
 
-    @property
-    def label(self) -> str:
-        """Description for people."""
-        return "onnx"
-
 
 @dataclass(frozen=True)
 class Zoo:
     """A zoo network of the tuner."""
 
     name: str
-
-    @property
-    def label(self) -> str:
-        """Description for people."""
-        return f"zoo:{self.name}"
 
 
 @dataclass(frozen=True)
@@ -101,11 +86,6 @@ class Exported:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     package: str = ""
 
-    @property
-    def label(self) -> str:
-        """Description for people."""
-        return f"{self.package or 'torch'}, exported"
-
 
 @dataclass(frozen=True)
 class Quantised:
@@ -119,11 +99,6 @@ class Quantised:
 
     entry: str
     method: Method
-
-    @property
-    def label(self) -> str:
-        """Description for people."""
-        return f"{self.entry}, quantised by ONNX Runtime ({self.method})"
 
 
 Source = Packaged | Light | Zoo | Exported | Quantised

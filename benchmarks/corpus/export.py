@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.corpus.catalogue import entry_named
 from benchmarks.corpus.entries import Entry, Exported, Quantised
-from benchmarks.corpus.stamps import is_made, mark_made, model_file
+from benchmarks.corpus.files import is_made, mark_made, model_file
 
 _SEED = 0
 _N_CALIBRATION = 4

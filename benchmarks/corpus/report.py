@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import psutil
 
-from benchmarks.corpus.entries import Entry
+from benchmarks.corpus.entries import Entry, Exported, Light, Packaged, Source, Zoo
 from benchmarks.corpus.results import Result, mean_ratio
 
 _PEERS = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
@@ -172,7 +172,7 @@ def _matrix(entries: Sequence[Entry], results: Mapping[str, Result]) -> str:
 
 
 def _row(entry: Entry, result: Result | None) -> str:
-    cells = [entry.name, entry.kind, entry.source.label]
+    cells = [entry.name, entry.kind, _origin(entry.source)]
     if result is None:
         return f"| {' | '.join([*cells, *['not run'] + [''] * 5])} |"
     cells += [
@@ -183,6 +183,16 @@ def _row(entry: Entry, result: Result | None) -> str:
         *(_ratio(result, peer) for peer in _PEERS),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _origin(source: Source) -> str:
+    if isinstance(source, Packaged):
+        return source.package
+    if isinstance(source, Light | Zoo):
+        return "onnx" if isinstance(source, Light) else f"zoo:{source.name}"
+    if isinstance(source, Exported):
+        return f"{source.package or 'torch'}, exported"
+    return f"{source.entry}, quantised by ONNX Runtime ({source.method})"
 
 
 def _agreement(result: Result) -> str:

@@ -29,8 +29,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.corpus.catalogue import ENTRIES
 from benchmarks.corpus.entries import Entry, Exported, Light, Quantised
-from benchmarks.corpus.files import Files
-from benchmarks.corpus.stamps import is_made, model_file
+from benchmarks.corpus.files import Files, is_made, model_file
 from benchmarks.gpu.agreement import DESCRIBED, EXPECTED, SUFFIX, Drawn, positions_of
 from benchmarks.gpu.first_choices import as_half
 from benchmarks.gpu.making import pack

@@ -7,7 +7,7 @@ from typing import get_args
 
 from benchmarks.corpus.catalogue import ENTRIES, entry_named
 from benchmarks.corpus.entries import Entry, Exported, Kind, Packaged, Quantised
-from benchmarks.corpus.stamps import is_made, mark_made, model_file
+from benchmarks.corpus.files import is_made, mark_made, model_file
 
 _ROOT = Path(__file__).parents[2]
 
