@@ -38,7 +38,6 @@ _CASES: list[_Case] = [
     ("ConvInteger", ["codes", "w"], {"w": codes(3, 3, 1)}, {}),
     ("QLinearMatMul", [*_SCALED, "w", *_SCALED[1:], *_SCALED[1:]], _WEIGHT, {}),
     ("RotaryEmbedding", ["x", *_TABLES], _TABLES, {"num_heads": 2}),
-    ("Sum", ["x", "x", "x"], {}, {}),
     ("Swish", ["x"], {}, {}),
     (
         "com.microsoft:DynamicQuantizeLSTM",

@@ -42,6 +42,10 @@ CASES: dict[str, Case] = {
     "one slope": (16, "PRelu", ["s"], {}, {"s": np.array([0.25], "float32")}),
     "slopes of channels": (9, "PRelu", ["s"], {}, {"s": draw(8, 1, 1, seed=3)}),
     "slopes of columns": (16, "PRelu", ["s"], {}, {"s": draw(7, seed=3)}),
+    "a sum": (
+        *(13, "Sum", ["s", "t"], {}),
+        {"s": draw(8, 1, 1, seed=3), "t": draw(2, 8, 6, 7, seed=4)},
+    ),
     "a constant": (13, "Pad", ["p", "v"], {}, {"p": _PADS, "v": np.array(1.5, "float32")}),
     "negative": (13, "Pad", ["p"], {}, {"p": np.array([0, 0, -1, 0, 0, 0, 1, -1])}),
     "reflection": (13, "Pad", ["p"], {"mode": "reflect"}, {"p": _PADS}),
