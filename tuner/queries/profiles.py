@@ -56,12 +56,12 @@ def store_profile(session: Session, job: Job, profile: LibraryProfile) -> Stored
 def _is_of_part(session: Session, job: Job, network: str) -> bool:
     """Return whether a job is for several networks and this is one, or for some tasks of this."""
     own = session.get_one(Network, job.network_id)
-    found = session.scalar(select(Network.id).where(Network.sha256 == network))
-    if own.inputs or found is None or job.target_id is None:
+    of_profile = session.scalar(select(Network.id).where(Network.sha256 == network))
+    if own.inputs or of_profile is None or job.target_id is None:
         return False
     of_job, of_library = (
         {task.task_id for task in tasks.weighted_tasks(session, each, job.target_id)}
-        for each in (own.id, found)
+        for each in (own.id, of_profile)
     )
     return bool(of_library) and (of_library <= of_job or of_job <= of_library)
 

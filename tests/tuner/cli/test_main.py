@@ -86,3 +86,18 @@ def test_the_version_is_printed(tmp_path: Any) -> None:
 def test_commands_of_tests_are_forked(tmp_path: Path) -> None:
     """A command that starts by itself imports the program for more than a second."""
     assert fork_server(ROOT).fits(Cli(tmp_path).environ())
+
+
+def test_the_address_of_a_service_may_be_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An option takes precedence, and an empty variable is a missing one."""
+    monkeypatch.setenv("TUNER_HOST", "")
+    monkeypatch.setenv("TUNER_PORT", "18099")
+
+    given = [
+        COMMANDS["serve"].make_context("serve", words).params for words in ([], ["--port", "0"])
+    ]
+
+    assert [(each["host"], each["port"]) for each in given] == [
+        ("127.0.0.1", 18099),
+        ("127.0.0.1", 0),
+    ]

@@ -26,6 +26,7 @@ def serve(
             "ADDRESS",
             "Listen on this address; beyond loopback, tokens are required.",
             panel=_NETWORK_PANEL,
+            envvar="TUNER_HOST",
         ),
     ] = "127.0.0.1",
     port: Annotated[
@@ -34,6 +35,7 @@ def serve(
             "PORT",
             "Listen on this port; 0 chooses a free one.",
             panel=_NETWORK_PANEL,
+            envvar="TUNER_PORT",
             min=0,
             max=65535,
         ),
