@@ -70,9 +70,12 @@ _BY_ONNX: Functions = {
 _WHOLE_DIRECT: Functions = {
     "floor division": lambda x: x // 3,
     "mean": lambda x: x.float().mean(),
+    "true division": lambda x: x / 3,
+    "true division of whole numbers": lambda x: x / (x * x + 1),
+    "numbers beyond whole ones": lambda x: (x * 0.5, x + 2.5, x - 1e30, x * -3.4e38, 0.3 * x - 1),
+    "truth values": lambda x: ((x > 0) + (x < 2), (x > 0) * (x < 2), (x > 0) * 2, (x > 0) + 0.5),
 }
 _WHOLE_BY_ONNX: Functions = {
-    "true division": lambda x: x / 3,
     "powers, which TVM lacks": lambda x: x ** x.flip(0).abs(),
 }
 # Formulas that must not overflow.

@@ -23,6 +23,10 @@ _COMPARISONS = {
     "lt": relax.op.less,
     "ne": relax.op.not_equal,
 }
+_OF_TRUTH_VALUES = {
+    relax.op.add: relax.op.logical_or,
+    relax.op.multiply: relax.op.logical_and,
+}
 
 
 def _convert_log1p(node: Any, importer: Any) -> relax.Expr:
@@ -108,28 +112,25 @@ def _convert_clamp(node: Any, importer: Any) -> relax.Expr:
     return data
 
 
-def _convert_sum(op: Callable[[Any, Any], Any]) -> Callable[[Any, Any], relax.Expr]:
-    """Return the converter of a sum or difference; TVM drops the factor of the second operand."""
+def _convert_arithmetic(op: Callable[[Any, Any], Any]) -> Callable[[Any, Any], relax.Expr]:
+    """Return the converter of an operator whose operands have the dtype of its result.
+
+    TVM takes the dtype of the first one, drops the factor of the second one of a sum, and has no
+    sums and products of truth values.
+    """
 
     def convert(node: Any, importer: Any) -> relax.Expr:
-        factor = node.kwargs.get("alpha", 1)
-        if factor == 1:
-            return importer._binary_op(op, op)(node)
-        if node.meta["val"].dtype == torch.bool:
-            raise NotImplementedError("a factor in a sum of truth values")
         left, right = (_operand(value, node, importer) for value in node.args)
-        scaled = importer.block_builder.emit(right * _operand(factor, node, importer))
-        return importer.block_builder.emit(op(left, scaled))
+        factor = node.kwargs.get("alpha", 1)
+        if node.meta["val"].dtype == torch.bool:
+            if factor != 1:
+                raise NotImplementedError("a factor in a sum of truth values")
+            return importer.block_builder.emit(_OF_TRUTH_VALUES[op](left, right))
+        if factor != 1:
+            right = importer.block_builder.emit(right * _operand(factor, node, importer))
+        return importer.block_builder.emit(op(left, right))
 
     return convert
-
-
-def _convert_product(node: Any, importer: Any) -> relax.Expr:
-    """Convert a product; LLVM has none of truth values, which isfinite needs."""
-    if node.meta["val"].dtype != torch.bool:
-        return importer._binary_op(relax.op.multiply, operator.mul)(node)
-    factors = (_operand(value, node, importer) for value in node.args)
-    return importer.block_builder.emit(relax.op.logical_and(*factors))
 
 
 def _convert_comparison(name: str) -> Callable[[Any, Any], relax.Expr]:
@@ -355,7 +356,7 @@ def _like(x: Any, value: float) -> relax.Expr:
 
 #: Converters by name of the operator.
 CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
-    "add.Tensor": _convert_sum(relax.op.add),
+    "add.Tensor": _convert_arithmetic(relax.op.add),
     "amax.default": _convert_extreme(relax.op.max),
     "amin.default": _convert_extreme(relax.op.min),
     "angle.default": _convert_angle,
@@ -365,6 +366,7 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
     "clamp.Tensor": _convert_clamp,
     "clamp.default": _convert_clamp,
     "cumsum.default": _convert_cumulated,
+    "div.Tensor": _convert_arithmetic(relax.op.divide),
     "div.Tensor_mode": _convert_floor_division,
     "elu.default": _convert_elu,
     "expm1.default": _convert_expm1,
@@ -373,7 +375,7 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
     "log1p.default": _convert_log1p,
     "logcumsumexp.default": _convert_log_cumulated,
     "median.dim": _convert_median,
-    "mul.Tensor": _convert_product,
+    "mul.Tensor": _convert_arithmetic(relax.op.multiply),
     "pow.Tensor_Scalar": _convert_power,
     "pow.Tensor_Tensor": _convert_powers,
     "remainder.Scalar": _convert_remainder,
@@ -381,6 +383,6 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
     "sgn.default": _convert_sign,
     "sign.default": _convert_sign,
     "sort.stable": _convert_sort,
-    "sub.Tensor": _convert_sum(relax.op.subtract),
+    "sub.Tensor": _convert_arithmetic(relax.op.subtract),
     **{f"{name}.Scalar": _convert_comparison(name) for name in _COMPARISONS},
 }
