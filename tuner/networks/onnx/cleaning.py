@@ -41,6 +41,7 @@ from tuner.networks.onnx.node_builder import Tables, opset_of
 from tuner.networks.onnx.onnx_file import check_size
 from tuner.networks.onnx.operators.expansions import expand_operators
 from tuner.networks.onnx.operators.first_axes import count_from_the_start
+from tuner.networks.onnx.operators.operand_shapes import check_operands
 from tuner.networks.onnx.opsets import raise_opset
 from tuner.networks.onnx.repairs import add_output_types, repair
 from tuner.networks.onnx.simplifying import simplify
@@ -158,6 +159,7 @@ def _rewrite(
     # What one of them leaves may be what another one needs.
     tables = Tables()
     while True:
+        check_operands(model)
         n_inlined = inline_constant_branches(model) + unroll_loops(model)
         # Simplification inlines branches too.
         model, n_bodies = inline_functions(model)

@@ -23,7 +23,6 @@ _MAX_LEVELS = 100
 
 # Operators that importers lack; the others with a body are converted as they are.
 _OPERATORS = (
-    "AffineGrid",
     "Attention",
     "BlackmanWindow",
     "CausalConvWithState",

@@ -3,7 +3,7 @@
 import contextlib
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import onnx
@@ -130,7 +130,8 @@ def _corrected() -> Iterator[None]:
     By wrong lengths, it would drop reshapes. It rounds down the quotients of lengths that a model
     computes with floats: a padding of ``ceil(length / stride)`` would be wrong; folding computes it
     with ONNX Runtime. To indices of several axes, it gives the columns that an
-    ``ArrayFeatureExtractor`` takes the same axes. Of equal constants, it keeps one.
+    ``ArrayFeatureExtractor`` takes the same axes; it pads the first axes, whichever a Pad names. Of
+    equal constants, it keeps one.
     """
     from onnxslim.core.shape_inference.registry import SHAPE_HANDLERS
     from onnxslim.third_party.onnx_graphsurgeon import Constant
@@ -140,7 +141,8 @@ def _corrected() -> Iterator[None]:
     def same(one: Any, other: Any) -> bool:
         return bool(equals(one, other)) and one.values.tobytes() == other.values.tobytes()
 
-    SHAPE_HANDLERS["Cast"] = _WholeCasts(handlers["Cast"])
+    SHAPE_HANDLERS["Cast"] = _Where(handlers["Cast"], lambda x: attribute(x, "to", 0) in _INTEGERS)
+    SHAPE_HANDLERS["Pad"] = _Where(handlers["Pad"], lambda x: not any(x.input[3:]))
     SHAPE_HANDLERS.pop("ArrayFeatureExtractor", None)
     Constant.__eq__ = same
     try:
@@ -150,15 +152,16 @@ def _corrected() -> Iterator[None]:
         Constant.__eq__ = equals
 
 
-class _WholeCasts:
-    """The inference of onnxslim for ``Cast``, without the values of casts to floats."""
+class _Where:
+    """An inference of onnxslim for the nodes where it is right."""
 
-    def __init__(self, handler: Any) -> None:
+    def __init__(self, handler: Any, is_right: Callable[[onnx.NodeProto], bool]) -> None:
         self._handler = handler
+        self._is_right = is_right
 
     def infer_shape(self, node: onnx.NodeProto, context: Any) -> None:
-        """Pass the values of a tensor on that remain whole numbers."""
-        if attribute(node, "to", 0) in _INTEGERS:
+        """Infer the shape, and perhaps the values, of the outputs."""
+        if self._is_right(node):
             self._handler.infer_shape(node, context)
 
 

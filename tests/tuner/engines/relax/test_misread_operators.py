@@ -207,6 +207,39 @@ _SCATTERS = [
     _scatter(3, (2, 5, 5, 3), "min"),
 ]
 
+_GRID = np.arange(12.0).reshape(3, 4)
+_CROPS = [
+    case(
+        *(f"pad_{mode}_{dtype}", "Pad", _GRID.astype(dtype)),
+        weights=[np.array([-1, 1, 0, -1])],
+        mode=mode,
+    )
+    for mode in ("reflect", "wrap", "edge", "constant")
+    for dtype in ("float32", "int64")
+] + [
+    case(f"crop_{axis}", "CenterCropPad", draw(4, 5), weights=[np.array([7, 3])], axes=[axis, 0])
+    for axis in (1, -1)
+]
+_CONSTANTS = [
+    case("eye", "EyeLike", draw(3, 4), k=-1, dtype=TensorProto.INT32),
+    case("eye_of_floats", "EyeLike", draw(3, 4), k=5),
+    *(
+        case(f"compress_{axis}", "Compress", draw(3, 3), weights=[[True, False, True]], axis=axis)
+        for axis in (0, -1)
+    ),
+    case("compress_all", "Compress", draw(3, 3), weights=[[False, True, False, False, True]]),
+    *(
+        case(
+            *(f"grid_{is_aligned}_{'_'.join(map(str, sizes))}", "AffineGrid"),
+            draw(2, len(sizes) - 2, len(sizes) - 1),
+            weights=[np.array(sizes)],
+            align_corners=is_aligned,
+        )
+        for is_aligned in (0, 1)
+        for sizes in ((2, 1, 3, 2), (2, 1, 2, 3, 4))
+    ),
+]
+
 _FAMILIES = [
     Family("first_forms", _FIRST_FORMS, 8),
     Family("steps", _STEPS, 13),
@@ -216,7 +249,8 @@ _FAMILIES = [
     *(Family("regions", _OLD_REGIONS, 10), Family("regions", _NEW_REGIONS, 16)),
     *(Family("padded", _PADDED, 19), Family("normalised", _NORMALISED, 17)),
     *(Family("sums", _OLD_SUMS, 13), Family("sums", _SUMS, 18)),
-    Family("scatters", _SCATTERS, 18),
+    *(Family("scatters", _SCATTERS, 18), Family("crops", _CROPS, 19)),
+    Family("constants", _CONSTANTS, 20),
 ]
 
 

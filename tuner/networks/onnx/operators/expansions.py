@@ -83,6 +83,44 @@ def _reverse_sequence(b: Replacement) -> None:
     b.add("GatherElements", data, indices, axis=time_axis, output=b.node.output[0])
 
 
+def _eye_like(b: Replacement) -> None:
+    """Replace by a constant."""
+    rows, columns = b.shape(b.input(0))
+    b.check_table(rows, columns)
+    kind = b.attribute("dtype")
+    dtype = helper.tensor_dtype_to_np_dtype(kind) if kind else b.dtype(b.input(0))
+    eye = b.constant(np.eye(rows, columns, int(b.attribute("k", 0))).astype(dtype))
+    b.add("Identity", eye, output=b.node.output[0])
+
+
+def _compress(b: Replacement) -> None:
+    """Replace by a gather where the choice is constant."""
+    chosen, axis = b.array(1), b.attribute("axis")
+    data = b.reshape(b.input(0), -1) if axis is None else b.input(0)
+    if chosen is None:
+        raise UnknownValueError
+    places = b.constant(np.flatnonzero(chosen))
+    b.add("Gather", data, places, axis=int(axis or 0), output=b.node.output[0])
+
+
+def _affine_grid(b: Replacement) -> None:
+    """Replace by a product of the points of the grid, from -1 to 1, with each matrix."""
+    theta, sizes = b.input(0), b.array(1)
+    if sizes is None:
+        raise UnknownValueError
+    n_batches, _, *lengths = map(int, sizes)
+    b.check_table(*lengths, len(lengths) + 1)
+    if b.attribute("align_corners", 0):
+        axes = [np.linspace(-1.0, 1.0, n) for n in lengths]
+    else:
+        axes = [(2.0 * np.arange(n) + 1) / n - 1 for n in lengths]
+    grid = np.meshgrid(*axes, indexing="ij")
+    points = np.stack([*reversed(grid), np.ones(lengths)], -1).reshape(-1, len(lengths) + 1)
+    columns = b.add("Transpose", theta, perm=[0, 2, 1])
+    moved = b.add("MatMul", b.constant(points.astype(b.dtype(theta))), columns)
+    b.reshape(moved, n_batches, *lengths, len(lengths), output=b.node.output[0])
+
+
 def _lp_normalization(b: Replacement) -> None:
     """Replace by a quotient, scaled first: squares of small or large elements leave the range."""
     dtype = b.dtype(b.input(0))
@@ -310,14 +348,17 @@ def _slice(b: Replacement) -> bool:
 _STANDARD: dict[str, Callable[[Replacement], bool | None]] = {
     **ACTIVATIONS,
     **BROADCASTS,
+    "AffineGrid": _affine_grid,
     "AveragePool": pad_pool,
     "BatchNormalization": replace_elementwise_norm,
     "Col2Im": _col2im,
+    "Compress": _compress,
     "Conv": pad_explicitly,
     "ConvTranspose": pad_transposed,
     "DFT": replace_dft,
     "DeformConv": _deform_conv,
     "Dropout": replace_mask,
+    "EyeLike": _eye_like,
     "IsInf": _is_inf,
     "LayerNormalization": replace_layer_norm,
     "LpNormalization": _lp_normalization,

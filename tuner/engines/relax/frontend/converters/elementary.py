@@ -39,14 +39,26 @@ def convert_clip(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -
 
 
 def convert_pad(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Convert Pad of floating-point tensors; TVM converts the others."""
+    """Convert Pad, but that of other types by a number, which TVM converts.
+
+    Negative widths crop before the others repeat what is left.
+    """
     data, mode = inputs[0], as_text(attrs.get("mode", "constant"))
-    if str(data.ty.dtype) not in _FLOATS or opset < 11 or mode not in _PAD_MODES:
+    is_constant = mode == "constant"
+    is_other = is_constant and str(data.ty.dtype) not in _FLOATS
+    if is_other or opset < 11 or mode not in _PAD_MODES:
         convert = onnx_frontend.Pad.get_converter(opset)
         return convert(builder, inputs, attrs, [{}, {}])
     padded = [*inputs, None, None][:4]
     before, after, value = onnx_frontend.Pad._parse_pads_and_axes(padded, [{}, {}])
     widths = [int(width) for pair in zip(before, after, strict=True) for width in pair]
+    if min(widths) < 0 and not is_constant:
+        starts = [max(0, -width) for width in widths[::2]]
+        ends = [
+            int(n) + min(0, width) for n, width in zip(data.ty.shape, widths[1::2], strict=True)
+        ]
+        data = builder.emit(relax.op.strided_slice(data, [*range(len(starts))], starts, ends))
+        widths = [max(0, width) for width in widths]
     return relax.op.nn.pad(data, widths, _PAD_MODES[mode], float(value))
 
 
