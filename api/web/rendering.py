@@ -1,13 +1,14 @@
 """Rendering of templates, with the values and headers of every page."""
 
 import json
+import re
 from functools import cache
 from typing import Any
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from api.clients.auth import ANONYMOUS, Subject
 from api.web import assets
@@ -91,6 +92,11 @@ def _data(value: Any) -> Markup:
     return Markup(text)
 
 
+def _commands(text: str) -> Markup:
+    """Show what is between backticks, such as a command that helps, as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
 def _plain(value: Any) -> str:
     """Format a value of a JSON document for people."""
     if isinstance(value, bool):
@@ -124,6 +130,7 @@ _FILTERS = {
     "throughput": formatting.throughput,
     "gflops": _gflops,
     "target_name": formatting.target_name,
+    "commands": _commands,
     "data": _data,
     "plain": _plain,
 }

@@ -120,7 +120,7 @@ def _history(
         for i, bucket in enumerate(buckets)
     ]
     lines = [
-        TaskTrials(task=row, name=weighted[row].name, trials=trials[i].tolist())
+        TaskTrials(task=weighted[row].task_id, name=weighted[row].name, trials=trials[i].tolist())
         for i, row in enumerate(shown)
     ]
     if buckets and trials[-1, -1]:

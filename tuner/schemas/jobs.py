@@ -231,7 +231,7 @@ class HistoryPoint(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskTrials(Schema):
-    """Trials of a task after each point of a history; ``task`` None adds up all other tasks."""
+    """Trials of a task, by its number, after each point; ``task`` None adds up all other tasks."""
 
     task: int | None = None
     name: str

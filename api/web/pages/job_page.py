@@ -29,7 +29,7 @@ router = APIRouter(include_in_schema=False)
 
 _N_PICKS = 12
 COLUMNS: Keys = {
-    "id": lambda task: task.id,
+    "id": lambda task: task.task_id,
     "name": lambda task: task.name,
     **{column.name: column.value for column in task_columns.COLUMNS},
     "gradient": lambda task: task.gradient,

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from api.settings import ApiSettings
+from api.web.rendering import environment
 from records import jobs, networks, tasks
 from records.service import devices, submissions
 from records.service.owners import tokens
@@ -440,3 +441,32 @@ def test_devices_without_work_come_first_with_their_reason(quick: ApiSettings) -
     assert re.findall(r'<span class="mono">(h/\w+)<', page) == ["h/apart", "h/idle"]
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)" in page
+
+
+def test_tasks_have_the_numbers_of_the_command_line(quick: ApiSettings) -> None:
+    """Table, picks and chart show the numbers that ``tuner records list --task`` takes."""
+    with serving(quick) as served:
+        with served.sessions.begin() as session:
+            # So that numbers of tasks are not those of rows.
+            network = networks.ensure_network(session, "0" * 64, "other", {})
+            target_id = rows.target(session)
+            several = [(rows.workload(f"w{number}"), 1) for number in range(3)]
+            networks.record_extraction(session, network.id, target_id, several, 3)
+            make.tuned(session)
+        tasks_of = {
+            task["task_id"] for task in served.client.get("/api/v1/jobs/1/tasks").json()["tasks"]
+        }
+        lines = served.client.get("/api/v1/jobs/1/history").json()["tasks"]
+        page = served.client.get("/jobs/1", headers=_BROWSER).text
+
+    assert min(tasks_of) > 3
+    assert {int(number) for number in re.findall(r'data-label="ID">(\d+)<', page)} == tasks_of
+    assert {int(number) for number in re.findall(r'data-label="Task">(\d+) ·', page)} <= tasks_of
+    assert {line["task"] for line in lines} - {None} <= tasks_of
+
+
+def test_commands_in_messages_are_code() -> None:
+    """What is between backticks is code, and nothing is markup."""
+    show = environment().filters["commands"]
+
+    assert show("`tuner tune <x>` resumes it") == "<code>tuner tune &lt;x&gt;</code> resumes it"
