@@ -7,6 +7,17 @@ import griffe
 
 _DOCTEST = re.compile(r"^(?:(?:>>>|\.\.\.) ?.*(?:\n|\Z))+", re.MULTILINE)
 _ROLE = re.compile(r":(?:class|func|mod|meth):(?=`)")
+# The reference shows nothing of them, and reading them would take half of a build of the site.
+_INTERNAL = {"cli", "devices", "engines", "networks", "packs", "service", "tuning", "workers"}
+
+_submodules = griffe.ModuleFinder.submodules
+
+
+def _public_submodules(finder: Any, module: Any) -> list[Any]:
+    return [found for found in _submodules(finder, module) if found[0][0] not in _INTERNAL]
+
+
+griffe.ModuleFinder.submodules = _public_submodules
 
 
 class Docstrings(griffe.Extension):  # type: ignore[misc]
