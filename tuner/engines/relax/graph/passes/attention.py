@@ -22,7 +22,7 @@ from tvm.ir import GenericConst
 from tvm.relax.expr_functor import mutator
 
 from tuner.engines.relax.graph.passes import masked_softmax
-from tuner.engines.relax.graph.passes.visitor import CallVisitor, dtype_of, name_of
+from tuner.engines.relax.graph.passes.visitor import CallVisitor, dtype_of, name_of, uses_of
 from tuner.engines.relax.ir.tensor_types import is_fixed, shape_of
 
 #: Attribute of the functions that become one kernel each.
@@ -165,13 +165,8 @@ class _Outliner(CallVisitor):
         return relax.TupleGetItem(fields, 0)
 
     def _read(self, function: relax.Function) -> None:
-        self._bound, self._users, self._order = {}, {}, {}
-        for block in function.body.blocks:
-            for binding in block.bindings:
-                self._order[binding.var] = len(self._order)
-                self._bound[binding.var] = binding.value
-                for used in relax.analysis.free_vars(binding.value):
-                    self._users.setdefault(used, []).append(binding.var)
+        self._bound, self._users = uses_of(function)
+        self._order = {variable: place for place, variable in enumerate(self._bound)}
         self._outputs = set(relax.analysis.free_vars(function.body.body))
 
     def _region(self, product: relax.Var) -> _Region | None:

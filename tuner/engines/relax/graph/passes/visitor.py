@@ -141,3 +141,17 @@ def const(value: Array, dtype: str) -> relax.Expr:
 def is_of_columns(value: Array, width: int) -> bool:
     """Return whether a constant has a number for each column, or a single one."""
     return value.size == 1 or (value.size == width and value.shape[-1] == width)
+
+
+def uses_of(
+    function: relax.Function,
+) -> tuple[dict[relax.Var, relax.Expr], dict[relax.Var, list[relax.Var]]]:
+    """Return what every variable is bound to, and the variables whose bindings use it."""
+    bound: dict[relax.Var, relax.Expr] = {}
+    users: dict[relax.Var, list[relax.Var]] = {}
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            bound[binding.var] = binding.value
+            for used in relax.analysis.free_vars(binding.value):
+                users.setdefault(used, []).append(binding.var)
+    return bound, users

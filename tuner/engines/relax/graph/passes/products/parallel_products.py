@@ -20,6 +20,7 @@ from tuner.engines.relax.graph.passes.visitor import (
     dtype_of,
     is_of_columns,
     name_of,
+    uses_of,
 )
 from tuner.engines.relax.ir.tensor_types import shape_of
 
@@ -69,7 +70,7 @@ class ProductMerger(CallVisitor):
     def prepare(self, function: relax.Function) -> None:
         """Group the products of a function by their rows."""
         super().prepare(function)
-        self._bound, self._users = _uses_of(function)
+        self._bound, self._users = uses_of(function)
         groups: dict[tuple[relax.Var, int], list[_Branch]] = {}
         for variable, bound in self._bound.items():
             branch = self._branch(variable, bound)
@@ -159,17 +160,3 @@ class ProductMerger(CallVisitor):
     def _value(self, expr: relax.Expr) -> Array | None:
         bound = self._bound.get(expr, expr) if isinstance(expr, relax.Var) else expr
         return bound.value.numpy() if isinstance(bound, tvm.ir.GenericConst) else None
-
-
-def _uses_of(
-    function: relax.Function,
-) -> tuple[dict[relax.Var, relax.Expr], dict[relax.Var, list[relax.Var]]]:
-    """Return what every variable is bound to, and the variables whose bindings use it."""
-    bound: dict[relax.Var, relax.Expr] = {}
-    users: dict[relax.Var, list[relax.Var]] = {}
-    for block in function.body.blocks:
-        for binding in block.bindings:
-            bound[binding.var] = binding.value
-            for used in relax.analysis.free_vars(binding.value):
-                users.setdefault(used, []).append(binding.var)
-    return bound, users
