@@ -5,6 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from tuner.cli import connection
 
+# Settings of the commands that are proposed.
+_PLACES = ("database", "data_dir", "engine")
+
 
 def command(name: str, *arguments: str, options: Mapping[str, object]) -> str:
     """Return a command that can be run as it is printed.
@@ -24,8 +27,20 @@ def command(name: str, *arguments: str, options: Mapping[str, object]) -> str:
     return shlex.join(words)
 
 
-def model_options(**values: object) -> dict[str, object]:
+def model_options(
+    target: str,
+    inputs: Sequence[str],
+    buckets: Sequence[str],
+    masks: Sequence[str],
+    random_weights: int | None,
+    overrides: Mapping[str, object],
+) -> dict[str, object]:
     """Return options by name that all commands on a model share; those of the default are None."""
-    if values.get("target") == "llvm":
-        values["target"] = None
-    return {f"--{name.replace('_', '-')}": value for name, value in values.items()}
+    return {
+        "--target": None if target == "llvm" else target,
+        "--input": inputs,
+        "--bucket": buckets,
+        "--mask": masks,
+        "--random-weights": random_weights,
+        **{f"--{name.replace('_', '-')}": overrides[name] for name in _PLACES},
+    }

@@ -83,7 +83,6 @@ RandomWeightsOption = Annotated[
     option(
         "SEED",
         "Replace the weights by random ones with this seed, for models that come without.",
-        "--random-weights",
         panel=MODEL_PANEL,
     ),
 ]
@@ -93,7 +92,6 @@ DatabaseOption = Annotated[
         "URL",
         "Database of the records [default: an SQLite file in the data directory]. Also "
         "TUNER_DATABASE.",
-        "--database",
         panel=PLACEMENT_PANEL,
     ),
 ]
@@ -102,7 +100,6 @@ DataDirOption = Annotated[
     option(
         "DIR",
         "Directory of models, compiled code and logs. Also TUNER_DATA_DIR.",
-        "--data-dir",
         panel=PLACEMENT_PANEL,
     ),
 ]
@@ -112,7 +109,6 @@ RpcOption = Annotated[
         "HOST:PORT/KEY",
         "Measure on the devices that a TVM RPC tracker has under a key; separate several "
         "by commas. Also TUNER_RPC.",
-        "--rpc",
         panel=PLACEMENT_PANEL,
     ),
 ]
@@ -132,7 +128,6 @@ LibraryModelOption = Annotated[
         "MODEL",
         "File of the model that the library was built from, which the other runtime runs; "
         "a zoo: network needs none.",
-        "--model",
         panel=MODEL_PANEL,
     ),
 ]
@@ -157,7 +152,7 @@ ProgramShapesOption = Annotated[
     ),
 ]
 InputSeedOption = Annotated[
-    int, option("SEED", "Seed of the inputs that are drawn.", "--seed", panel=MEASURING_PANEL)
+    int, option("SEED", "Seed of the inputs that are drawn.", panel=MEASURING_PANEL)
 ]
 JsonOption = Annotated[
     bool, flag("--json", "Print exactly one JSON object on stdout.", panel=OUTPUT_PANEL)

@@ -75,13 +75,9 @@ def build(
     from tuner.errors import RequestError
     from tuner.jobs.buckets import parse_padded
     from tuner.jobs.requests import model_requests, parse_input_sets
+    from tuner.settings import SettingOverrides
 
-    overrides: SettingOverrides = {
-        "database": database,
-        "data_dir": data_dir,
-        "rpc": rpc,
-        "engine": engine,
-    }
+    overrides = SettingOverrides(database=database, data_dir=data_dir, rpc=rpc, engine=engine)
     if reproduce is not None:
         if (
             model is not None
@@ -123,16 +119,7 @@ def build(
         return
     show_build(
         report,
-        hints.model_options(
-            target=target,
-            input=inputs,
-            bucket=buckets,
-            mask=masks,
-            random_weights=random_weights,
-            database=database,
-            data_dir=data_dir,
-            engine=engine,
-        ),
+        hints.model_options(target, inputs, buckets, masks, random_weights, overrides),
     )
 
 

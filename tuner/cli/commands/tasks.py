@@ -1,13 +1,10 @@
 """``tuner tasks``: list the tasks of a network."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from tuner.cli import connection, options
 from tuner.cli.console import print_json
 from tuner.cli.options import flag
-
-if TYPE_CHECKING:
-    from tuner.settings import SettingOverrides
 
 
 def tasks(
@@ -35,14 +32,10 @@ def tasks(
     from tuner.cli.rendering.reports import show_tasks_of_network, tasks_of_network_as_json
     from tuner.errors import RequestError
     from tuner.jobs.requests import ModelRequest, parse_inputs
+    from tuner.settings import SettingOverrides
 
     request = ModelRequest(model, target, parse_inputs(inputs), random_weights)
-    overrides: SettingOverrides = {
-        "database": database,
-        "data_dir": data_dir,
-        "rpc": rpc,
-        "engine": engine,
-    }
+    overrides = SettingOverrides(database=database, data_dir=data_dir, rpc=rpc, engine=engine)
     if connection.chosen() is None:
         from tuner import local
 

@@ -12,7 +12,6 @@ from tuner.cli.spec_options import with_spec_options
 
 if TYPE_CHECKING:
     from tuner.reporting.reports import TuneReport
-    from tuner.settings import SettingOverrides
 
 
 @with_spec_options
@@ -72,6 +71,7 @@ def tune(
     from tuner.jobs.buckets import parse_padded
     from tuner.jobs.requests import TuneRequest, model_requests, parse_input_sets
     from tuner.jobs.spec import make_spec
+    from tuner.settings import SettingOverrides
 
     shapes, padded = parse_input_sets(inputs), parse_padded(buckets, masks)
     request = TuneRequest(
@@ -80,12 +80,7 @@ def tune(
         STARTED,
         _command_line(),
     )
-    overrides: SettingOverrides = {
-        "database": database,
-        "data_dir": data_dir,
-        "rpc": rpc,
-        "engine": engine,
-    }
+    overrides = SettingOverrides(database=database, data_dir=data_dir, rpc=rpc, engine=engine)
     if connection.chosen() is None:
         if webhook:
             raise RequestError("--webhook needs a server; name it with --server URL")
@@ -104,16 +99,7 @@ def tune(
     if any(report.error for report in reports):
         raise typer.Exit(1)
     if not json_output:
-        shared = hints.model_options(
-            target=target,
-            input=inputs,
-            bucket=buckets,
-            mask=masks,
-            random_weights=random_weights,
-            database=database,
-            data_dir=data_dir,
-            engine=engine,
-        )
+        shared = hints.model_options(target, inputs, buckets, masks, random_weights, overrides)
         for model in models:
             name = Path(model.removeprefix("zoo:").partition("?")[0]).stem
             options_of_build = shared | {"--out": f"{name}.lib"}

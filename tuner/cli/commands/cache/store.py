@@ -16,7 +16,6 @@ CacheDirOption = Annotated[
         "DIR",
         "Directory of the build cache [default: cache in the data directory]. Also "
         "TUNER_CACHE_DIR.",
-        "--cache-dir",
     ),
 ]
 KindOption = Annotated[

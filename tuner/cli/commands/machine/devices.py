@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 def devices(
     kind: Annotated[
         str | None,
-        option(
-            "KIND", "List this kind only: llvm (the CPU) or cuda (GPUs) [default: all].", "--kind"
-        ),
+        option("KIND", "List this kind only: llvm (the CPU) or cuda (GPUs) [default: all]."),
     ] = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,

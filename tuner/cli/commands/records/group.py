@@ -29,12 +29,11 @@ WorkloadOption = Annotated[
     option(
         "HASH",
         "List records of the workload with this hash, or beginning of a hash, only.",
-        "--workload",
     ),
 ]
 NameOption = Annotated[
     str | None,
-    option("TEXT", "List records of workloads with this text in their name only.", "--name"),
+    option("TEXT", "List records of workloads with this text in their name only."),
 ]
 
 

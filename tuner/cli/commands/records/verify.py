@@ -1,15 +1,12 @@
 """``tuner records verify``: measure the best records again."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tuner.cli import connection, options
 from tuner.cli.console import print_json
 from tuner.cli.options import argument, flag, option
-
-if TYPE_CHECKING:
-    from tuner.settings import SettingOverrides
 
 _MAX_ID = 2**31 - 1
 _RECORDS_PANEL = "Records"
@@ -97,6 +94,7 @@ def verify(
     )
     from tuner.errors import RequestError
     from tuner.jobs.requests import model_requests, parse_input_sets
+    from tuner.settings import SettingOverrides
     from tuner.tuning.rounds.remeasure_options import VerifyRequest
 
     connection.refuse("records verify")
@@ -115,12 +113,7 @@ def verify(
         foreign=foreign,
         sanitize=sanitize,
     )
-    overrides: SettingOverrides = {
-        "database": database,
-        "data_dir": data_dir,
-        "rpc": rpc,
-        "engine": engine,
-    }
+    overrides = SettingOverrides(database=database, data_dir=data_dir, rpc=rpc, engine=engine)
     verified = local.verify(request, overrides, show_remeasured)
     if json_output:
         print_json(verified_as_json(verified))
