@@ -12,7 +12,13 @@ from tuner.networks.onnx.control_flow.loop_maps import map_turns
 from tuner.networks.onnx.control_flow.loop_turns import as_declared, count_turns
 from tuner.networks.onnx.control_flow.subgraphs import inline
 from tuner.networks.onnx.foreign import is_foreign
-from tuner.networks.onnx.graph import Array, attribute, fixed_shapes, nodes_within
+from tuner.networks.onnx.graph import (
+    Array,
+    attribute,
+    fixed_shapes,
+    has_fixed_shape,
+    nodes_within,
+)
 from tuner.networks.onnx.node_builder import opset_of
 
 # A loop of constants is folded, which takes about a microsecond a turn and operator.
@@ -131,7 +137,8 @@ def _plan_loop(node: onnx.NodeProto, model: onnx.ModelProto) -> _Plan | None:
     if turns is None:
         return None
     n_stacks = len(node.output) - len(initial)
-    if turns < 1 and any(node.output[len(initial) :]):
+    # A stack of no turns has the shape and the type that the body declares.
+    if turns < 1 and not all(map(has_fixed_shape, body.output[1 + len(initial) :])):
         return None
     return _Plan(
         body,
@@ -240,9 +247,16 @@ def _unrolled(
     for (axis, backward), names, output in zip(
         plan.stacks, stacked, node.output[len(states) :], strict=True
     ):
-        if output:
+        if output and names:
             order = names[::-1] if backward else names
             yield from _stack(graph, order, output, axis, opset)
+        elif output:
+            made = plan.body.output[plan.n_skipped + [*node.output].index(output)].type.tensor_type
+            shape = (0, *(dim.dim_value for dim in made.shape.dim))
+            empty = np.zeros(shape, helper.tensor_dtype_to_np_dtype(made.elem_type))
+            yield helper.make_node(
+                "Identity", [_constant(graph, f"{output}@none", empty)], [output]
+            )
 
 
 def _split(body: onnx.GraphProto) -> tuple[onnx.GraphProto, onnx.GraphProto]:

@@ -92,6 +92,23 @@ def test_a_loop_is_unrolled(condition: list[onnx.NodeProto], trips: str, start: 
     assert "Loop" not in left
 
 
+@pytest.mark.parametrize(("trips", "start"), [(0, True), (-3, True), (7, False)])
+def test_a_loop_without_turns_stacks_nothing(trips: int, start: bool) -> None:
+    """Its states stay, and what it stacks has the declared shape."""
+    proto = loop(_GOES_ON, "trips", "start")
+    for tensor, value in zip(proto.graph.initializer, (trips, start), strict=False):
+        tensor.CopyFrom(numpy_helper.from_array(np.array(value), tensor.name))
+    joint = helper.make_node("Concat", ["squares", "squares_of_one"], ["rows"], axis=0)
+    proto.graph.node.append(joint)
+    rows = numpy_helper.from_array(np.ones((1, 3), "float32"), "squares_of_one")
+    proto.graph.initializer.append(rows)
+    proto.graph.output[1].CopyFrom(
+        helper.make_tensor_value_info("rows", TensorProto.FLOAT, ("n", 3))
+    )
+
+    assert "Loop" not in check(proto, {"data": np.array([1, -2, 3], "float32")})
+
+
 def test_a_loop_as_long_as_what_another_one_stacks_is_unrolled() -> None:
     """Its turns are computed from a shape, though nodes of the first loop's turns share a name."""
     proto = loop(_GOES_ON, "trips", "")
