@@ -22,23 +22,21 @@ from tuner.schemas import BestView, CodePart, Imported, RecordCode, RecordDetail
 _MAX_LISTED_TASKS = 10_000
 # Column of the beginning of a trace, which becomes the name of its variant.
 _HEAD = func.substr(MeasureRecord.trace, 1, HEAD_CHARS).label("variant")
+# Columns of best records and of others.
+_COLUMNS = (
+    *(Task.id.label("task"), Workload.hash.label("workload"), Workload.name),
+    *(Task.target_id, Target.spec.label("target"), Target.device),
+    *(MeasureRecord.created, MeasureRecord.origin, _HEAD),
+)
 # Built once: building them takes longer than the database takes to answer. The outer join keeps
 # SQLite from starting with the targets, of which there are few, and walking all their tasks.
 _BESTS = (
     select(
         BestRecord.record_id.label("record"),
-        Task.id.label("task"),
-        Workload.hash.label("workload"),
-        Workload.name,
         Workload.flop,
-        Task.target_id,
-        Target.spec.label("target"),
-        Target.device,
         BestRecord.latency.label("latency_secs"),
         BestRecord.confirmed,
-        MeasureRecord.created,
-        MeasureRecord.origin,
-        _HEAD,
+        *_COLUMNS,
     )
     .join(MeasureRecord, MeasureRecord.id == BestRecord.record_id)
     .join(Task, Task.id == BestRecord.task_id)
@@ -60,12 +58,6 @@ _OF_TASK = _OF_WORKLOAD.where(Task.target_id == bindparam("target"))
 _RECORDS = (
     select(
         MeasureRecord.id.label("record"),
-        Task.id.label("task"),
-        Workload.hash.label("workload"),
-        Workload.name,
-        Task.target_id,
-        Target.spec.label("target"),
-        Target.device,
         MeasureRecord.trace_hash,
         MeasureRecord.latency.label("latency_secs"),
         MeasureRecord.run_secs,
@@ -77,9 +69,7 @@ _RECORDS = (
         MeasureRecord.max_error,
         MeasureRecord.conditions,
         MeasureRecord.worker,
-        MeasureRecord.created,
-        MeasureRecord.origin,
-        _HEAD,
+        *_COLUMNS,
     )
     .join(Task, Task.id == MeasureRecord.task_id)
     .join(Workload, Workload.id == Task.workload_id)
