@@ -135,7 +135,7 @@ class ForkServer:
             variables: The environment.
             folder: Working directory.
             log: A file for output and errors; without one, the process keeps them.
-            waits: Whether its commits wait for the disk, as those of users do.
+            waits: True if its commits wait for the disk, as those of users do.
         """
         request = json.dumps([program, dict(variables), str(folder), waits])
         reader, writer = os.pipe()

@@ -14,7 +14,7 @@ _submodules = griffe.ModuleFinder.submodules
 
 
 def _public_submodules(finder: Any, module: Any) -> list[Any]:
-    return [found for found in _submodules(finder, module) if found[0][0] not in _INTERNAL]
+    return [each for each in _submodules(finder, module) if each[0][0] not in _INTERNAL]
 
 
 griffe.ModuleFinder.submodules = _public_submodules

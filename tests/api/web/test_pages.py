@@ -466,7 +466,7 @@ def test_tasks_have_the_numbers_of_the_command_line(quick: ApiSettings) -> None:
 
 
 def test_commands_in_messages_are_code() -> None:
-    """What is between backticks is code, and nothing is markup."""
+    """Text between backticks is code, and nothing is markup."""
     show = environment().filters["commands"]
 
     assert show("`tuner tune <x>` resumes it") == "<code>tuner tune &lt;x&gt;</code> resumes it"
