@@ -25,6 +25,7 @@ class KernelChange:
         n_calls: Calls in A and B; 0 where it does not run.
         a_secs: Time in A; None where it does not run.
         b_secs: Time in B; None where it does not run.
+        cost_secs: Median over the turns of what a run of B spends more than one of A.
         change: Median increase over the turns, as a share of the time in A; None if one lacks it.
         interval: Interval that contains it in 95 of 100 comparisons; None if one lacks it.
         outcome: The interval beside the limit: above, below its negative, between both, or else.
@@ -36,15 +37,11 @@ class KernelChange:
     n_calls: tuple[int, int]
     a_secs: float | None
     b_secs: float | None
+    cost_secs: float
     change: float | None
     interval: tuple[float, float] | None
     outcome: Outcome
     code: Code
-
-    @property
-    def cost_secs(self) -> float:
-        """Time that a run of B spends more than one of A."""
-        return (self.b_secs or 0.0) - (self.a_secs or 0.0)
 
 
 @dataclass(frozen=True)
@@ -141,6 +138,9 @@ def _change(then: KernelProfile, now: KernelProfile, limit: float) -> KernelChan
         n_calls=(then.n_calls, now.n_calls),
         a_secs=median(then.turn_secs),
         b_secs=median(now.turn_secs),
+        cost_secs=median(
+            after - before for before, after in zip(then.turn_secs, now.turn_secs, strict=False)
+        ),
         change=slowdown.value,
         interval=(low, high),
         outcome=outcome,
@@ -154,7 +154,8 @@ def _lone(
     secs: tuple[float | None, float | None],
     outcome: Outcome,
 ) -> KernelChange:
-    return KernelChange(kernel.name, kernel.workload, n_calls, *secs, None, None, outcome, "")
+    cost = (secs[1] or 0.0) - (secs[0] or 0.0)
+    return KernelChange(kernel.name, kernel.workload, n_calls, *secs, cost, None, None, outcome, "")
 
 
 def _slowdowns(then: Sequence[float], now: Sequence[float]) -> list[float]:
@@ -190,7 +191,5 @@ def changes_as_json(changes: Changes) -> dict[str, Any]:
         "run": asdict(changes.run),
         "exit_status": changes.exit_code,
         "differs": changes.differs,
-        "kernels": [
-            {**asdict(change), "cost_secs": change.cost_secs} for change in changes.kernels
-        ],
+        "kernels": [asdict(change) for change in changes.kernels],
     }

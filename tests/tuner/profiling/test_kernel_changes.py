@@ -59,6 +59,18 @@ def test_a_noisy_kernel_is_unclear() -> None:
     assert change.outcome == "unclear"
 
 
+def test_costs_and_changes_are_of_the_same_turns() -> None:
+    """Medians of both sides may differ the other way, if only some turns were disturbed."""
+    then = kernel("a", turn_secs=(1.0, 1.0, 1.0, 1.0, 1.0, 5.0, 5.0, 5.0))
+    now = kernel("a", turn_secs=(5.0, 5.0, 5.0, 0.9, 0.9, 4.0, 4.0, 4.0))
+
+    (change,) = find_changes(library(then), library(now), 0.03).kernels
+
+    assert ((change.a_secs or 0.0), (change.b_secs or 0.0)) == (1.0, 4.0)
+    assert change.change is not None
+    assert (change.change, change.cost_secs) == pytest.approx((-0.1, -0.1))
+
+
 @pytest.mark.parametrize(("run", "status"), [(1.0, 0), (0.5, 0), (1.2, 4), (1.03, UNDECIDED)])
 def test_the_exit_status_is_that_of_the_run(run: float, status: int) -> None:
     """Kernels explain it; a single one that is slower does not fail a run that is not."""
