@@ -1,14 +1,15 @@
-"""Plots of jobs, drawn by matplotlib: each function returns a figure that a notebook shows.
+"""Plots of jobs and profiles, drawn by matplotlib: functions return figures for notebooks.
 
 ``figure.savefig("history.png")`` writes it. No function uses ``pyplot``, so that no window opens.
 """
 
 from functools import cache
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tuner.errors import RequestError, install_command
 from tuner.formatting import short_milliseconds, told_apart, trial_count
+from tuner.profiling.results import LibraryProfile
 from tuner.reporting.job_report import JobReport
 from tuner.schemas import TaskView
 
@@ -83,7 +84,7 @@ def roof(job: JobReport) -> "Figure":
     tasks.sort(key=_inference_ms, reverse=True)
     tasks = tasks[:_MAX_TASKS]
     figure, axes = _axes(f"{job.network}, job {job.id}", n_bars=len(tasks))
-    names = _names(tasks)
+    names = _names([task.name for task in tasks], [task.workload for task in tasks])
     axes.barh(names, [_inference_ms(task) for task in tasks], color="tab:blue", label="time")
     with_roof = [
         (name, task.roof_secs * task.weight * 1e3, task.roof_share)
@@ -104,54 +105,64 @@ def roof(job: JobReport) -> "Figure":
     return figure
 
 
-def compare(a: JobReport, b: JobReport) -> "Figure":
-    """Plot the time of each task of two jobs, side by side; tasks are matched by workload.
+def compare(a: JobReport | LibraryProfile, b: JobReport | LibraryProfile) -> "Figure":
+    """Plot the times of two jobs or profiles in an inference, side by side, matched by workload.
+
+    A job has the time of the best record of each task, a profile that of each kernel in the
+    network.
 
     Raises:
-        RequestError: If neither has a task with a best record, or matplotlib is not installed.
+        RequestError: If neither has a time, or matplotlib is not installed.
     """
-    times = [
-        {task.workload: _inference_ms(task) for task in job.tasks if task.latency_secs is not None}
-        for job in (a, b)
-    ]
-    known = {task.workload: task for job in (b, a) for task in job.tasks}
-    shown = sorted(
-        times[0].keys() | times[1].keys(),
-        key=lambda workload: -max(each.get(workload, 0.0) for each in times),
+    sides = [_compared(each) for each in (a, b)]
+    rows = sorted(
+        {**sides[1].rows, **sides[0].rows},
+        key=lambda row: -max(side.rows.get(row, ("", 0.0))[1] for side in sides),
     )[:_MAX_TASKS]
-    if not shown:
-        raise RequestError(f"no task of job {a.id} or job {b.id} has a best record")
-    figure, axes = _axes(_title(a, b), n_bars=2 * len(shown))
-    for job, each, offset in zip((a, b), times, (-0.2, 0.2), strict=True):
-        places = [place + offset for place in range(len(shown))]
-        widths = [each.get(workload, 0.0) for workload in shown]
-        axes.barh(places, widths, height=0.4, label=_label(job))
-    axes.set_yticks(range(len(shown)), _names([known[workload] for workload in shown]))
+    if not rows:
+        raise RequestError(f"no time is known in {sides[0].label} or {sides[1].label}")
+    totals = [side.total_secs for side in sides]
+    title = " and ".join(f"{short_milliseconds(total)} ms" for total in totals)
+    if totals[0] and totals[1]:
+        title += f": the second is {totals[0] / totals[1]:.2f} times as fast"
+    figure, axes = _axes(title, n_bars=2 * len(rows))
+    for side, offset in zip(sides, (-0.2, 0.2), strict=True):
+        widths = [1e3 * side.rows.get(row, ("", 0.0))[1] for row in rows]
+        axes.barh([at + offset for at in range(len(rows))], widths, height=0.4, label=side.label)
+    names = [sides[row not in sides[0].rows].rows[row][0] for row in rows]
+    axes.set_yticks(range(len(rows)), _names(names, rows))
     axes.invert_yaxis()
     axes.set_xlabel("time in an inference (ms)")
     axes.legend(loc="lower right")
     return figure
 
 
-def _title(a: JobReport, b: JobReport) -> str:
-    totals = (a.total_latency_secs, b.total_latency_secs)
-    text = " and ".join(f"{short_milliseconds(total)} ms" for total in totals)
-    if totals[0] and totals[1]:
-        text += f": the second is {totals[0] / totals[1]:.2f} times as fast"
-    return text
+class _Compared(NamedTuple):
+    """A side of a comparison: names and seconds in an inference, by workload or else by name."""
+
+    label: str
+    total_secs: float | None
+    rows: dict[str, tuple[str, float]]
 
 
-def _label(job: JobReport) -> str:
-    return f"job {job.id} of {job.network}, {trial_count(job.view.job.spent_trials)}"
+def _compared(side: JobReport | LibraryProfile) -> _Compared:
+    if isinstance(side, LibraryProfile):
+        kernels = {each.workload or each.name: (each.name, each.secs) for each in side.kernels}
+        n_tuned = sum(each.record_secs is not None for each in side.kernels)
+        label = f"{side.model_name}, {n_tuned} of {len(side.kernels)} kernels from records"
+        return _Compared(label, side.plain_secs, kernels)
+    label = f"job {side.id} of {side.network}, {trial_count(side.view.job.spent_trials)}"
+    tasks = [task for task in side.tasks if task.latency_secs is not None]
+    rows = {task.workload: (task.name, _inference_ms(task) / 1e3) for task in tasks}
+    return _Compared(label, side.total_latency_secs, rows)
 
 
 def _inference_ms(task: TaskView) -> float:
     return (task.latency_secs or 0.0) * task.weight * 1e3
 
 
-def _names(tasks: list[TaskView]) -> list[str]:
-    names = told_apart([task.name for task in tasks], [task.workload for task in tasks])
-    return [_short(name) for name in names]
+def _names(names: list[str], workloads: list[str]) -> list[str]:
+    return [_short(name) for name in told_apart(names, workloads)]
 
 
 def _short(name: str) -> str:

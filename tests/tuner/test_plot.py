@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.tuner.profiling.small_profile import PROFILE
 from tests.tuner.views import job_summary, task_view
 from tuner import plot
 from tuner.errors import RequestError
@@ -69,13 +70,28 @@ def test_tasks_are_compared_by_workload() -> None:
     assert widths == pytest.approx([4.0, 2.0, 0.0, 1.0])
 
 
+def test_kernels_of_profiles_are_compared() -> None:
+    """The label counts the kernels with a record; the title has the times of whole runs."""
+    first, *others = PROFILE.kernels
+    faster = replace(PROFILE, plain_secs=PROFILE.plain_secs / 2, kernels=(first,))
+    axes: Any = plot.compare(PROFILE, faster).axes[0]
+
+    assert axes.get_title().endswith("the second is 2.00 times as fast")
+    widths = [bar.get_width() / 1e3 for bar in axes.patches]
+    assert sorted(widths) == pytest.approx(
+        sorted([first.secs, first.secs, *(each.secs for each in others), *[0.0] * len(others)])
+    )
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels[1].endswith("1 of 1 kernels from records")
+
+
 @pytest.mark.parametrize(
     ("draw", "reason"),
     [
         (plot.history, "job 1 has no latency yet"),
         (plot.trials, "job 1 has no rounds yet"),
         (plot.roof, "no task has a best record"),
-        (lambda job: plot.compare(job, job), "no task of job 1 or job 1 has a best record"),
+        (lambda job: plot.compare(job, job), "no time is known in job 1 of mlp"),
     ],
 )
 def test_a_job_without_results_is_not_drawn(draw: Callable[[JobReport], Any], reason: str) -> None:
