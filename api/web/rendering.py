@@ -97,6 +97,11 @@ def _commands(text: str) -> Markup:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
+def _breakable(name: str) -> Markup:
+    """Let the name of a task break before its shape, rather than inside."""
+    return escape(name).replace("[", Markup("<wbr>["))
+
+
 def _plain(value: Any) -> str:
     """Format a value of a JSON document for people."""
     if isinstance(value, bool):
@@ -130,6 +135,7 @@ _FILTERS = {
     "throughput": formatting.throughput,
     "gflops": _gflops,
     "target_name": formatting.target_name,
+    "breakable": _breakable,
     "commands": _commands,
     "data": _data,
     "plain": _plain,

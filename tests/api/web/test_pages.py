@@ -466,7 +466,8 @@ def test_tasks_have_the_numbers_of_the_command_line(quick: ApiSettings) -> None:
 
 
 def test_commands_in_messages_are_code() -> None:
-    """Text between backticks is code, and nothing is markup."""
-    show = environment().filters["commands"]
+    """Text between backticks is code, names break before a shape, and nothing else is markup."""
+    show, split = (environment().filters[name] for name in ("commands", "breakable"))
 
+    assert split("<b>[1x2]") == "&lt;b&gt;<wbr>[1x2]"
     assert show("`tuner tune <x>` resumes it") == "<code>tuner tune &lt;x&gt;</code> resumes it"
