@@ -43,6 +43,11 @@ _SPECIAL = torch.tensor(
 _SIZES = torch.tensor([0.0, 1e-30, 1e-8, 0.3, 1.0, 10.0, 50.0, 80.0, 110.0, 1e4, 1e30])
 _SIGNED = torch.stack([_SIZES, -_SIZES])
 
+
+def _reduced(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return x.prod(), x.prod(1), x.prod(0, keepdim=True), x.sum(), x.sum(1), x.cumsum(0)
+
+
 # TVM's importer has no windows: a program with them is imported by way of ONNX.
 _WINDOWS: Functions = {"windows": lambda x: x.unfold(1, 3, 2)}
 # TVM counts rows by the indices of a scatter, which may have fewer of them than the tensor.
@@ -68,6 +73,13 @@ _BY_ONNX: Functions = {
     "largest element": lambda x: x.scatter_reduce(2, _PLACES, -x[:, :5, :2], "amax"),
 }
 _WHOLE_DIRECT: Functions = {
+    "shifts": lambda x: (
+        *(x << 2, x >> 1, x >> x.abs(), x.int() << 1),
+        *(torch.bitwise_left_shift(x, 2), torch.bitwise_right_shift(x, x.abs())),
+    ),
+    "products and sums of narrow numbers": lambda x: tuple(
+        each for dtype in (torch.int32, torch.int8) for each in _reduced((x * 30).to(dtype))
+    ),
     "floor division": lambda x: x // 3,
     "mean": lambda x: x.float().mean(),
     "true division": lambda x: x / 3,

@@ -101,6 +101,14 @@ def _convert_cumulated(node: Any, importer: Any) -> relax.Expr:
     return importer.block_builder.emit(relax.op.cumsum(x, axis, dtype_of(node)))
 
 
+def _convert_multiplied(node: Any, importer: Any) -> relax.Expr:
+    """Convert a product over axes; TVM's of whole numbers may overflow their type."""
+    given = _given(node, "dim", "keepdim")
+    x = _operand(node.args[0], node, importer)
+    axes, is_kept = given.get("dim"), bool(given.get("keepdim"))
+    return importer.block_builder.emit(relax.op.prod(x, axes, is_kept))
+
+
 def _convert_clamp(node: Any, importer: Any) -> relax.Expr:
     """Convert a clamp; TVM casts infinity, its bound where none is given, to whole numbers."""
     given = _given(node, "min", "max")
@@ -378,6 +386,8 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
     "mul.Tensor": _convert_arithmetic(relax.op.multiply),
     "pow.Tensor_Scalar": _convert_power,
     "pow.Tensor_Tensor": _convert_powers,
+    "prod.default": _convert_multiplied,
+    "prod.dim_int": _convert_multiplied,
     "remainder.Scalar": _convert_remainder,
     "remainder.Tensor": _convert_remainder,
     "sgn.default": _convert_sign,
@@ -385,4 +395,13 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
     "sort.stable": _convert_sort,
     "sub.Tensor": _convert_arithmetic(relax.op.subtract),
     **{f"{name}.Scalar": _convert_comparison(name) for name in _COMPARISONS},
+    **{
+        f"{name}.{kind}": _convert_arithmetic(op)
+        for op, names in (
+            (relax.op.left_shift, ("__lshift__", "bitwise_left_shift")),
+            (relax.op.right_shift, ("__rshift__", "bitwise_right_shift")),
+        )
+        for name in names
+        for kind in ("Scalar", "Tensor", "Tensor_Scalar")
+    },
 }
