@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import pytest
-from scipy.stats import spearmanr
 
 from tuner.cost_models import CostModel, TrainingSet, create, xgb
 from tuner.cost_models.base import Floats
@@ -41,6 +40,9 @@ def train(kind: str, samples: TrainingSet) -> CostModel:
 
 def correlate(scores: npt.NDArray[np.float64], latencies: npt.NDArray[np.float64]) -> float:
     """Return the Spearman correlation of scores and speed."""
+    # Every process of pytest would import it when it collects the tests, for a second.
+    from scipy.stats import spearmanr
+
     return float(spearmanr(scores, -latencies).statistic)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch._dynamo.convert_frame import compile_lock
 from torch.export.passes import move_to_device_pass
 from torch.nn import functional
 
@@ -145,6 +144,9 @@ def export(graph: fx.GraphModule, facts: GraphFacts, inputs: Inputs) -> Program:
         ModelError: If torch cannot export it, or it draws random numbers or updates the
             statistics of a norm.
     """
+    # Processes that have no graph need not import dynamo, which takes a second.
+    from torch._dynamo.convert_frame import compile_lock
+
     traces: list[Any] = []
     root = _Root(without_fast_paths(graph), facts, inputs, traces.append)
     try:

@@ -6,13 +6,15 @@ from functools import cache
 from typing import Any
 
 import pytest
-from torch._export import utils
-from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 
 @pytest.fixture(scope="session", autouse=True)
 def tables() -> Iterator[None]:
     """Read the operators of torch, and their functions of ONNX, once: a second for each export."""
+    # Processes that run other tests would import it to collect these, for seconds.
+    from torch._export import utils
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
     read = cache(ONNXRegistry.from_torchlib)
 
     def read_again(*args: Any, **options: Any) -> Any:
