@@ -1,6 +1,7 @@
 """A network of several inputs, and its library with what runs it without Python."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -50,7 +51,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with libtuner.so, the examples and a library, network.lib, of network.onnx."""
     folder = tmp_path_factory.mktemp("c")
     # What runs in the tests need not be fast, and compiles in half the time.
-    options = [f"-DPython3_EXECUTABLE={sys.executable}", "-DCMAKE_BUILD_TYPE=Debug"]
+    python = os.path.relpath(sys.executable)
+    options = [f"-DPython3_EXECUTABLE={python}", "-DCMAKE_BUILD_TYPE=Debug"]
     source = str(ROOT / "deploy" / "c")
     configure = ["cmake", "-S", source, "-B", str(folder), *options]
     subprocess.run(configure, check=True, stdout=subprocess.DEVNULL)

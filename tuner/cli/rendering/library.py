@@ -8,7 +8,7 @@ from rich.text import Text
 
 from tuner.cli.console import print_line, stdout_console
 from tuner.cli.rendering.grid import Column, Grid
-from tuner.formatting import built_from, milliseconds, short_name, size, tuned_summary
+from tuner.formatting import built_from, milliseconds, short_name, size, told_apart, tuned_summary
 from tuner.library.buckets import Buckets
 from tuner.library.manifest import Inputs, Manifest
 from tuner.library.processors import refusal
@@ -110,18 +110,20 @@ def summary(manifest: Manifest) -> str:
 def coverage(manifest: Manifest) -> Grid:
     """Render the subgraphs of a library and the records that they were built from."""
     table = Grid(
-        Column("Workload"),
+        Column("Workload", rank=1),
         Column("Name", "name"),
         Column("Calls", "number"),
-        Column("Built from", "name"),
+        Column("Built from"),
         Column("Latency (ms)", "number"),
         title="Coverage",
     )
-    for subgraph in manifest.subgraphs:
+    subgraphs = manifest.subgraphs
+    names = told_apart([each.name for each in subgraphs], [each.workload for each in subgraphs])
+    for subgraph, name in zip(subgraphs, names, strict=True):
         source = built_from(subgraph.record, subgraph.variant)
         table.add(
             short_name(subgraph.workload),
-            subgraph.name,
+            name,
             str(subgraph.n_calls),
             Text(source, style="yellow" if subgraph.record is None else ""),
             milliseconds(subgraph.latency),

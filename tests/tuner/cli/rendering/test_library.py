@@ -36,6 +36,10 @@ def test_a_library_is_described(shell: Shell, tmp_path: Path) -> None:
     ):
         assert line in answer.out.splitlines()
     assert "record 7" in answer.out
+    # On a narrow terminal, hashes go before the origin of a kernel.
+    narrow = shell("inspect", str(tmp_path), COLUMNS="40").out
+    assert "record 7" in narrow
+    assert "Workload" not in narrow
     assert "fallback" in answer.out
 
 
