@@ -40,6 +40,7 @@ from tuner.engines.relax.graph.passes.products.scaled_products import FactorFold
 from tuner.engines.relax.graph.passes.products.weight_products import pack_weights
 from tuner.engines.relax.graph.passes.reshapes import sink_reshapes
 from tuner.engines.relax.graph.passes.visitor import CallVisitor
+from tuner.engines.relax.graph.side_branches import inline_side_branches
 from tuner.engines.relax.schedules.cpu.primitives.register_tiles import registers_of
 from tuner.engines.relax.target.kinds import is_cpu
 from tuner.engines.relax.triton.compilation import compiler
@@ -166,6 +167,8 @@ def lower(model: ModelFile, target: Target, *, is_whole: bool = False) -> tvm.IR
                 with target:
                     module = relax.transform.AttachAttrLayoutFreeBuffers()(module)
             module = normalise_kernels(module)
+            if is_cpu(target):
+                module = inline_side_branches(module)
             check_linkable(module)
             _lowered[key] = module
     return _lowered[key]
