@@ -146,3 +146,20 @@ def test_rows_without_scores_are_zero_in_programs_of_core_operators(tmp_path: Pa
     _check(module, functions, x, 1e-6)
     names = [name.name_hint for name in module.get_global_vars()]
     assert not any("softmax" in name or "where" in name for name in names)
+
+
+def test_numbers_beyond_half_precision(tmp_path: Path) -> None:
+    """Numbers that float16 has none of keep their size, as in a mask that adds -1e9."""
+    x = torch.tensor([[0.0, 1e-5, 0.5, 3.0], [1.0, 0.0, 1.0, 60000.0]]).half()
+    functions: Functions = {
+        "mask": lambda x: torch.softmax(x[0] + (1.0 - x[1].clamp(0, 1)) * -1e9, -1),
+        "product": lambda x: x * -1e9,
+        "quotient": lambda x: x / 1e6,
+        "factor": lambda x: torch.add(x, x, alpha=1e-6),
+    }
+
+    module = lower(save_program(functions, tmp_path, x), _target("llvm"), is_whole=True)
+
+    expected = Applied(functions)(x)
+    for mine, each in zip(networks.run_network(module, x.numpy()), expected, strict=True):
+        np.testing.assert_allclose(mine, each.numpy(), rtol=1e-3, strict=True)

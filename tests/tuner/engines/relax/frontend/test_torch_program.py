@@ -77,6 +77,12 @@ _WHOLE_DIRECT: Functions = {
         *(x << 2, x >> 1, x >> x.abs(), x.int() << 1),
         *(torch.bitwise_left_shift(x, 2), torch.bitwise_right_shift(x, x.abs())),
     ),
+    "shifts by all bits and more, and by fewer than none": lambda x: tuple(
+        shift(each, amount)
+        for each in (x.to(torch.int8), x.to(torch.uint8), x.int())
+        for shift in (torch.bitwise_left_shift, torch.bitwise_right_shift)
+        for amount in (7, 8, 40, 100, -1, (x * 9).to(each.dtype))
+    ),
     "products and sums of narrow numbers": lambda x: tuple(
         each for dtype in (torch.int32, torch.int8) for each in _reduced((x * 30).to(dtype))
     ),

@@ -52,4 +52,6 @@ def test_product_has_a_schedule(branch: str, target: TargetInfo) -> None:
     (product,) = (each for each in find_subgraphs(module) if "matmul" in each.name)
     assert ranking.compute_trace(product.module, make_target(target.spec))
     (actual,) = run_module(module, file, feeds, target.spec)
-    np.testing.assert_allclose(actual, run(proto.SerializeToString(), feeds)[0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        actual, run(proto.SerializeToString(), feeds)[0], rtol=1e-5, atol=1e-5
+    )

@@ -128,15 +128,50 @@ def _convert_arithmetic(op: Callable[[Any, Any], Any]) -> Callable[[Any, Any], r
     """
 
     def convert(node: Any, importer: Any) -> relax.Expr:
-        left, right = (_operand(value, node, importer) for value in node.args)
-        factor = node.kwargs.get("alpha", 1)
-        if node.meta["val"].dtype == torch.bool:
+        emit, factor = importer.block_builder.emit, node.kwargs.get("alpha", 1)
+        dtype = node.meta["val"].dtype
+        # torch does not round numbers to half precision, where some are infinite or 0.
+        numbers = [each for each in (*node.args, factor) if not isinstance(each, fx.Node)]
+        is_wide = not all(_has_digits(dtype, number) for number in numbers)
+        wide = "float32" if is_wide else _name(dtype)
+        left, right = (_operand(value, node, importer, wide) for value in node.args)
+        if dtype == torch.bool:
             if factor != 1:
                 raise NotImplementedError("a factor in a sum of truth values")
-            return importer.block_builder.emit(_OF_TRUTH_VALUES[op](left, right))
+            return emit(_OF_TRUTH_VALUES[op](left, right))
         if factor != 1:
-            right = importer.block_builder.emit(right * _operand(factor, node, importer))
-        return importer.block_builder.emit(op(left, right))
+            right = emit(right * relax.const(factor, wide))
+        result = emit(op(left, right))
+        return emit(relax.op.astype(result, _name(dtype))) if is_wide else result
+
+    return convert
+
+
+def _has_digits(dtype: torch.dtype, number: float) -> bool:
+    """Return whether a type of half precision has the digits of a number; others are not asked."""
+    if dtype not in (torch.float16, torch.bfloat16) or number == 0 or not math.isfinite(number):
+        return True
+    info = torch.finfo(dtype)
+    return bool(info.tiny <= abs(number) <= info.max)
+
+
+def _convert_shift(op: Callable[[Any, Any], Any]) -> Callable[[Any, Any], relax.Expr]:
+    """Return the converter of a shift; LLVM has none by a negative number, or by all bits."""
+
+    def convert(node: Any, importer: Any) -> relax.Expr:
+        emit, dtype = importer.block_builder.emit, node.meta["val"].dtype
+        n_bits, (source, value) = torch.iinfo(dtype).bits, node.args
+        x = _operand(source, node, importer)
+        is_signed_right = op is relax.op.right_shift and torch.iinfo(dtype).min < 0
+        rest = emit(op(x, _like(x, n_bits - 1)) if is_signed_right else relax.op.zeros_like(x))
+        if not isinstance(value, fx.Node):
+            return emit(op(x, _like(x, value))) if 0 <= value < n_bits else rest
+        amount = _operand(value, node, importer)
+        is_within = relax.op.logical_and(
+            relax.op.greater_equal(amount, _like(x, 0)), relax.op.less(amount, _like(x, n_bits))
+        )
+        bounded = emit(relax.op.where(is_within, amount, relax.op.zeros_like(amount)))
+        return emit(relax.op.where(is_within, emit(op(x, bounded)), rest))
 
     return convert
 
@@ -338,13 +373,13 @@ def _given(node: Any, *names: str) -> dict[str, Any]:
     return {**dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
 
 
-def _operand(value: Any, node: Any, importer: Any) -> relax.Expr:
-    """Return an operand of a node, or a number, in the dtype of the node's result."""
-    dtype = dtype_of(node)
+def _operand(value: Any, node: Any, importer: Any, dtype: str = "") -> relax.Expr:
+    """Return an operand of a node, or a number, in a dtype, by default that of the result."""
+    dtype = dtype or dtype_of(node)
     if not isinstance(value, fx.Node):
         return relax.const(value, dtype)
     operand = importer.env[value]
-    if value.meta["val"].dtype == node.meta["val"].dtype:
+    if dtype_of(value) == dtype:
         return operand
     return importer.block_builder.emit(relax.op.astype(operand, dtype))
 
@@ -396,7 +431,7 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
     "sub.Tensor": _convert_arithmetic(relax.op.subtract),
     **{f"{name}.Scalar": _convert_comparison(name) for name in _COMPARISONS},
     **{
-        f"{name}.{kind}": _convert_arithmetic(op)
+        f"{name}.{kind}": _convert_shift(op)
         for op, names in (
             (relax.op.left_shift, ("__lshift__", "bitwise_left_shift")),
             (relax.op.right_shift, ("__rshift__", "bitwise_right_shift")),
