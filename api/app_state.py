@@ -112,7 +112,8 @@ async def open_state(app: FastAPI, settings: ApiSettings) -> AsyncIterator[State
         share = share_of_client(limit)
         readers = FairSemaphore(capacity.n_readers, share)
         reads = Transactions(readers, context.readers)
-        writes = Transactions(FairSemaphore(capacity.n_writers, share), context.sessions.begin)
+        writers = FairSemaphore(capacity.n_writers, share, writes=True)
+        writes = Transactions(writers, context.sessions.begin)
         state = State(
             settings=settings,
             reads=reads,

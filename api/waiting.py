@@ -52,7 +52,9 @@ async def wait_until(
     """
     if not secs:
         return
-    state, client = state_of(request), SENDER.get().client
+    state, sender = state_of(request), SENDER.get()
+    client = sender.client
+    sender.peer.part()
     state.streams.check(client)
     channel = await state.hub.open(job_id)
     try:
@@ -110,8 +112,6 @@ async def _while_there(peer: Peer, news: Coroutine[Any, Any, None]) -> None:
     waiting = asyncio.ensure_future(news)
     peer.wait_by(waiting)
     try:
-        if peer.is_gone:
-            waiting.cancel()
         await asyncio.wait([waiting])
     finally:
         peer.wait_by(None)

@@ -37,8 +37,10 @@ class Download(FileResponse):
             problem = Problem("bad-range", f"the file has {size} bytes", headers=extra)
             await respond(problem)(scope, receive, send)
             return
+        sender = SENDER.get()
+        sender.peer.part()
         try:
-            with self._cap.taken(SENDER.get().client):
+            with self._cap.taken(sender.client):
                 await super().__call__(scope, receive, send)
         except Problem as problem:
             await respond(problem)(scope, receive, send)

@@ -47,8 +47,13 @@ class Peer:
             self._waiter.cancel()
 
     def wait_by(self, waiter: "asyncio.Future[Any] | None") -> None:
-        """Set the future that the request waits for."""
+        """Set the future that the request waits for; it is cancelled if the client has left."""
         self._waiter = waiter
+        if waiter is not None and self.is_gone:
+            waiter.cancel()
+
+    def part(self) -> None:
+        """Note that the answer is for one client: the request does more than read."""
 
 
 @dataclass(eq=False)
@@ -86,10 +91,12 @@ class FairSemaphore:
     Args:
         n_slots: Requests at a time.
         max_waiting: Requests of one client that may wait.
+        writes: True if requests with a slot change something.
     """
 
     n_slots: int
     max_waiting: int
+    writes: bool = False
     _waiting: FairQueue[tuple[str, str], "asyncio.Future[None]"] = field(default_factory=FairQueue)
     _ended: float = -math.inf
 
@@ -110,6 +117,8 @@ class FairSemaphore:
         sender = SENDER.get(None) or Sender("")
         if sender.has_slot:
             raise RuntimeError("a request that holds a slot waits for another one")
+        if self.writes:
+            sender.peer.part()
         await self._acquire(sender)
         sender.has_slot = sender.has_begun = has_worked = True
         try:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -43,11 +44,11 @@ class Turns:
             start: Starts the request, or does nothing if its connection is closed.
             is_hasty: True if the request came at once after the last answer on its connection.
         """
-        loop = asyncio.get_running_loop()
-        self._starts.add(client, start, loop.time(), is_hasty=is_hasty)
+        arrived = asyncio.get_running_loop().time()
+        self._starts.add(client, start, arrived, is_hasty=is_hasty)
         if not self._is_awake:
             self._is_awake, self._started = True, time.thread_time()
-            loop.call_soon(self._start_some)
+            self._call_soon()
 
     def _start_some(self) -> None:
         self._n_quiet += 1
@@ -59,7 +60,11 @@ class Turns:
             self._started = now
         self._is_awake = bool(self._starts)
         if self._is_awake:
-            asyncio.get_running_loop().call_soon(self._start_some)
+            self._call_soon()
+
+    def _call_soon(self) -> None:
+        # Requests inherit nothing from the one whose answer or connection started this.
+        asyncio.get_running_loop().call_soon(self._start_some, context=Context())
 
     def _start(self, start: Start) -> None:
         try:

@@ -1,6 +1,7 @@
 """The service under load: every request is answered, also beside hundreds of others."""
 
 import asyncio
+import hashlib
 import importlib
 import pkgutil
 import socket
@@ -8,16 +9,17 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from api import routes, web
+from api import routes, waiting, web
 from api.dependencies import _reader, _settings, _state, _writer
 from api.load.capacity import capacity_of
 from api.settings import ApiSettings
-from records.service.owners import tokens
+from records.service.owners import audit, tokens
 from tests.api import make
 from tests.api.conftest import Served, on_each_database, serving
 from tests.waiting import wait_for
@@ -118,8 +120,11 @@ def _send(served: Served, head: str) -> socket.socket:
 
 
 def _list_jobs(agent: str, limit: int = 50) -> str:
-    head = f"GET /api/v1/jobs?limit={limit} HTTP/1.1"
-    return f"{head}\r\nhost: 127.0.0.1\r\nuser-agent: {agent}\r\n\r\n"
+    return _get(f"/api/v1/jobs?limit={limit}", agent)
+
+
+def _get(path: str, agent: str = "crowd") -> str:
+    return f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nuser-agent: {agent}\r\n\r\n"
 
 
 def test_a_client_that_leaves_gives_its_turn_back(
@@ -163,6 +168,45 @@ def test_equal_requests_of_an_address_that_wait_take_as_long_as_one(
     assert answers == [b"HTTP/1.1 200"] * n_clients
     assert len(started) <= n_readers + 2
     assert counted in metrics
+
+
+def test_equal_requests_that_count_each_are_served_each(
+    quick: ApiSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each download is in the audit log, and each wait for a job begins at once."""
+    n_readers, n_clients = capacity_of(quick.tuner.database).n_readers, 10
+    n_waiting, until_news = 0, waiting._until_news
+
+    async def noted(*args: Any) -> None:
+        nonlocal n_waiting
+        n_waiting += 1
+        await until_news(*args)
+
+    monkeypatch.setattr(waiting, "_until_news", noted)
+    with serving(quick) as served, ExitStack() as stack:
+        with served.sessions.begin() as session:
+            job = make.tuned(session)
+            content = b"library"
+            digest = hashlib.sha256(content).hexdigest()
+            make.built(session, job, served.data_dir / "archives", content, digest)
+            active = make.job(session, "s1").id
+        with _held_lists(monkeypatch) as started:
+            for number in range(n_readers):
+                stack.enter_context(_send(served, _list_jobs("crowd", number + 1)))
+            wait_for(lambda: len(started) == n_readers)
+            downloads, waits = (
+                [stack.enter_context(_send(served, _get(path))) for _ in range(n_clients)]
+                for path in (f"/api/v1/jobs/{job}/library", f"/api/v1/jobs/{active}?wait=60")
+            )
+            # Their heads have been read before that of a later connection.
+            assert httpx.get(served.client.base_url.join("/healthz"), verify=False).is_success
+        answers = [connection.recv(12) for connection in downloads]
+        wait_for(lambda: n_waiting == len(waits))
+        with served.sessions() as session:
+            actions = [row.action for row in audit.actions(session, job_id=job)]
+
+    assert answers == [b"HTTP/1.1 200"] * n_clients
+    assert actions == ["download"] * n_clients
 
 
 def test_probes_answer_while_all_connections_are_at_work(

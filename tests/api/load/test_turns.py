@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from api.load import turns
+from api.load.fair_semaphore import SENDER, Sender
 from api.load.turns import Turns
 from api.settings import ApiSettings
 from tests.api.conftest import serving
@@ -54,6 +55,23 @@ def test_connections_that_arrive_go_before_requests(
     asyncio.run(scenario())
 
     assert started == ["request"]
+
+
+def test_a_request_inherits_no_sender() -> None:
+    """It starts in the context of none, whichever request it waits behind."""
+    senders: list[Sender | None] = []
+
+    async def scenario() -> None:
+        SENDER.set(Sender("other"))
+        queue = Turns()
+        for _ in range(20):
+            queue.add("client", lambda: senders.append(SENDER.get(None)), is_hasty=False)
+        while len(senders) < 20:
+            await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+
+    assert senders == [None] * 20
 
 
 def test_one_that_does_not_start_stops_no_other() -> None:
