@@ -15,6 +15,7 @@ from tuner.networks.onnx.foreign import is_foreign
 from tuner.networks.onnx.graph import (
     Array,
     attribute,
+    count_uses,
     fixed_shapes,
     has_fixed_shape,
     nodes_within,
@@ -89,6 +90,16 @@ def refuse_loops(model: onnx.ModelProto) -> None:
     """
     for node in nodes_within(model.graph):
         if _is_loop(node):
+            is_empty = node.op_type == "Loop" and count_turns(node, model) == 0
+            if is_empty and (stacks := _unknown_stacks(node, model)):
+                unknown = "; ".join(
+                    f"{info.name} {helper.printable_type(info.type)}" for info in stacks
+                )
+                raise ModelError(
+                    f"a Loop of no turns stacks values of unknown shapes, {unknown}: export the "
+                    "model without it",
+                    code="loop",
+                )
             raise ModelError(
                 f"a {node.op_type} has a number of turns that depends on the data: export the "
                 "model with a constant number of turns, or export the body of the loop and call "
@@ -138,7 +149,7 @@ def _plan_loop(node: onnx.NodeProto, model: onnx.ModelProto) -> _Plan | None:
         return None
     n_stacks = len(node.output) - len(initial)
     # A stack of no turns has the shape and the type that the body declares.
-    if turns < 1 and not all(map(has_fixed_shape, body.output[1 + len(initial) :])):
+    if turns < 1 and _unknown_stacks(node, model):
         return None
     return _Plan(
         body,
@@ -149,6 +160,13 @@ def _plan_loop(node: onnx.NodeProto, model: onnx.ModelProto) -> _Plan | None:
         counter=body.input[0],
         condition=body.input[1],
     )
+
+
+def _unknown_stacks(node: onnx.NodeProto, model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """Return what a Loop stacks, something reads, and is declared without a shape."""
+    uses, first = count_uses(model.graph), len(node.input) - 2
+    stacks = zip(node.output[first:], attribute(node, "body").output[first + 1 :], strict=True)
+    return [made for output, made in stacks if uses[output] and not has_fixed_shape(made)]
 
 
 def _plan_scan(node: onnx.NodeProto, model: onnx.ModelProto) -> _Plan | None:
@@ -247,11 +265,13 @@ def _unrolled(
     for (axis, backward), names, output in zip(
         plan.stacks, stacked, node.output[len(states) :], strict=True
     ):
+        info = plan.body.output[plan.n_skipped + [*node.output].index(output)]
         if output and names:
             order = names[::-1] if backward else names
             yield from _stack(graph, order, output, axis, opset)
-        elif output:
-            made = plan.body.output[plan.n_skipped + [*node.output].index(output)].type.tensor_type
+        # Nothing reads one of an unknown shape.
+        elif output and has_fixed_shape(info):
+            made = info.type.tensor_type
             shape = (0, *(dim.dim_value for dim in made.shape.dim))
             empty = np.zeros(shape, helper.tensor_dtype_to_np_dtype(made.elem_type))
             yield helper.make_node(

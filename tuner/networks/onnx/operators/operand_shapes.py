@@ -50,11 +50,15 @@ def _has_batches(node: onnx.NodeProto, data: _Shape, indices: _Shape) -> bool:
 
 
 def _has_length_for_each(node: onnx.NodeProto, data: _Shape, lengths: _Shape) -> bool:
-    return lengths == (data[int(attribute(node, "batch_axis", 1))],)
+    batch, time = (
+        int(attribute(node, f"{name}_axis", i)) for name, i in (("batch", 1), ("time", 0))
+    )
+    return {batch, time} == {0, 1} and lengths == data[batch : batch + 1]
 
 
 def _has_length_for_each_sequence(node: onnx.NodeProto, data: _Shape, lengths: _Shape) -> bool:
-    return lengths == (data[1 - int(attribute(node, "layout", 0))],)
+    batch = 1 - int(attribute(node, "layout", 0))
+    return len(data) == 3 and lengths == data[batch : batch + 1]
 
 
 # Place of the operand that is compared with the first one.

@@ -109,6 +109,34 @@ def test_a_loop_without_turns_stacks_nothing(trips: int, start: bool) -> None:
     assert "Loop" not in check(proto, {"data": np.array([1, -2, 3], "float32")})
 
 
+def _stack_of_unknown_shape(stack: str) -> onnx.ModelProto:
+    """Return a loop of no turns that stacks as many values as the data choose."""
+    turn = body(
+        [
+            helper.make_node("Identity", ["go"], ["goes"]),
+            helper.make_node("Identity", ["state"], ["next"]),
+            helper.make_node("Compress", ["state", "chosen"], ["some"]),
+        ],
+        {"i": _NUMBER, "go": _FLAG, "state": _ROW},
+        {"goes": _FLAG, "next": _ROW, "some": (TensorProto.FLOAT, ["k"])},
+    )
+    node = helper.make_node("Loop", ["turns", "", "x"], ["y", stack], body=turn)
+    inputs: dict[str, Any] = {"x": (3,), "chosen": np.zeros(3, bool)}
+    outputs: dict[str, Any] = {"y": (3,), stack: ("n", "k")} if stack else {"y": (3,)}
+    return model([node], inputs, outputs, {"turns": np.array(0)})
+
+
+def test_a_stack_of_no_turns_that_nobody_reads_needs_no_shape() -> None:
+    """The loop is its states."""
+    assert clean(_stack_of_unknown_shape("")).outputs["y"].shape == (3,)
+
+
+def test_a_stack_of_no_turns_needs_a_shape() -> None:
+    """The message names what the body declares."""
+    with pytest.raises(ModelError, match=r"no turns stacks .* unknown shapes, some FLOAT, k:"):
+        clean(_stack_of_unknown_shape("rows"))
+
+
 def test_a_loop_as_long_as_what_another_one_stacks_is_unrolled() -> None:
     """Its turns are computed from a shape, though nodes of the first loop's turns share a name."""
     proto = loop(_GOES_ON, "trips", "")

@@ -20,7 +20,10 @@ _LSTM = {"w": np.ones((1, 12, 2), "float32"), "r": np.ones((1, 12, 3), "float32"
         ("ScatterElements", (2, 3), (2, 4), {"axis": 0}),
         ("GatherND", (1, 3), (3, 1, 1), {"batch_dims": 1}),
         ("ReverseSequence", (4, 3), (2,), {"time_axis": 0, "batch_axis": 1}),
+        ("ReverseSequence", (4, 3), (3,), {"time_axis": 0, "batch_axis": 5}),
+        ("ReverseSequence", (4, 3), (4,), {"time_axis": 1, "batch_axis": -2}),
         ("LSTM", (4, 3, 2), (2,), {"hidden_size": 3}),
+        ("LSTM", (4,), (3,), {"hidden_size": 3}),
     ],
 )
 def test_operands_that_do_not_fit_are_refused(

@@ -29,6 +29,8 @@ def _converter(kind: str, activation: str = "") -> Callable[[Any, Any], relax.Ex
     """Return the converter of a stack of layers; ``activation`` is that of a plain layer."""
 
     def convert(node: Any, importer: Any) -> relax.Expr:
+        if has_projections(node):
+            raise NotImplementedError("an LSTM with projections, which torch did not decompose")
         emit = importer.block_builder.emit
         ordered = partial(_ordered, gates=_GATES[kind], emit=emit)
         names = (*_NAMES, "batch_first")

@@ -10,6 +10,7 @@ from torch import nn
 
 from tests.tuner.engines.relax.networks import UNOPTIMISED, run_network
 from tuner.engines.base import ModelFile
+from tuner.engines.relax.frontend.converters.torch.torch_recurrent import CONVERTERS
 from tuner.engines.relax.graph.extract import find_subgraphs
 from tuner.engines.relax.graph.pipeline import lower
 
@@ -75,6 +76,16 @@ def test_long_sequences_are_one_loop(tmp_path: Path) -> None:
     subgraphs = find_subgraphs(lower(file, UNOPTIMISED))
 
     assert sorted(each.name for each in subgraphs) == ["lstm_step[1x4]", "matmul_add[1000x16]"]
+
+
+def test_projections_that_were_not_decomposed_are_refused() -> None:
+    """They stay in programs with sparse tensors; the converter has no product for them."""
+    network = nn.LSTM(_SIZE, _HIDDEN, proj_size=2).eval()
+    program = torch.export.export(network, (torch.randn(_STEPS, _BATCH, _SIZE),))
+    (layer,) = (each for each in program.graph.nodes if str(each.target) == "aten.lstm.input")
+
+    with pytest.raises(NotImplementedError, match="projections"):
+        CONVERTERS["lstm.input"](layer, None)
 
 
 def test_projections_are_those_of_torch(tmp_path: Path) -> None:
