@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any, Literal
 
 from tuner.compile.bench.gate import EXIT_CODES, MIN_TURNS, UNDECIDED, Finding, finding
+from tuner.devices.target_matching import kind_named
 from tuner.errors import RequestError
 from tuner.profiling.results import KernelProfile, LibraryProfile, as_json, from_json
 
@@ -53,7 +54,7 @@ class Changes:
         b: Profile B.
         run: Increase of the time of a run without timers, beside the limit.
         kernels: Subgraphs, the largest cost first.
-        differs: Facts about target, device, compiler and machine that differ, in A and B.
+        differs: Facts about network, target, device, compiler and machine that differ, in A and B.
     """
 
     a: LibraryProfile
@@ -76,10 +77,18 @@ def find_changes(a: LibraryProfile, b: LibraryProfile, limit: float) -> Changes:
         a: The older profile.
         b: The newer profile.
         limit: Increase of a time that does not count, as a share.
+
+    Raises:
+        RequestError: If the profiles are of devices of two kinds.
     """
+    kinds = [kind_named(each.target) for each in (a, b)]
+    if kinds[0] != kinds[1]:
+        raise RequestError(f"A is a profile of the target {kinds[0]}, and B of {kinds[1]}")
     kernels = sorted(_changes(a, b, limit), key=lambda change: -change.cost_secs)
     facts = [
         {
+            "network": each.model_name,
+            "threads": each.n_threads,
             "target": each.target,
             **each.device,
             **each.compiler,

@@ -9,6 +9,7 @@ import pytest
 from tests.cli import Cli
 from tests.tuner.profiling.small_profile import PROFILE
 from tuner.compile.bench.gate import UNDECIDED
+from tuner.errors import RequestError
 from tuner.profiling.kernel_changes import find_changes
 from tuner.profiling.results import KernelProfile, LibraryProfile, as_json
 
@@ -79,6 +80,24 @@ def test_the_exit_status_is_that_of_the_run(run: float, status: int) -> None:
     b = replace(b, turn_secs=tuple(run * factor for factor in noise))
 
     assert find_changes(library(kernel("slow")), b, 0.03).exit_code == status
+
+
+def test_other_networks_and_threads_are_listed() -> None:
+    """They explain a change better than any kernel."""
+    other = replace(library(kernel("a")), model_name="other", n_threads=4)
+
+    assert find_changes(library(kernel("a")), other, 0.03).differs == {
+        "network": ("network of s0", "other"),
+        "threads": (2, 4),
+    }
+
+
+def test_profiles_of_two_kinds_of_device_are_refused() -> None:
+    """A stored profile may be of a GPU, and the library for a CPU."""
+    cpu, gpu = (replace(library(), target=f'{{"kind":"{kind}"}}') for kind in ("llvm", "cuda"))
+
+    with pytest.raises(RequestError, match="of the target cuda, and B of llvm"):
+        find_changes(gpu, cpu, 0.03)
 
 
 def test_a_kernel_without_time_is_compared() -> None:
