@@ -237,6 +237,8 @@ def test_downloads_have_a_cap(quick: ApiSettings, monkeypatch: pytest.MonkeyPatc
         refused = served.client.get(at)
 
     assert [answer.status_code for answer in (beyond, refused)] == [416, 429]
+    for answer in (beyond, refused):
+        assert answer.headers["content-type"] == "application/problem+json"
     assert int(refused.headers["retry-after"]) > 0
 
 
