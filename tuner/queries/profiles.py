@@ -37,7 +37,10 @@ def store_profile(session: Session, job: Job, profile: LibraryProfile) -> Stored
         raise RequestError(f"the network of job {job.id} is not split into tasks yet")
     is_own = session.get_one(Network, job.network_id).sha256 == profile.network
     if not (is_own or _is_of_part(session, job, profile.network)):
-        raise RequestError(f"the profile is not of a library of job {job.id}, but of another model")
+        raise RequestError(
+            f"the profile is not of a library of job {job.id}, but of another model, or of a "
+            "library that another version of the tuner built: build it again"
+        )
     if not _is_of_target(session.get_one(Target, job.target_id), profile):
         raise RequestError(
             f"the profile is of {profile.device.get('name', 'a device without a name')}, built by "
