@@ -61,10 +61,20 @@ def _has_length_for_each_sequence(node: onnx.NodeProto, data: _Shape, lengths: _
     return len(data) == 3 and lengths == data[batch : batch + 1]
 
 
+def _has_scale_for_each(_node: onnx.NodeProto, data: _Shape, scales: _Shape) -> bool:
+    return scales == data[1:2]
+
+
+def _is_as_large(_node: onnx.NodeProto, data: _Shape, indices: _Shape) -> bool:
+    return data == indices
+
+
 # Place of the operand that is compared with the first one.
 _CHECKS: Mapping[str, tuple[int, Callable[[onnx.NodeProto, _Shape, _Shape], bool]]] = {
     **dict.fromkeys(("GatherElements", "Scatter", "ScatterElements"), (1, _lies_within)),
     "GatherND": (1, _has_batches),
+    "InstanceNormalization": (1, _has_scale_for_each),
+    "MaxUnpool": (1, _is_as_large),
     "ReverseSequence": (1, _has_length_for_each),
     **dict.fromkeys(("GRU", "LSTM", "RNN"), (4, _has_length_for_each_sequence)),
 }

@@ -19,6 +19,8 @@ _LSTM = {"w": np.ones((1, 12, 2), "float32"), "r": np.ones((1, 12, 3), "float32"
         ("GatherElements", (2, 3), (4, 3), {"axis": 1}),
         ("ScatterElements", (2, 3), (2, 4), {"axis": 0}),
         ("GatherND", (1, 3), (3, 1, 1), {"batch_dims": 1}),
+        ("InstanceNormalization", (1, 4, 2, 2), (2,), {}),
+        ("MaxUnpool", (1, 1, 2, 2), (1, 1, 1, 1), {"kernel_shape": [2, 2]}),
         ("ReverseSequence", (4, 3), (2,), {"time_axis": 0, "batch_axis": 1}),
         ("ReverseSequence", (4, 3), (3,), {"time_axis": 0, "batch_axis": 5}),
         ("ReverseSequence", (4, 3), (4,), {"time_axis": 1, "batch_axis": -2}),
@@ -35,6 +37,9 @@ def test_operands_that_do_not_fit_are_refused(
     if op == "LSTM":
         names, weights = ["x", "w", "r", "", "i"], _LSTM
         inputs["i"] = inputs["i"].astype("int32")
+    elif op == "InstanceNormalization":
+        names, weights = ["x", "s", "s"], {"s": np.ones(other, "float32")}
+        del inputs["i"]
     elif op == "ScatterElements":
         names.append("u")
         inputs["u"] = other
