@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -74,7 +75,9 @@ class Forked:
     def send_signal(self, number: int) -> None:
         """Send a signal, unless the process has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            # It may have been waited for just now.
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """Send SIGTERM."""
@@ -243,7 +246,9 @@ def _write_number(descriptor: int, number: int) -> None:
 
 
 def _read_number(descriptor: int) -> int:
-    (number,) = struct.unpack("i", os.read(descriptor, 4))
+    if not (content := os.read(descriptor, 4)):
+        raise RuntimeError("the fork server has ended")
+    (number,) = struct.unpack("i", content)
     return int(number)
 
 
