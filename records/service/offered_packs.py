@@ -17,6 +17,8 @@ from records.service.service_models import OfferedPack, PackPortion, RemoteDevic
 
 #: Leases of a pack by a GPU without results, after which only other GPUs get it.
 MAX_ATTEMPTS = 3
+#: Leases of a pack by any GPUs without results, after which none gets it.
+MAX_ALL_ATTEMPTS = 30
 
 
 def offer(session: Session, pack: OfferedPack) -> None:
@@ -52,7 +54,8 @@ def lease(session: Session, device: RemoteDevice) -> OfferedPack | None:
         gpu = device.gpu or {}
         is_of_another = pack.gpu is not None and _kind(pack.gpu) != _kind(gpu)
         n_attempts = pack.attempts.get(gpu.get("uuid", ""), 0)
-        is_spent = n_attempts >= MAX_ATTEMPTS and pack.key != device.key
+        is_spent = n_attempts >= MAX_ATTEMPTS or is_given_up(pack)
+        is_spent &= pack.key != device.key
         if gpu.get("capability") not in pack.capabilities or is_of_another or is_spent:
             if pack.device == device.name:  # by a process before this one
                 pack.device = pack.key = None
@@ -74,6 +77,11 @@ def lease(session: Session, device: RemoteDevice) -> OfferedPack | None:
             session.refresh(pack)
             return pack
     return None
+
+
+def is_given_up(pack: OfferedPack) -> bool:
+    """Return whether no GPU gets a pack any more."""
+    return sum(pack.attempts.values()) >= MAX_ALL_ATTEMPTS
 
 
 def held(session: Session, pack: str, device: RemoteDevice) -> OfferedPack:

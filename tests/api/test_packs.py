@@ -227,6 +227,24 @@ def test_a_gpu_without_results_gives_a_pack_up(offering: Served) -> None:
     assert post(offering, "lease", SECOND)[1]["pack"] == ID
 
 
+def test_a_pack_that_fails_everywhere_is_given_up(
+    offering: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that invents a GPU for each lease does not get it for ever."""
+    monkeypatch.setattr(offered_packs, "MAX_ALL_ATTEMPTS", 4)
+    for number in range(4):
+        invented = RUNNER | {"key": f"{number:032x}"}
+        register(offering, invented, {**GPU, "uuid": f"{str(GPU['uuid'])[:-1]}{number}"})
+        assert post(offering, "lease", invented)[1]["pack"] == ID
+        send(offering, invented, problem="no NumPy")
+    register(offering, SECOND, OTHER)
+
+    assert post(offering, "lease", SECOND)[1]["pack"] == ""
+    with offering.sessions() as session:
+        (pack,) = offered_packs.list_packs(session)
+        assert offers.state_of(pack).startswith("given up after 4 attempts")
+
+
 def test_downloads_have_a_cap(quick: ApiSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cap is that of libraries; a range that a file has not is a problem."""
     with serving(quick) as served:

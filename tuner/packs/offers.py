@@ -84,8 +84,10 @@ def state_of(row: OfferedPack) -> str:
     lines = f"{row.n_lines} lines of results"
     if row.device is not None:
         n_attempts = sum(row.attempts.values())
-        attempt = f"attempt {n_attempts}, " if n_attempts > 1 else ""
+        attempt = f"attempt {n_attempts} of all GPUs, " if n_attempts > 1 else ""
         return f"leased by {row.device}, {attempt}{lines}{problem}"
+    if offered_packs.is_given_up(row):
+        return f"given up after {offered_packs.MAX_ALL_ATTEMPTS} attempts, {lines}{problem}"
     n_gpus = sum(each >= offered_packs.MAX_ATTEMPTS for each in row.attempts.values())
     gpus = "1 GPU" if n_gpus == 1 else f"{n_gpus} GPUs"
     given_up = f", given up by {gpus} after {offered_packs.MAX_ATTEMPTS} attempts" if n_gpus else ""
