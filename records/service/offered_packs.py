@@ -81,7 +81,7 @@ def lease(session: Session, device: RemoteDevice) -> OfferedPack | None:
 
 def is_given_up(pack: OfferedPack) -> bool:
     """Return whether no GPU gets a pack any more."""
-    return sum(pack.attempts.values()) >= MAX_ALL_ATTEMPTS
+    return bool(sum(pack.attempts.values()) >= MAX_ALL_ATTEMPTS)
 
 
 def held(session: Session, pack: str, device: RemoteDevice) -> OfferedPack:
