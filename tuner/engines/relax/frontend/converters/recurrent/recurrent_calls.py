@@ -4,12 +4,16 @@ All steps of both directions call the same kernel, which takes the number of the
 argument: it is one task, whose weight is the number of steps.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from tvm import relax, te, tirx
 
-from tuner.engines.relax.frontend.converters.recurrent.recurrent_layers import Layer, project
+from tuner.engines.relax.frontend.converters.recurrent.recurrent_layers import (
+    Layer,
+    project,
+    stacked,
+)
 
 # A concatenation of more tensors is done in two levels: each element tests all of its parts.
 _MAX_PARTS = 16
@@ -23,14 +27,8 @@ def call_steps(builder: relax.BlockBuilder, layer: Layer) -> list[relax.Expr]:
         sequence, states = _run(builder, layer, index)
         sequences.append(sequence)
         ends.append(states)
-    lasts = [_join(builder, states, 0) for states in zip(*ends, strict=True)]
-    return [_join(builder, sequences, 1), *lasts]
-
-
-def _join(builder: Any, parts: Sequence[relax.Expr], axis: int) -> relax.Expr:
-    """Stack the directions along a new axis."""
-    expanded = [builder.emit(relax.op.expand_dims(part, axis)) for part in parts]
-    return builder.emit(relax.op.concat(expanded, axis)) if len(parts) > 1 else expanded[0]
+    lasts = [stacked(builder, states, 0) for states in zip(*ends, strict=True)]
+    return [stacked(builder, sequences, 1), *lasts]
 
 
 def _run(

@@ -121,13 +121,13 @@ def project(
     weights = [layer.of_direction(builder, index, 1) for index in indices]
     n_outputs = int(weights[0].ty.shape[0])
     rows = builder.emit(relax.op.reshape(layer.data, (n_steps * batch, size)))
-    transposed = builder.emit(relax.op.permute_dims(_joined(builder, weights), [1, 0]))
+    transposed = builder.emit(relax.op.permute_dims(joined(builder, weights), [1, 0]))
     value = builder.emit(relax.op.matmul(rows, transposed))
     inside: list[relax.Expr | None] = [None for _ in indices]
     biases = [layer.of_direction(builder, index, 3) for index in indices]
     if biases[0] is not None:
         added, behind = (
-            _joined(builder, [_part(builder, bias, half * n_outputs, n_outputs) for bias in biases])
+            joined(builder, [_part(builder, bias, half * n_outputs, n_outputs) for bias in biases])
             for half in range(2)
         )
         if layer.kind == "GRU" and layer.step.linear_before_reset:
@@ -145,8 +145,14 @@ def _part(builder: relax.BlockBuilder, vector: relax.Expr, first: int, n: int) -
     return builder.emit(relax.op.strided_slice(vector, [0], [first], [first + n]))
 
 
-def _joined(builder: relax.BlockBuilder, parts: Sequence[relax.Expr]) -> relax.Expr:
-    """Concatenate the parts of all directions."""
+def joined(builder: relax.BlockBuilder, parts: Sequence[relax.Expr]) -> relax.Expr:
+    """Concatenate parts along the first axis."""
     if all(isinstance(part, GenericConst) for part in parts):
         return relax.const(np.concatenate([part.value.numpy() for part in parts]))
     return builder.emit(relax.op.concat(list(parts), 0)) if len(parts) > 1 else parts[0]
+
+
+def stacked(builder: relax.BlockBuilder, parts: Sequence[relax.Expr], axis: int) -> relax.Expr:
+    """Stack the parts of all directions along a new axis."""
+    expanded = [builder.emit(relax.op.expand_dims(part, axis)) for part in parts]
+    return builder.emit(relax.op.concat(expanded, axis)) if len(parts) > 1 else expanded[0]

@@ -51,7 +51,7 @@ def _expm1(x: relax.Expr) -> relax.Expr:
 def _convert_elu(node: Any, importer: Any) -> relax.Expr:
     """Convert an exponential unit; TVM drops the scales of selu and celu, and digits near 0."""
     names = ("alpha", "scale", "input_scale")
-    given = _given(node, *names)
+    given = operands_of(node, *names)
     alpha, scale, input_scale = (float(given.get(name, 1.0)) for name in names)
     x = importer.env[node.args[0]]
     emit = importer.block_builder.emit
@@ -64,7 +64,7 @@ def _convert_extreme(op: Callable[..., Any]) -> Callable[[Any, Any], relax.Expr]
     """Return the converter of an extreme over axes, which TVM does not know."""
 
     def convert(node: Any, importer: Any) -> relax.Expr:
-        given = _given(node, "dim", "keepdim")
+        given = operands_of(node, "dim", "keepdim")
         axes = given.get("dim") or None
         x = importer.env[node.args[0]]
         return importer.block_builder.emit(op(x, axes, keepdims=bool(given.get("keepdim", False))))
@@ -78,7 +78,7 @@ def _convert_log_cumulated(node: Any, importer: Any) -> relax.Expr:
     Raises:
         NotImplementedError: If the terms of all sums are too many to be stored.
     """
-    x, axis = importer.env[node.args[0]], int(_given(node, "dim")["dim"])
+    x, axis = importer.env[node.args[0]], int(operands_of(node, "dim")["dim"])
     shape = [int(size) for size in node.meta["val"].shape]
     if not shape or shape[axis] ** 2 * math.prod(shape) > _MAX_TERMS * shape[axis]:
         raise NotImplementedError("logcumsumexp of a scalar, or of a long axis")
@@ -97,13 +97,13 @@ def _convert_log_cumulated(node: Any, importer: Any) -> relax.Expr:
 def _convert_cumulated(node: Any, importer: Any) -> relax.Expr:
     """Convert a cumulated sum; TVM's of truth values are truth values."""
     x = _operand(node.args[0], node, importer)
-    axis = _given(node, "dim")["dim"]
+    axis = operands_of(node, "dim")["dim"]
     return importer.block_builder.emit(relax.op.cumsum(x, axis, dtype_of(node)))
 
 
 def _convert_multiplied(node: Any, importer: Any) -> relax.Expr:
     """Convert a product over axes; TVM's of whole numbers may overflow their type."""
-    given = _given(node, "dim", "keepdim")
+    given = operands_of(node, "dim", "keepdim")
     x = _operand(node.args[0], node, importer)
     axes, is_kept = given.get("dim"), bool(given.get("keepdim"))
     return importer.block_builder.emit(relax.op.prod(x, axes, is_kept))
@@ -111,7 +111,7 @@ def _convert_multiplied(node: Any, importer: Any) -> relax.Expr:
 
 def _convert_clamp(node: Any, importer: Any) -> relax.Expr:
     """Convert a clamp; TVM casts infinity, its bound where none is given, to whole numbers."""
-    given = _given(node, "min", "max")
+    given = operands_of(node, "min", "max")
     data = _operand(node.args[0], node, importer)
     for op, bound in ((relax.op.maximum, given.get("min")), (relax.op.minimum, given.get("max"))):
         if bound is not None:
@@ -301,7 +301,7 @@ def _convert_bucketize(node: Any, importer: Any) -> relax.Expr:
 
 def _convert_sort(node: Any, importer: Any) -> relax.Expr:
     """Convert a sort that keeps the order of equal elements, as all sorts here do."""
-    given = {"dim": -1, "descending": False, **_given(node, "stable", "dim", "descending")}
+    given = {"dim": -1, "descending": False, **operands_of(node, "stable", "dim", "descending")}
     x, axis = importer.env[node.args[0]], given["dim"]
     order = relax.op.argsort(x, axis, given["descending"], dtype="int64")
     order = importer.block_builder.emit(order)
@@ -311,7 +311,7 @@ def _convert_sort(node: Any, importer: Any) -> relax.Expr:
 
 def _convert_median(node: Any, importer: Any) -> relax.Expr:
     """Convert the lower median along an axis and its place, which are those of the first NaN."""
-    given = {"keepdim": False, **_given(node, "dim", "keepdim")}
+    given = {"keepdim": False, **operands_of(node, "dim", "keepdim")}
     x, axis = importer.env[node.args[0]], given["dim"]
     shape = [int(size) for size in node.args[0].meta["val"].shape]
     if not shape:
@@ -335,7 +335,7 @@ def _convert_average_pool(n_axes: int) -> Callable[[Any, Any], relax.Expr]:
     """Return the converter of an average over windows; TVM drops the divisor, as ONNX does."""
 
     def convert(node: Any, importer: Any) -> relax.Expr:
-        given = _given(
+        given = operands_of(
             node,
             *("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"),
             "divisor_override",
@@ -368,7 +368,7 @@ def _each_axis(value: Any, n_axes: int) -> list[int]:
     return values * n_axes if len(values) == 1 else values
 
 
-def _given(node: Any, *names: str) -> dict[str, Any]:
+def operands_of(node: Any, *names: str) -> dict[str, Any]:
     """Return the operands of a node behind the first one, by name."""
     return {**dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
 

@@ -7,10 +7,18 @@ from typing import Any
 from tvm import relax
 
 from tuner.engines.relax.frontend.converters.recurrent.converters import run_layer
-from tuner.engines.relax.frontend.converters.recurrent.recurrent_layers import read_layer
+from tuner.engines.relax.frontend.converters.recurrent.recurrent_layers import (
+    joined,
+    read_layer,
+    stacked,
+)
+from tuner.engines.relax.frontend.converters.torch.torch_functions import operands_of
 from tuner.engines.relax.ir.tensor_types import shape_of
 
-_NAMES = ("hx", "params", "has_biases", "num_layers", "dropout", "train", "bidirectional")
+_NAMES = (
+    *("hx", "params", "has_biases", "num_layers", "dropout", "train", "bidirectional"),
+    "batch_first",
+)
 # Gates of ONNX as positions of those of torch.
 _GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 # Of one direction: weights of the input and of the state; with biases twice as many.
@@ -31,10 +39,8 @@ def _converter(kind: str, activation: str = "") -> Callable[[Any, Any], relax.Ex
     def convert(node: Any, importer: Any) -> relax.Expr:
         if has_projections(node):
             raise NotImplementedError("an LSTM with projections, which torch did not decompose")
-        emit = importer.block_builder.emit
-        ordered = partial(_ordered, gates=_GATES[kind], emit=emit)
-        names = (*_NAMES, "batch_first")
-        given = {**dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
+        builder, given = importer.block_builder, operands_of(node, *_NAMES)
+        emit, ordered = builder.emit, partial(_ordered, builder, gates=_GATES[kind])
         n_directions = 2 if given["bidirectional"] else 1
         n_params = _N_WEIGHTS * (2 if given["has_biases"] else 1)
         params = [importer.env[each] for each in given["params"]]
@@ -48,10 +54,10 @@ def _converter(kind: str, activation: str = "") -> Callable[[Any, Any], relax.Ex
             first = number * n_directions
             of_layer = params[first * n_params : (first + n_directions) * n_params]
             slots = [
-                _stacked([*map(ordered, of_layer[i::n_params])], emit) for i in range(n_params)
+                stacked(builder, [*map(ordered, of_layer[i::n_params])], 0) for i in range(n_params)
             ]
             biases = emit(relax.op.concat(slots[2:], 1)) if given["has_biases"] else None
-            begins = [_rows(each, first, n_directions, emit) for each in states]
+            begins = [_rows(builder, each, first, n_directions) for each in states]
             attrs = {
                 "direction": "bidirectional" if n_directions > 1 else "forward",
                 "hidden_size": shape_of(states[0])[-1],
@@ -59,38 +65,29 @@ def _converter(kind: str, activation: str = "") -> Callable[[Any, Any], relax.Ex
                 "activations": [activation] * n_directions if activation else [],
             }
             inputs = [data, *slots[:2], biases, None, *begins, *[None] * (3 - len(begins))]
-            outputs = run_layer(importer.block_builder, read_layer(kind, inputs, attrs))
+            outputs = run_layer(builder, read_layer(kind, inputs, attrs))
             n_steps, _, batch, hidden = shape_of(outputs[0])
             by_step = emit(relax.op.permute_dims(outputs[0], [0, 2, 1, 3]))
             data = emit(relax.op.reshape(by_step, (n_steps, batch, n_directions * hidden)))
             lasts.append(outputs[1:])
         if given["batch_first"]:
             data = emit(relax.op.permute_dims(data, [1, 0, 2]))
-        ends = [_joined(of_state, 0, emit) for of_state in zip(*lasts, strict=True)]
+        ends = [joined(builder, of_state) for of_state in zip(*lasts, strict=True)]
         return emit(relax.Tuple([data, *ends]))
 
     return convert
 
 
-def _ordered(param: Any, gates: Sequence[int], emit: Callable[[relax.Expr], Any]) -> Any:
+def _ordered(builder: relax.BlockBuilder, param: Any, gates: Sequence[int]) -> Any:
     """Return a parameter whose rows, a part for each gate, are in the order of ONNX."""
-    size = shape_of(param)[0] // len(gates)
     if len(gates) == 1:
         return param
-    return _joined([_rows(param, gate * size, size, emit) for gate in gates], 0, emit)
+    size = shape_of(param)[0] // len(gates)
+    return joined(builder, [_rows(builder, param, gate * size, size) for gate in gates])
 
 
-def _rows(value: Any, first: int, n: int, emit: Callable[[relax.Expr], Any]) -> Any:
-    return emit(relax.op.strided_slice(value, [0], [first], [first + n]))
-
-
-def _joined(parts: Sequence[Any], axis: int, emit: Callable[[relax.Expr], Any]) -> Any:
-    return emit(relax.op.concat([*parts], axis)) if len(parts) > 1 else parts[0]
-
-
-def _stacked(parts: Sequence[Any], emit: Callable[[relax.Expr], Any]) -> Any:
-    """Return the parameters of all directions along a new first axis."""
-    return _joined([emit(relax.op.expand_dims(part, 0)) for part in parts], 0, emit)
+def _rows(builder: relax.BlockBuilder, value: Any, first: int, n: int) -> Any:
+    return builder.emit(relax.op.strided_slice(value, [0], [first], [first + n]))
 
 
 CONVERTERS = {
