@@ -42,8 +42,10 @@ _RESERVED_SHARED_BYTES = 1024
 
 # Without tensor cores: a turn, and an element of a thread.
 _SUM_TURN_SECS, _SUM_ELEMENT_SECS = 120e-9, 16.7e-9
-# The second kernel of shared sums: itself, each part, and bytes per second through the cache.
-_ADD_SECS, _ADD_PART_SECS, _ADD_BYTES_PER_SEC = 0.93e-6, 0.068e-6, 7.8e12
+#: Bytes per second of a kernel that reads and writes through the cache.
+CACHE_BYTES_PER_SEC = 7.8e12
+# The second kernel of shared sums: itself, and each part.
+_ADD_SECS, _ADD_PART_SECS = 0.93e-6, 0.068e-6
 # The last block that arrives: its stores, its count and its loads are a trip to the cache each. It
 # loads after all of them, so that bytes per second are fewer.
 _ARRIVE_SECS, _ARRIVE_BYTES_PER_SEC = 1.1e-6, 1.4e12
@@ -161,7 +163,7 @@ def sum_secs(n_elements: Any, fill_secs: Any) -> Any:
 
 def add_secs(n_parts: Any, n_sums: Any) -> Any:
     """Estimate the time of a second kernel that adds parts of float32 sums."""
-    moved = 2 * 4 * n_parts * n_sums / _ADD_BYTES_PER_SEC
+    moved = 2 * 4 * n_parts * n_sums / CACHE_BYTES_PER_SEC
     return _ADD_SECS + _ADD_PART_SECS * n_parts + moved
 
 

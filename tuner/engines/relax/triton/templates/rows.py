@@ -1,11 +1,13 @@
 """Reductions along rows, such as softmax and normalisations, as one kernel.
 
 A block holds some whole rows: every reduction of the workload is one along them, and what is
-computed from several is computed once.
+computed from several is computed once. Blocks share the elements of a long row: a kernel stores the
+parts of reductions, and the next one combines them before it computes what follows.
 """
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -30,7 +32,7 @@ from tuner.engines.relax.triton.expressions.printer import (
     element_type,
     print_kernel,
 )
-from tuner.engines.relax.triton.programs import Program
+from tuner.engines.relax.triton.programs import WORKSPACE, Kernel, Program
 from tuner.engines.relax.triton.templates.configurations import Decisions
 from tuner.engines.relax.triton.templates.contractions import (
     extent_of,
@@ -41,8 +43,10 @@ from tuner.engines.relax.triton.templates.contractions import (
 )
 
 _INDEX = "int64"
-#: Most elements of a row.
+#: Most elements of a row that a block holds.
 MAX_ROW = 16384
+# Parts of a row, and the fewest elements of one.
+_MAX_PARTS, _MIN_PART = 1024, 1024
 # Shorter rows with one reduction are windows. Elements that a thread keeps.
 _MIN_ROW, _MAX_KEPT = 32, 64
 # Constants of times, see gpus: a kernel, each block of a multiprocessor but the first, an element
@@ -66,11 +70,21 @@ class Configuration(Decisions):
     Attributes:
         rows: Rows of a block, a power of two.
         n_warps: Warps of a block.
+        n_splits: Parts of the rows that blocks of their own hold; a kernel for each reduction that
+            follows from another one combines them.
     """
 
     family = "triton-rows"
+    pattern = r"(?P<rows>\d\d?)-(?P<n_warps>\d\d?)(?:-sk(?P<n_splits>\d{1,4}))?"
     rows: int
     n_warps: int
+    n_splits: int = 1
+
+    @property
+    def name(self) -> str:
+        """Name with every decision."""
+        splits = f"-sk{self.n_splits}" if self.n_splits > 1 else ""
+        return f"{self.family}-{self.rows}-{self.n_warps}{splits}"
 
 
 @dataclass(frozen=True)
@@ -101,7 +115,7 @@ class Rows:
         largest = max(math.prod(map(int, each.shape)) for each in function.params)
         fits = (
             outputs <= {n_rows, n_rows * width}
-            and (_MIN_ROW if len(blocks.reductions) == 1 else 2) <= width <= MAX_ROW
+            and (_MIN_ROW if len(blocks.reductions) == 1 else 2) <= width <= MAX_ROW * _MAX_PARTS
             and n_rows * width <= largest  # rows of a product share their operands
         )
         return cls(blocks, n_rows, width) if fits else None
@@ -111,48 +125,144 @@ class Rows:
         """Floating-point operations: one for each element and reduction."""
         return float(len(self.blocks.reductions) * self.n_rows * self.width)
 
+    @property
+    def stages(self) -> list[list[Block]]:
+        """Reductions that do not follow from each other, and the ones that follow from them."""
+        depths: list[int] = []
+        for block in self.blocks.reductions:
+            read = [
+                depth
+                for each, depth in zip(self.blocks.reductions, depths, strict=False)
+                if self.blocks.reads(each.buffer, block.value, {}, []) is not None
+            ]
+            depths.append(1 + max(read, default=-1))
+        pairs = list(zip(self.blocks.reductions, depths, strict=True))
+        return [[block for block, at in pairs if at == depth] for depth in sorted(set(depths))]
+
 
 def print_program(rows: Rows, configuration: Configuration) -> Program:
-    """Print the kernel of reductions along rows.
+    """Print the kernels of reductions along rows.
 
     Raises:
         PrintError: If a part of the workload has no form in Triton.
     """
-    row, column = Var("m", _INDEX), Var("n", _INDEX)
-    size = 1 << (rows.width - 1).bit_length()
-    mask = f"(m < {rows.n_rows})" if rows.n_rows % configuration.rows else ""
-    column_mask = f"(n < {rows.width})" if rows.width != size else ""
-    tiles = [Tile(row, rows.n_rows, "m", mask), Tile(column, rows.width, "n", column_mask)]
-    arguments = Arguments(rows.blocks.function)
-    printer = RowPrinter(rows.blocks, tiles, arguments)
-    n_rows = configuration.rows
-    lines = [
-        f"m = (tl.program_id(0) * {n_rows} + tl.arange(0, {n_rows}))[:, None]",
-        f"n = tl.arange(0, {size})[None, :]",
-    ]
-    stores = []
-    for output in rows.blocks.outputs:
-        is_whole = extent_of(output.axes) > rows.n_rows
-        values = _place(rows, output, row, column) if is_whole else split(output.axes, row)
-        variables = [axis.variable for axis in output.axes]
-        at = [substitute(each, values, variables) for each in output.indices]
-        text = printer.element(output.buffer, at)
-        where = printer.offset(output.buffer, at)
-        needed = {key(tile.variable) for tile in (tiles if is_whole else tiles[:1])}
-        if not text.tiles <= needed:
-            raise PrintError("an output is not computed row by row")
-        guard = printer.mask_of(needed)
-        dtype = element_type(str(output.buffer.dtype))
-        shape = (configuration.rows, size if is_whole else 1)
-        stored = f"tl.broadcast_to(({text.code}).to({dtype}), {shape})"
-        beside = f" + tl.zeros({shape}, tl.int32)"
-        pointer = f"{arguments.name(output.buffer)} + {where.code}{beside}"
-        masked = f", mask={guard}" if guard else ""
-        stores.append(f"tl.store({pointer}, {stored}{masked})")
-    lines += [*printer.lines, *stores]
-    grid = -(-rows.n_rows // configuration.rows)
-    options = (grid, configuration.n_warps, 1)
-    return Program((print_kernel("triton_rows", lines, arguments, printer.helpers, options),))
+    if configuration.n_splits == 1:
+        return Program((_Source(rows, configuration).outputs(),))
+    kernels: list[Kernel] = []
+    stored: list[Block] = []
+    for stage in rows.stages:
+        kernels.append(_Source(rows, configuration, stored).parts(stage))
+        stored = [*stored, *stage]
+    kernels.append(_Source(rows, configuration, stored).outputs())
+    shape = (len(stored), rows.n_rows * configuration.n_splits)
+    return Program((*kernels,), shape, _total_of(stored))
+
+
+def _total_of(blocks: Sequence[Block]) -> str:
+    """Return the type of the parts of reductions."""
+    total, *different = {reduction_of(block)[2] for block in blocks}
+    if different:
+        raise PrintError("reductions of several types have no parts")
+    return total
+
+
+@dataclass
+class _Source:
+    """Source of one kernel.
+
+    Attributes:
+        of: Reductions of the workload.
+        by: Decisions.
+        stored: Reductions whose parts kernels before it stored.
+    """
+
+    of: Rows
+    by: Configuration
+    stored: Sequence[Block] = ()
+
+    def __post_init__(self) -> None:
+        of, by = self.of, self.by
+        self._row, self._column = Var("m", _INDEX), Var("n", _INDEX)
+        self._size = int(_part_sizes(of, by.n_splits))
+        n_held = self._size * by.n_splits
+        mask = f"(m < {of.n_rows})" if of.n_rows % by.rows else ""
+        column_mask = f"(n < {of.width})" if of.width != n_held else ""
+        self._tiles = [
+            Tile(self._row, of.n_rows, "m", mask),
+            Tile(self._column, of.width, "n", column_mask),
+        ]
+        self._arguments = Arguments(of.blocks.function)
+        self._printer = RowPrinter(of.blocks, self._tiles, self._arguments)
+        self._printer.stored = self.stored
+        self._printer.sizes = (of.n_rows, by.n_splits)
+
+    def parts(self, stage: Sequence[Block]) -> Kernel:
+        """Return the kernel that stores the parts of some reductions."""
+        stores = []
+        mask = self._printer.mask_of([key(self._row)])
+        guard = f", mask={mask}" if mask else ""
+        for place, block in enumerate(stage, len(self.stored)):
+            text = self._printer.reduction(block, split(block.axes, self._row))
+            at = f"({place * self.of.n_rows} + m) * {self.by.n_splits} + part"
+            stores.append(f"tl.store({WORKSPACE} + {at}, {text.code}{guard})")
+        return self._printed(stores)
+
+    def outputs(self) -> Kernel:
+        """Return the kernel that computes and stores the outputs."""
+        rows, by, printer = self.of, self.by, self._printer
+        stores = []
+        for output in rows.blocks.outputs:
+            is_whole = extent_of(output.axes) > rows.n_rows
+            values = split(output.axes, self._row)
+            if is_whole:
+                values = _place(rows, output, self._row, self._column)
+            variables = [axis.variable for axis in output.axes]
+            at = [substitute(each, values, variables) for each in output.indices]
+            text = printer.element(output.buffer, at)
+            where = printer.offset(output.buffer, at)
+            needed = {key(tile.variable) for tile in self._tiles[: 1 + is_whole]}
+            if not text.tiles <= needed:
+                raise PrintError("an output is not computed row by row")
+            guard = printer.mask_of(needed)
+            dtype = element_type(str(output.buffer.dtype))
+            shape = (by.rows, self._size if is_whole else 1)
+            stored = f"tl.broadcast_to(({text.code}).to({dtype}), {shape})"
+            beside = f" + tl.zeros({shape}, tl.int32)"
+            pointer = f"{self._arguments.name(output.buffer)} + {where.code}{beside}"
+            masked = f", mask={guard}" if guard else ""
+            stores.append(f"tl.store({pointer}, {stored}{masked})")
+        is_shared = any(extent_of(each.axes) > rows.n_rows for each in rows.blocks.outputs)
+        return self._printed(stores, is_shared=is_shared)
+
+    def _printed(self, stores: Sequence[str], *, is_shared: bool = True) -> Kernel:
+        """Return the kernel of what the printer printed and some stores.
+
+        Args:
+            stores: Statements at the end.
+            is_shared: False if a block computes some rows alone, although they have parts.
+        """
+        by, n_tiles = self.by, -(-self.of.n_rows // self.by.rows)
+        tile, n_parts = "tl.program_id(0)", 1
+        lines = [f"n = tl.arange(0, {self._size})[None, :]"]
+        if by.n_splits > 1 and is_shared:
+            # Rows beside each other are read at the same time: those of groups share cache lines.
+            tile, n_parts = f"tl.program_id(0) % {n_tiles}", by.n_splits
+            lines = [
+                f"part = tl.program_id(0) // {n_tiles}",
+                f"n = (part * {self._size} + tl.arange(0, {self._size}))[None, :]",
+            ]
+        lines.insert(0, f"m = ({tile} * {by.rows} + tl.arange(0, {by.rows}))[:, None]")
+        lines += [*self._printer.lines, *stores]
+        workspace = _total_of(self.of.blocks.reductions) if by.n_splits > 1 else ""
+        launch = (n_tiles * n_parts, by.n_warps, 1)
+        return print_kernel(
+            "triton_rows", lines, self._arguments, self._printer.helpers, launch, workspace
+        )
+
+
+def _part_sizes(rows: Rows, n_splits: Any) -> Any:
+    """Return the elements of tiles that hold a part of a row, powers of two."""
+    return 2 ** np.ceil(np.log2(np.ceil(rows.width / n_splits))).astype(int)
 
 
 def _place(rows: Rows, output: Block, row: Any, column: Any) -> dict[int, Any]:
@@ -188,12 +298,22 @@ def _place(rows: Rows, output: Block, row: Any, column: Any) -> dict[int, Any]:
 
 
 class RowPrinter(Printer):
-    """Printer that computes reductions where they are read."""
+    """Printer that computes reductions where they are read, or combines their parts.
+
+    Attributes:
+        stored: Reductions whose parts are in the workspace.
+        sizes: Rows, and parts of each.
+    """
+
+    stored: Sequence[Block] = ()
+    sizes = (1, 1)
 
     def reduction(self, block: Block, values: dict[int, Any]) -> Text:
         """Return the name of a reduction for the rows of a block."""
-        name, neutral, dtype = reduction_of(block)
-        *rows, column = self.tiles
+        _, neutral, dtype = reduction_of(block)
+        if any(block is each for each in self.stored):
+            return self._combined(block, values)
+        column = self.tiles[-1]
         places = [each for axis in block.axes for each in variables_of(values[key(axis.variable)])]
         if key(column.variable) in map(key, places):
             raise PrintError(f"{block.buffer.name} is not reduced along the same axes as the rows")
@@ -207,12 +327,34 @@ class RowPrinter(Printer):
         if column.mask:
             number = f'float("{neutral}")' if neutral else "0"
             code = f"tl.where({column.mask}, {code}, {number})"
+        return self._reduced(block, code)
+
+    def _combined(self, block: Block, values: dict[int, Any]) -> Text:
+        """Return the name of a reduction, given its axes, from its parts."""
+        n_rows, n_parts = self.sizes
+        _, neutral, _ = reduction_of(block)
+        number: Any = tirx.const([*map(id, self.stored)].index(id(block)) * n_rows, _INDEX)
+        stride = 1
+        for axis in reversed(block.axes):
+            number = number + values[key(axis.variable)] * tirx.const(stride, _INDEX)
+            stride *= axis.extent
+        row = self.index(number)
+        parts = f"tl.arange(0, {1 << (n_parts - 1).bit_length()})[None, :]"
+        masks = [self.mask_of(row.tiles), f"({parts} < {n_parts})"]
+        mask = " & ".join(each for each in masks if each)
+        other = f'float("{neutral}")' if neutral else "0"
+        at = f"{WORKSPACE} + {row.code} * {n_parts} + {parts}"
+        return self._reduced(block, f"tl.load({at}, mask={mask}, other={other})")
+
+    def _reduced(self, block: Block, code: str) -> Text:
+        """Return the name of what some elements of each row reduce to."""
+        name, _, dtype = reduction_of(block)
         line = f"{self.prefix}{len(self.lines)}"
         if combine := _KEEPING_NAN.get(name, ""):
             self.helpers.add(combine)
         reduced = f"tl.reduce({code}, 1, {combine})" if combine else f"tl.{name}({code}, 1)"
         self.lines.append(f"{line} = {reduced}[:, None]")
-        return Text(line, dtype, frozenset(key(row.variable) for row in rows))
+        return Text(line, dtype, frozenset(key(row.variable) for row in self.tiles[:-1]))
 
 
 def reduction_of(block: Block) -> tuple[str, float, str]:
@@ -243,11 +385,15 @@ def others(block: Block) -> Any:
 
 def ranked(rows: Rows, architecture: int) -> list[Configuration]:
     """Return the configurations of some rows, the fastest by estimate first."""
-    size = 1 << (rows.width - 1).bit_length()
-    decisions = np.array(list(itertools.product((1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8, 16))))
-    n_rows, warps = decisions.T
-    is_small = (n_rows == 1) | (n_rows < 2 * rows.n_rows)
-    decisions = decisions[is_small & (n_rows * size <= _MAX_KEPT * gpus.WARP * warps)]
+    sizes = [1 << n for n in range(int(math.log2(_MIN_PART)), int(math.log2(MAX_ROW)) + 1)]
+    splits = {-(-rows.width // size) for size in sizes} | {1}
+    choices = (1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8, 16), sorted(splits)
+    decisions = np.array(list(itertools.product(*choices)))
+    n_rows, warps, n_splits = decisions.T
+    size = _part_sizes(rows, n_splits)
+    is_small = (n_rows == 1) | ((n_rows < 2 * rows.n_rows) & (n_splits == 1))
+    is_held = (size <= MAX_ROW) & (n_rows * size <= _MAX_KEPT * gpus.WARP * warps)
+    decisions = decisions[is_small & is_held & (n_splits <= _MAX_PARTS)]
     secs = estimate_secs(rows, decisions, gpus.gpu_of(architecture))
     order = np.argsort(secs, kind="stable")
     return [Configuration(*each) for each in decisions[order].tolist()]
@@ -258,19 +404,27 @@ def estimate_secs(rows: Rows, decisions: np.ndarray, gpu: gpus.Gpu) -> np.ndarra
 
     Args:
         rows: Rows.
-        decisions: Numbers of each :class:`Configuration`, shape (n, 2).
+        decisions: Numbers of each :class:`Configuration`, shape (n, 3).
         gpu: GPU.
 
     Returns:
         Times, shape (n,).
     """
-    n_rows, warps = decisions.T.astype(float)
-    kept = n_rows * (1 << (rows.width - 1).bit_length()) / (gpus.WARP * warps)
-    n_blocks = np.ceil(rows.n_rows / n_rows)
+    n_rows, warps, n_splits = decisions.T.astype(float)
+    kept = n_rows * _part_sizes(rows, n_splits) / (gpus.WARP * warps)
+    n_blocks = np.ceil(rows.n_rows / n_rows) * n_splits
     n_resident = gpu.n_resident(0, 2 * kept, warps)
     # Warps that share a row wait for each other.
     block = _KEPT_SECS * kept + _SHARED_ROW_SECS * (warps > 1) + _WARP_SECS * warps
     n_waves = np.ceil(n_blocks / (gpu.n_multiprocessors * n_resident))
     n_later = np.ceil(n_blocks / gpu.n_multiprocessors) - 1
-    secs: np.ndarray = _START_SECS + _BLOCK_SECS * n_later + n_waves * block
-    return secs
+    secs = _START_SECS + _BLOCK_SECS * n_later + n_waves * block
+    n_kernels = np.where(n_splits > 1, len(rows.stages) + 1, 1)
+    # Each kernel reads the rows, and the last one writes as many numbers.
+    n_bytes = max(
+        math.prod(map(int, each.shape)) * gpus.BYTES.get(str(each.dtype), 4)
+        for each in rows.blocks.function.params
+    )
+    moved = (n_kernels + 1) * n_bytes / gpus.CACHE_BYTES_PER_SEC
+    estimates: np.ndarray = np.hypot(n_kernels * secs, moved)
+    return estimates

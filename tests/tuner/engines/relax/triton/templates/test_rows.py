@@ -21,7 +21,7 @@ pytestmark = [
     needs_triton,
 ]
 
-_SMALL = Configuration(2, 4)
+_SMALL, _SHARED = Configuration(2, 4), Configuration(1, 4, 3)
 
 
 def program_of(ir: bytes, configuration: Configuration = _SMALL) -> Program:
@@ -36,18 +36,18 @@ def _data(*shape: int, dtype: str = "float16") -> Any:
 
 
 def _softmax(axis: int, width: int = 40) -> bytes:
-    data = _data(3, width, 7) if axis == 1 else _data(3, 7, width)
+    data = _data(3, width, 3) if axis == 1 else _data(3, 3, width)
     wide = topi.nn.softmax(topi.cast(data, "float32"), axis)
     return workload([data, topi.cast(wide, "float16")])
 
 
 def _layer_norm() -> bytes:
-    data, scale, shift = _data(7, 5, 9), _data(5, 9), _data(5, 9)
+    data, scale, shift = _data(3, 5, 9), _data(5, 9), _data(5, 9)
     return workload([data, scale, shift, topi.nn.layer_norm(data, scale, shift, [1, 2], 1e-5)])
 
 
 def _rms_norm() -> bytes:
-    data, scale = _data(7, 48, dtype="bfloat16"), _data(48, dtype="bfloat16")
+    data, scale = _data(3, 48, dtype="bfloat16"), _data(48, dtype="bfloat16")
     return workload([data, scale, topi.nn.rms_norm(data, scale, [1], 1e-5)])
 
 
@@ -72,26 +72,49 @@ _WORKLOADS: dict[str, Callable[[], bytes]] = {
 }
 
 
+@pytest.mark.parametrize("by", [_SMALL, _SHARED], ids=["whole", "shared"])
 @pytest.mark.parametrize("name", _WORKLOADS)
-def test_rows_are_reduced(name: str, verify: Verify) -> None:
-    """Rows end inside of a tile, along any axes, with several reductions."""
+def test_rows_are_reduced(name: str, by: Configuration, verify: Verify) -> None:
+    """Rows end inside of a tile, along any axes, with several reductions, whole or in parts."""
     ir = _WORKLOADS[name]()
 
-    assert verify(ir, program_of(ir), ALL_KINDS) == ""
+    assert verify(ir, program_of(ir, by), ALL_KINDS) == ""
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("by", "number", "old", "new"),
     [
-        ("(n < 40), (x2", "(n < 39), (x2"),
-        ("tl.program_id(0) * 2", "tl.program_id(0) * 1"),
+        (_SMALL, 0, "(n < 40), (x2", "(n < 39), (x2"),
+        (_SMALL, 0, "tl.program_id(0) * 2", "tl.program_id(0) * 1"),
+        (_SHARED, 1, "[None, :] < 3)", "[None, :] < 2)"),
+        (_SHARED, 2, "(m + 9)", "(m + 8)"),
     ],
 )
-def test_broken_kernels_are_found(old: str, new: str, verify: Verify) -> None:
+def test_broken_kernels_are_found(
+    by: Configuration, number: int, old: str, new: str, verify: Verify
+) -> None:
     """A template with an error fails its verification."""
     ir = _softmax(-1)
 
-    assert verify(ir, broken(program_of(ir), old, new)) != ""
+    assert verify(ir, broken(program_of(ir, by), old, new, number)) != ""
+
+
+@pytest.mark.parametrize("architecture", [80, 90])
+def test_blocks_share_long_rows(architecture: int, verify: Verify) -> None:
+    """A norm of a long row has a kernel for each statistic, and one that applies both."""
+    data, scale = _data(1, 20480), _data(20480)
+    ir = workload([data, scale, topi.nn.layer_norm(data, scale, scale, [1], 1e-5)])
+    matched = variants.ROWS.find(workloads.load(ir)["main"])
+
+    first = ranked(matched, architecture)[0]
+    program = print_program(matched, first)
+
+    assert Configuration.named(first.name) == first
+    assert [kernel.n_blocks for kernel in program.kernels] == [first.n_splits] * 3
+    for kernel in program.kernels:
+        binary = compiler.compile_kernel(kernel, f"sm_{architecture}")
+        assert binary.facts.stack_bytes == 0
+    assert verify(ir, program) == ""
 
 
 @pytest.mark.parametrize(
