@@ -22,6 +22,7 @@ from tuner.engines.relax.graph.definitions.special_values import DEFINITIONS
 from tuner.engines.relax.graph.passes.attention import Fits, outline_attention, seal_regions
 from tuner.engines.relax.graph.passes.convolutions.slices import legalise_pad, legalise_slice
 from tuner.engines.relax.graph.passes.gates import keep_gates_apart
+from tuner.engines.relax.graph.passes.products.cached_products import TransposeReader
 from tuner.engines.relax.schedules.cpu import attention
 from tuner.engines.relax.schedules.cpu.attention import is_worthwhile
 from tuner.engines.relax.target.kinds import is_cpu
@@ -86,6 +87,7 @@ def _fuse(module: tvm.IRModule, target: Target) -> tvm.IRModule:
         own = {**LEGALIZATIONS, **SORTS_ON_CPUS}
     else:
         own = {**GPU_LEGALIZATIONS, **SORTS_ON_GPUS}
+        module = TransposeReader(module).run(module)
     # TVM's sorts have no legalisation; they call its runtime.
     define = [transform.LegalizeOps({**_DEFINITIONS, **own}), DispatchSortScan()]
     with target:

@@ -216,6 +216,24 @@ def test_few_spilled_registers_are_better_than_no_tensor_cores(tmp_path: Path) -
     assert variants.name_of(chosen["main"]).startswith(variants.GEMM.name)
 
 
+def test_products_read_transposed_matrices_as_they_are_stored(
+    tmp_path: Path, verify: Verify
+) -> None:
+    """Weights that are inputs, as torch stores them, and matrices of several products."""
+    model = HalfModel()
+    rows = model.add("Gemm", model.input(5, 48), model.input(40, 48), transB=1)
+    columns = model.add("Transpose", model.input(3, 24, 40), perm=[0, 2, 1])
+    shape = model.constant(np.array([1, 5, 40]))
+    many = model.add("Add", model.add("Reshape", rows, shape), model.weight(3, 1, 40))
+    file = model.load(tmp_path, model.add("MatMul", many, columns))
+
+    matched = _matched(file, verify)
+
+    tasks = worker.extract(file, worker.describe_target("cuda:sm_90").spec).tasks
+    assert len(matched) == 2
+    assert not any("transpose" in task.name for task in tasks)
+
+
 def _blocked_product(model: HalfModel, n_rows: int, bits: int, *, has_zeros: bool) -> list[str]:
     """Add a product with weights of a few bits, with a scale for each block of 32."""
     drawn = np.random.default_rng(0)
