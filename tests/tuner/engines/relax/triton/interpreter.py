@@ -24,9 +24,15 @@ class Interpreter:
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
 
-    def __call__(self, program: Program, arrays: Sequence[Array]) -> list[Array]:
-        """Run a program on the arguments of its workload; return them as they are then."""
-        return self._pool.submit(_run, program, list(arrays)).result()
+    def __call__(self, program: Program, arrays: Sequence[Array], n_blocks: int = 0) -> list[Array]:
+        """Run a program on the arguments of its workload; return them as they are then.
+
+        Args:
+            program: Program.
+            arrays: Arguments.
+            n_blocks: Blocks that are run, the first and the last among them; 0 for all.
+        """
+        return self._pool.submit(_run, program, list(arrays), n_blocks).result()
 
 
 @contextmanager
@@ -61,7 +67,7 @@ def _prepare() -> None:
     InterpreterBuilder.cast_impl, InterpreterBuilder.create_dot = cast_impl, create_dot
 
 
-def _run(program: Program, arrays: list[Array]) -> list[Array]:
+def _run(program: Program, arrays: list[Array], n_blocks: int) -> list[Array]:
     named = {f"p{number}": array for number, array in enumerate(arrays)}
     if program.workspace:
         # What no block writes must not be read.
@@ -69,14 +75,14 @@ def _run(program: Program, arrays: list[Array]) -> list[Array]:
     with np.errstate(all="ignore"):
         for kernel in program.kernels:
             named[COUNTERS] = np.zeros(kernel.n_counters, np.int32)
-            _launch(kernel, named)
+            _launch(kernel, named, n_blocks)
             if named[COUNTERS].any():
                 raise ValueError(f"{kernel.name} leaves counters that are not zero")
     return arrays
 
 
-def _launch(kernel: Kernel, arrays: Mapping[str, Array]) -> None:
-    """Run the blocks of a kernel one after the other, in any order."""
+def _launch(kernel: Kernel, arrays: Mapping[str, Array], n_blocks: int) -> None:
+    """Run the blocks of a kernel, or some of them, one after the other, in any order."""
     import triton.language as tl
     from triton.runtime import interpreter
 
@@ -87,10 +93,13 @@ def _launch(kernel: Kernel, arrays: Mapping[str, Array]) -> None:
         kind = tl.pointer_type(tl.int1 if dtype == "bool" else getattr(tl, dtype))
         address = np.array([arrays[name].ctypes.data], np.uint64)
         arguments[name] = tl.tensor(interpreter.TensorHandle(address, kind), kind)
+    order = np.random.default_rng(kernel.n_blocks).permutation(kernel.n_blocks).tolist()
+    if n_blocks:
+        order = list(dict.fromkeys([0, kernel.n_blocks - 1, *order]))[:n_blocks]
     patches = interpreter._patch_lang(function)
     try:
         interpreter.interpreter_builder.set_grid_dim(kernel.n_blocks, 1, 1)
-        for block in np.random.default_rng(kernel.n_blocks).permutation(kernel.n_blocks).tolist():
+        for block in order:
             interpreter.interpreter_builder.set_grid_idx(block, 0, 0)
             function(**arguments)
     finally:

@@ -10,7 +10,14 @@ from onnx import TensorProto, helper
 from tests.gpu_compilers import needs_triton
 from tests.tuner.engines.relax import networks
 from tests.tuner.engines.relax.conftest import draw
-from tests.tuner.engines.relax.triton.conftest import SPEC, Verify
+from tests.tuner.engines.relax.triton.conftest import (
+    SPEC,
+    Verify,
+    attention,
+    broken,
+    convolution,
+    product,
+)
 from tests.tuner.engines.relax.triton.half_models import HalfModel
 from tuner.engines.base import ModelFile
 from tuner.engines.relax import worker
@@ -232,6 +239,30 @@ def test_products_read_transposed_matrices_as_they_are_stored(
     tasks = worker.extract(file, worker.describe_target("cuda:sm_90").spec).tasks
     assert len(matched) == 2
     assert not any("transpose" in task.name for task in tasks)
+
+
+@pytest.mark.parametrize(
+    "ir",
+    [
+        product((1, 128, 3072, 768)),
+        convolution(56, (64, 64), 3),
+        attention((12, 12), (128, 128, 64)),
+    ],
+    ids=["perceptron of BERT", "block of ResNet-50", "attention of BERT"],
+)
+def test_some_blocks_of_large_kernels_agree(ir: bytes, verify: Verify) -> None:
+    """Of the first choice, the first block, the last one and some between; errors are found."""
+    pairs = ((each, each.find(workloads.load(ir)["main"])) for each in variants.TEMPLATES)
+    template, match = next(pair for pair in pairs if pair[1] is not None)
+    program = template.print(match, template.ranked(match, 90)[0])
+
+    assert program.kernels[0].n_blocks >= 96
+    assert verify(ir, program, n_blocks=6) == ""
+    for old, new in (
+        ("program_id(0)", "program_id(0) // 2"),
+        ("turn in range(", "turn in range(1, "),
+    ):
+        assert verify(ir, broken(program, old, new), n_blocks=6) != ""
 
 
 def _blocked_product(model: HalfModel, n_rows: int, bits: int, *, has_zeros: bool) -> list[str]:
