@@ -8,6 +8,7 @@ from typing import Any
 
 from records import jobs, tasks
 from tuner.compile import kernel_code
+from tuner.compile.bench.bench_model import Called
 from tuner.compile.bench.benchmark import BenchRequest, bench_library
 from tuner.compile.bench.comparison import Comparison
 from tuner.compile.bench.gate import Checked, CheckRequest, check_library
@@ -158,12 +159,14 @@ def compare_kernels(
     """Time the kernels of two libraries in turns, or of one beside a profile that is a file.
 
     Raises:
-        RequestError: As :func:`profile`, or if the libraries are for devices of two kinds.
+        RequestError: As :func:`profile_in_turns`, or if a file is not a profile.
     """
     with interruptible(only_waiting=True), open_context(**overrides) as context:
-        before = [kernel_changes.read_profile(older)] if older.is_file() else []
-        folders = [newer] if before else [older, newer]
-        a, b = before + profile_in_turns(context, folders, request)
+        if not older.is_file():
+            a, b = profile_in_turns(context, [older, newer], request)
+        else:
+            a = kernel_changes.read_profile(older)
+            (b,) = profile_in_turns(context, [newer], request, Called(older, a.target, a.inputs))
         return kernel_changes.find_changes(a, b, limit)
 
 

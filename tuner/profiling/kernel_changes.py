@@ -8,7 +8,6 @@ from statistics import median
 from typing import Any, Literal
 
 from tuner.compile.bench.gate import EXIT_CODES, MIN_TURNS, UNDECIDED, Finding, finding
-from tuner.devices.target_matching import kind_named
 from tuner.errors import RequestError
 from tuner.profiling.results import KernelProfile, LibraryProfile, as_json, from_json
 
@@ -77,13 +76,7 @@ def find_changes(a: LibraryProfile, b: LibraryProfile, limit: float) -> Changes:
         a: The older profile.
         b: The newer profile.
         limit: Increase of a time that does not count, as a share.
-
-    Raises:
-        RequestError: If the profiles are of devices of two kinds.
     """
-    kinds = [kind_named(each.target) for each in (a, b)]
-    if kinds[0] != kinds[1]:
-        raise RequestError(f"A is a profile of the target {kinds[0]}, and B of {kinds[1]}")
     kernels = sorted(_changes(a, b, limit), key=lambda change: -change.cost_secs)
     facts = [
         {
@@ -180,12 +173,17 @@ def read_profile(path: Path) -> LibraryProfile:
     """Read a file that ``tuner profile --json`` wrote.
 
     Raises:
-        RequestError: If it is another file, or has too few turns for an interval.
+        RequestError: If it cannot be read, is another file, or has too few turns for an interval.
     """
     try:
         profile = from_json(json.loads(path.read_bytes()))
-    except (OSError, ValueError) as error:
-        raise RequestError(f"{path} is not the output of `tuner profile --json`") from error
+    except OSError as error:
+        raise RequestError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise RequestError(
+            f"{path} is not a profile of this version of the tuner; write it with "
+            "`tuner profile --json --runs 40`"
+        ) from error
     turns = [profile.turn_secs, *(kernel.turn_secs for kernel in profile.kernels)]
     if min(map(len, turns)) < MIN_TURNS:
         raise RequestError(f"{path} has too few runs; profile the library with --runs 40 or more")

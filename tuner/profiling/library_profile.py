@@ -13,10 +13,12 @@ from records import targets, tasks
 from records.tuning import profiles
 from tuner.compile.bench.bench_model import (
     BenchModel,
+    Called,
     choose_program,
     draw_inputs,
     load_bench_model,
     read_inputs,
+    require_comparable,
     without_constants,
 )
 from tuner.compile.bench.bench_runtimes import open_peers, peer_model_of
@@ -95,40 +97,54 @@ def profile_library(context: Context, folder: Path, request: ProfileRequest) -> 
 
 
 def profile_in_turns(
-    context: Context, folders: Sequence[Path], request: ProfileRequest
-) -> list[LibraryProfile]:
-    """Profile libraries of one kind of device in turns, while no other process measures on it.
-
-    Raises:
-        RequestError: As :func:`profile_library`.
-    """
-    described = _read(folders[0])
-    with device_lock(context.settings.data_dir), gpu_locked(_device_of(described)):
-        return time_libraries(context, folders, request)
-
-
-def time_libraries(
     context: Context,
     folders: Sequence[Path],
     request: ProfileRequest,
-    environ: Mapping[str, str] | None = None,
+    beside: Called | None = None,
 ) -> list[LibraryProfile]:
-    """Profile libraries on a device that the caller holds; nodes and peers are of the last.
+    """Profile libraries in turns, while no other process measures on the device.
+
+    Raises:
+        RequestError: As :func:`profile_library`, or if the libraries, and what is compared with
+            them, take other inputs or are of devices of two kinds.
+    """
+    opened = [_open(context.settings, folder, request) for folder in folders]
+    called = [Called(each.folder, each.described.target, each.program.inputs) for each in opened]
+    if beside is not None:
+        called.insert(0, beside)
+    for each in called[:-1]:
+        require_comparable(each, called[-1])
+    with device_lock(context.settings.data_dir), gpu_locked(_device_of(opened[-1].described)):
+        return _time(context, opened, request)
+
+
+def time_library(
+    context: Context, folder: Path, request: ProfileRequest, environ: Mapping[str, str]
+) -> LibraryProfile:
+    """Profile a library on a device that the caller holds.
 
     Args:
         context: Settings and database.
-        folders: The libraries.
+        folder: The library.
         request: Inputs and number of runs.
         environ: Environment variables that show the device to a process.
 
     Raises:
         RequestError: As :func:`profile_library`.
     """
-    opened = [_open(context.settings, folder, request) for folder in folders]
+    (profile,) = _time(context, [_open(context.settings, folder, request)], request, environ)
+    return profile
+
+
+def _time(
+    context: Context,
+    opened: "Sequence[_Opened]",
+    request: ProfileRequest,
+    environ: Mapping[str, str] | None = None,
+) -> list[LibraryProfile]:
+    """Profile libraries in turns; nodes and peers are of the last."""
     last = opened[-1]
-    device, *others = {_device_of(library.described): None for library in opened}
-    if others:
-        raise RequestError(f"one library is for {device}, and another for {others[0]}")
+    device = _device_of(last.described)
     if device == "cuda" and request.against:
         raise RequestError(
             "other runtimes are profiled on a CPU only, but the library is for a GPU",
@@ -233,6 +249,7 @@ def _profile(
         kernels=profile_kernels(described, calls, [turn.profiled for turn in turns]),
         calls=calls,
         n_threads=n_cores(),
+        inputs=program.inputs,
         nodes_problem=nodes.problem,
         tail=described.tail.note if described.tail else "",
         network=network_key(program.network, described.engine, described.pipeline),

@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tuner.formatting import milliseconds, percent
+from tuner.library.manifest import Inputs
 from tuner.profiling.peer_profile import PeerProfile
 from tuner.profiling.verdicts import UNJUDGED, KernelFacts, NetworkFacts, Verdict, judge
 from tuner.tables import Rows, Shown, table
@@ -139,6 +140,7 @@ class LibraryProfile(Shown):
         kernels: Subgraphs, the slowest first.
         calls: Calls in the order of the network.
         n_threads: Threads of the library and of each peer.
+        inputs: Shape and dtype of each input of the runs.
         peers: Profiles of other runtimes.
         nodes_problem: Reason why the nodes of the calls are unknown; empty if they are not.
         tail: The operators after the library, which are not profiled; empty without them.
@@ -159,6 +161,7 @@ class LibraryProfile(Shown):
     kernels: tuple[KernelProfile, ...]
     calls: tuple[CallProfile, ...]
     n_threads: int
+    inputs: Inputs
     peers: tuple[PeerProfile, ...] = ()
     nodes_problem: str = ""
     tail: str = ""

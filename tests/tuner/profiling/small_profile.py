@@ -34,6 +34,7 @@ PROFILE = LibraryProfile(
     ),
     calls=(CallProfile("call_0_0", "w" * 16, "conv2d_add_relu[1x8x8x8]", 0.0, 2e-3, 0.0, _NODES),),
     n_threads=2,
+    inputs={"data": ((1, 8, 8, 8), "float32")},
     peers=(
         PeerProfile(
             "onnxruntime",

@@ -1,6 +1,7 @@
 """A library is profiled inside its network: every call, in order, and nothing counted twice."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from tests.api import make
 from tests.api.conftest import serving
 from tests.cli import Cli
 from tests.engines import toy
+from tuner.profiling.kernel_changes import find_changes
+from tuner.profiling.results import from_json
 from tuner.settings import Settings
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
@@ -76,6 +79,40 @@ def test_table_names_verdicts_and_what_would_help(cli: Cli) -> None:
     assert "could gain from `tuner tune zoo:mlp`" in answer.out
     assert "matmul_add_relu[1x128]: flatten_0, gemm_1, relu_2" in answer.out
     assert "between" in answer.out
+
+
+def test_two_libraries_are_timed_in_turns(cli: Cli) -> None:
+    """The verdict is that of the turns; a profile of a hundredth of the times makes it slower."""
+    answer = cli("bisect", "out", "out", "--runs", "40", "--json")
+
+    changes = answer.json
+    then, now = (from_json(changes[side]) for side in "ab")
+    assert answer.status == find_changes(then, now, 0.03).exit_code
+    assert len(then.turn_secs) == len(now.turn_secs) == 8
+    assert then.turn_secs != now.turn_secs
+    assert {each["code"] for each in changes["kernels"] if each["workload"]} == {"same"}
+
+    fast = changes["a"]
+    for timed in (fast, *fast["kernels"]):
+        timed["turn_secs"] = [secs / 100 for secs in timed["turn_secs"]]
+    (cli.folder / "fast.json").write_text(json.dumps(fast))
+    slower = cli("bisect", "fast.json", "out", "--runs", "40", "--max-slowdown", "100%")
+    assert slower.status == 4, slower.err
+    assert slower.out.count("slower") > len(changes["kernels"])
+    assert "run: " in slower.out
+
+    fast["inputs"]["data"][0][0] = 7
+    (cli.folder / "other.json").write_text(json.dumps(fast))
+    shutil.copytree(cli.folder / "out", cli.folder / "wide")
+    manifest = cli.folder / "wide" / "manifest.json"
+    described = json.loads(manifest.read_text())
+    described["programs"][0]["inputs"]["data"][1] = "int8"
+    manifest.write_text(json.dumps(described))
+    for old, inputs in (("other.json", "float32[7,"), ("wide", "int8[1,")):
+        refused = cli("bisect", old, "out")
+        assert refused.status == 2
+        assert f"{old} takes the inputs data {inputs}" in refused.complaint
+        assert "and out takes data float32[1," in refused.complaint
 
 
 def test_a_profile_is_sent_to_the_job_of_a_server(cli: Cli) -> None:

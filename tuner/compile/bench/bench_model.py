@@ -9,6 +9,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from tuner.build_cache.cache import open_local
+from tuner.devices.target_matching import kind_named
 from tuner.errors import ModelError, RequestError
 from tuner.jobs.models import model_cache
 from tuner.jobs.models.model_loading import ModelQuery
@@ -152,6 +153,45 @@ def choose_run(
     )
     called = buckets.resized({name: shape for name, (shape, _) in program.inputs.items()}, sizes)
     return program, {name: (called[name], dtype) for name, (_, dtype) in program.inputs.items()}
+
+
+@dataclass(frozen=True)
+class Called:
+    """A library or its profile, and the inputs that it is called with.
+
+    Attributes:
+        name: Path of its folder or file.
+        target: Target that it was built for.
+        inputs: Shape and dtype of each input.
+    """
+
+    name: Path
+    target: str
+    inputs: Inputs
+
+
+def require_comparable(a: Called, b: Called, field: str | None = None) -> None:
+    """Require that two libraries run on one kind of device, and take the same inputs.
+
+    Raises:
+        RequestError: If they do not; the error is about the field.
+    """
+    kinds = [kind_named(each.target) for each in (a, b)]
+    if kinds[0] != kinds[1]:
+        raise RequestError(
+            f"{a.name} is of the target {kinds[0]}, and {b.name} of {kinds[1]}", field=field
+        )
+    if a.inputs != b.inputs:
+        shown = [
+            ", ".join(
+                f"{name} {dtype}[{','.join(map(str, shape))}]"
+                for name, (shape, dtype) in each.inputs.items()
+            )
+            for each in (a, b)
+        ]
+        raise RequestError(
+            f"{a.name} takes the inputs {shown[0]}, and {b.name} takes {shown[1]}", field=field
+        )
 
 
 def padded(described: Manifest, arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -10,10 +10,12 @@ from statistics import fmean, median, quantiles
 from typing import Any, Literal
 
 from tuner.compile.bench.bench_model import (
+    Called,
     choose_run,
     draw_inputs,
     padded,
     read_inputs,
+    require_comparable,
     without_constants,
 )
 from tuner.compile.bench.bench_runtimes import LibraryRuns, in_turns
@@ -193,7 +195,8 @@ def check_library(settings: Settings, folder: Path, request: CheckRequest) -> Ch
         return checked
     libraries = [(folder, described)]
     if request.baseline is not None:
-        libraries.append((request.baseline, _baseline(request.baseline, described, called)))
+        own = Called(folder, described.target, called)
+        libraries.append((request.baseline, _baseline(request.baseline, own)))
     is_gpu = kind_named(described.target) == "cuda"
     with (
         tempfile.TemporaryDirectory(dir=shared_folder()) as scratch,
@@ -284,31 +287,20 @@ def _coverage(described: Manifest, limit: float) -> Finding:
     return Finding("coverage", "passed" if share >= limit else "failed", share, limit)
 
 
-def _baseline(folder: Path, library: Manifest, called: manifest.Inputs) -> Manifest:
-    """Read the baseline of a library, and check that it runs on its device and takes its inputs.
+def _baseline(folder: Path, library: Called) -> Manifest:
+    """Read the baseline of a library.
 
     Raises:
-        RequestError: If it does not.
+        RequestError: If it is of another kind of target, or takes other inputs.
     """
     described = _read(folder)
-    own, other = (kind_named(each.target) for each in (library, described))
-    if own != other:
-        raise RequestError(
-            f"{folder} is of the target {other}, and the library of {own}", field="baseline"
-        )
-    dtypes = {name: dtype for name, (_, dtype) in called.items()}
-    others = {name: dtype for name, (_, dtype) in described.inputs.items()}
-    if others != dtypes:
-        raise RequestError(
-            f"{folder} takes the inputs {_shown(others)}, and the library {_shown(dtypes)}",
-            field="baseline",
-        )
-    choose_run(described, {name: shape for name, (shape, _) in called.items()}, None)
+    try:
+        shapes = {name: shape for name, (shape, _) in library.inputs.items()}
+        _, inputs = choose_run(described, shapes, None)
+    except RequestError:
+        inputs = described.inputs
+    require_comparable(Called(folder, described.target, inputs), library, field="baseline")
     return described
-
-
-def _shown(dtypes: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {dtype}" for name, dtype in dtypes.items())
 
 
 def _read(folder: Path) -> Manifest:

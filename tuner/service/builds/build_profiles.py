@@ -19,7 +19,7 @@ from tuner.engines.base import TargetInfo
 from tuner.errors import RequestError, TunerError
 from tuner.files.process_folder import shared_folder
 from tuner.jobs.submission import request_of
-from tuner.profiling.library_profile import ProfileRequest, time_libraries
+from tuner.profiling.library_profile import ProfileRequest, time_library
 from tuner.queries.profiles import store_profile
 from tuner.tuning.context import TuningContext
 from tuner.tuning.event_loop import run_in_thread
@@ -133,6 +133,6 @@ def _profile(
     request = ProfileRequest(model=model.reference, random_weights=model.random_weights)
     with tempfile.TemporaryDirectory(dir=shared_folder()) as folder:
         library.write_into(Path(folder))
-        (profile,) = time_libraries(context, [Path(folder)], request, environ)
+        profile = time_library(context, Path(folder), request, environ)
     with context.sessions.begin() as session:
         store_profile(session, jobs.get_job(session, job.id), profile)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.tuner.library.small_library import described
 from tuner.cli.rendering.check_reports import as_markdown
+from tuner.compile.bench.bench_model import Called
 from tuner.compile.bench.gate import (
     _MAX_EXTENSION,
     MIN_TURNS,
@@ -101,8 +102,8 @@ def of_dtype(dtype: str) -> Manifest:
 @pytest.mark.parametrize(
     ("baseline", "message"),
     [
-        (of_dtype("int64"), "takes the inputs data int64, and the library data float32"),
-        (replace(described(), target='{"kind":"cuda"}'), "is of the target cuda, and the library"),
+        (of_dtype("int64"), r"takes the inputs data int64\[1,3\], and new takes data float32\[1,3"),
+        (replace(described(), target='{"kind":"cuda"}'), "is of the target cuda, and new of llvm"),
     ],
 )
 def test_a_baseline_of_another_kind_is_refused(
@@ -114,9 +115,10 @@ def test_a_baseline_of_another_kind_is_refused(
         (tmp_path / folder).mkdir()
         manifest.write(tmp_path / folder, written)
 
-    assert _baseline(tmp_path / "equal", library, library.inputs) == library
+    called = Called(Path("new"), library.target, library.inputs)
+    assert _baseline(tmp_path / "equal", called) == library
     with pytest.raises(RequestError, match=message):
-        _baseline(tmp_path / "other", library, library.inputs)
+        _baseline(tmp_path / "other", called)
 
 
 def test_markdown_shows_names_as_they_are() -> None:
