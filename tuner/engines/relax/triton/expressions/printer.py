@@ -48,7 +48,7 @@ _FUNCTIONS = {
     **{name: f"tl.{name}" for name in ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "erf")},
     **{name: f"tl.{name}" for name in ("sin", "cos", "floor", "ceil", "fma")},
     **{"fabs": "tl.abs", "abs": "tl.abs", "tanh": "_tanh", "sigmoid": "_sigmoid"},
-    **{"nearbyint": "_nearbyint", "log1p": "_log1p"},
+    **{"nearbyint": "_nearbyint", "round": "_nearbyint", "log1p": "_log1p"},
 }
 #: Functions that sources define when they call them: parameters and body.
 HELPERS = {

@@ -115,11 +115,12 @@ def test_activations_are_those_of_the_workload(
     assert verify(ir, program_of(ir, configuration)) == ""
 
 
-def test_results_are_rounded_to_bytes(verify: Verify) -> None:
+@pytest.mark.parametrize("rounded", [tirx.nearbyint, tirx.round], ids=["nearbyint", "round"])
+def test_results_are_rounded_to_bytes(rounded: Callable[[Any], Any], verify: Verify) -> None:
     """Sums of bytes are scaled, rounded to even and limited."""
 
     def quantised(x: Any) -> Any:
-        scaled = tirx.nearbyint(x.astype("float32") * tirx.const(0.03125, "float32"))
+        scaled = rounded(x.astype("float32") * tirx.const(0.03125, "float32"))
         low, high = tirx.const(-128.0, "float32"), tirx.const(127.0, "float32")
         return tirx.min(tirx.max(scaled, low), high)
 
