@@ -251,7 +251,7 @@ def test_products_read_transposed_matrices_as_they_are_stored(
     ids=["perceptron of BERT", "block of ResNet-50", "attention of BERT"],
 )
 def test_some_blocks_of_large_kernels_agree(ir: bytes, verify: Verify) -> None:
-    """Of the first choice, the first block, the last one and some between; errors are found."""
+    """The first block of the first choice, the last one and some between show its errors."""
     pairs = ((each, each.find(workloads.load(ir)["main"])) for each in variants.TEMPLATES)
     template, match = next(pair for pair in pairs if pair[1] is not None)
     program = template.print(match, template.ranked(match, 90)[0])
