@@ -12,6 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tuner.errors import ModelError
+from tuner.networks.onnx.classical import support_vectors
 from tuner.networks.onnx.classical.trees import (
     Trees,
     classifier_scores,
@@ -326,6 +327,24 @@ def _tree_classifier(b: Replacement) -> None:
     _transformed(b, scores, b.node.output[1])
 
 
+def _support_vector_regressor(b: Replacement) -> None:
+    b.add("Identity", support_vectors.regression_scores(b), output=b.node.output[0])
+
+
+def _support_vector_classifier(b: Replacement) -> None:
+    labels = b.attribute("classlabels_ints", [])
+    place, scores = support_vectors.class_scores(b, len(labels))
+    b.add("Gather", b.constant(np.array(labels, np.int64)), place, output=b.node.output[0])
+    # Of two classes without probabilities, ONNX Runtime's Softmax is another function.
+    if (
+        len(labels) == 2
+        and not b.attribute("prob_a")
+        and b.attribute("post_transform") == b"SOFTMAX"
+    ):
+        raise UnknownValueError
+    _transformed(b, scores, b.node.output[1])
+
+
 CLASSICAL: dict[str, Callable[[Replacement], None]] = {
     "ArrayFeatureExtractor": _array_feature_extractor,
     "Binarizer": _binarizer,
@@ -336,6 +355,8 @@ CLASSICAL: dict[str, Callable[[Replacement], None]] = {
     "LinearRegressor": _linear_regressor,
     "Normalizer": since(11, _normalizer),
     "OneHotEncoder": _one_hot_encoder,
+    "SVMClassifier": since(11, _support_vector_classifier),
+    "SVMRegressor": _support_vector_regressor,
     "Scaler": _scaler,
     "TreeEnsemble": replace_tree_ensemble,
     "TreeEnsembleClassifier": _tree_classifier,

@@ -109,6 +109,36 @@ def test_a_linear_model_of_two_classes(transform: str) -> None:
     )
 
 
+def machine(kernel: str, counts: list[int], **attributes: Any) -> dict[str, Any]:
+    """Return the attributes of a support vector machine with numbers of vectors of each class."""
+    n_rows = max(1, len(counts) - 1) * sum(counts)
+    numbers = {"coefficients": n_rows, "support_vectors": 4 * sum(counts)}
+    drawn = {name: [*map(float, _RNG.standard_normal(n))] for name, n in numbers.items()}
+    n_pairs = max(1, len(counts) * (len(counts) - 1) // 2)
+    offsets = {"rho": [0.1, -0.4, 0.2][:n_pairs]}
+    return drawn | offsets | {"kernel_type": kernel, "kernel_params": [0.3, 0.2, 3.0]} | attributes
+
+
+@pytest.mark.parametrize("kernel", ["LINEAR", "POLY", "RBF", "SIGMOID"])
+def test_support_vectors(kernel: str) -> None:
+    """Classes win by votes of pairs, of which each has a score."""
+    check("SVMRegressor", _DATA, n_supports=5, **machine(kernel, [5]))
+    check("SVMRegressor", _DATA, n_supports=5, one_class=1, **machine(kernel, [5]))
+    for transform in _TRANSFORMS:
+        labels, scores = [3, 5, 9], machine(kernel, [2, 3, 2], post_transform=transform)
+        counts = {"vectors_per_class": [2, 3, 2], "classlabels_ints": labels}
+        check("SVMClassifier", _DATA, n_outputs=2, **scores, **counts)
+
+
+@pytest.mark.parametrize("slopes", [{}, {"prob_a": [-1.1], "prob_b": [0.2]}])
+def test_support_vectors_of_two_classes(slopes: dict[str, list[float]]) -> None:
+    """Both have a score, or a probability."""
+    for transform in _TRANSFORMS if slopes else _TRANSFORMS[:2]:
+        scores = machine("RBF", [3, 2], post_transform=transform, **slopes)
+        counts = {"vectors_per_class": [3, 2], "classlabels_ints": [3, 5]}
+        check("SVMClassifier", _DATA, n_outputs=2, **scores, **counts)
+
+
 def forest(kind: str, ids: list[int], low: float, mode: str = "BRANCH_LEQ") -> dict[str, Any]:
     """Return the attributes of five random trees, unbalanced and up to four levels deep.
 
@@ -371,17 +401,14 @@ def test_a_table_of_rows_and_trees_may_be_too_large() -> None:
 
 def test_what_has_no_replacement_is_named_with_its_shapes() -> None:
     """The code is that of operators, though no shape behind it is known."""
+    counts = {"vectors_per_class": [2, 3, 2], "classlabels_ints": [3, 5, 9]}
+    slopes = {"prob_a": [-1.0] * 3, "prob_b": [0.0] * 3}
+    attributes = machine("LINEAR", [2, 3, 2]) | counts | slopes
     proto = node_model(
-        "ai.onnx.ml:SVMRegressor",
-        {"data": _DATA},
-        ["data"],
-        kernel_type="LINEAR",
-        kernel_params=[0.0, 0.0, 0.0],
-        coefficients=[1.0, 2.0, 3.0, 4.0],
-        rho=[0.0],
+        "ai.onnx.ml:SVMClassifier", {"data": _DATA}, ["data"], n_outputs=2, **attributes
     )
 
-    with pytest.raises(ModelError, match=r"SVMRegressor of \(20, 4\); convert") as caught:
+    with pytest.raises(ModelError, match=r"SVMClassifier of \(20, 4\); convert") as caught:
         clean(proto)
 
     assert caught.value.code == "unsupported-operator"
