@@ -1,5 +1,6 @@
 """Distribution of the tests over the processes of ``make test``."""
 
+import gc
 import itertools
 import os
 from collections.abc import Sequence
@@ -39,6 +40,8 @@ settings.register_profile(
 settings.load_profile("busy")
 durability.do_not_wait()
 new_databases.create_tables_at_once()
+# Collection makes millions of objects that live as long as the process.
+gc.disable()
 
 
 class _GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
@@ -74,6 +77,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {group: place for place, group in enumerate(alternating)}
     # Sorting is stable: every process collects the same order, as pytest-xdist demands.
     items.sort(key=lambda item: places[_group(item.nodeid)])
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage again, but not among what was collected."""
+    gc.freeze()
+    gc.enable()
 
 
 def _group(nodeid: str) -> str:

@@ -1,6 +1,7 @@
 """Commands in processes forked from one that has imported the program.
 
-Importing it takes more than a second, and the tests run hundreds of commands.
+Importing it takes more than a second, and the tests run hundreds of commands. Commands that tests
+run to their end also share the templates of their workers, which import an engine for two seconds.
 """
 
 import atexit
@@ -14,12 +15,15 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, NoReturn
+
+from tuner.workers.processes import fork_server as worker_templates
+from tuner.workers.processes import process_start
 
 #: The size of a terminal, which readline sets in processes of xdist.
 TERMINAL = ("COLUMNS", "LINES")
@@ -38,8 +42,11 @@ _IMPORTED_LATE = (
     "tuner.service.loading.limited_loading",
     "tuner.service.worker",
 )
+# Modules that the functions of workers import when they need them.
+_IMPORTED_BY_WORKERS = ("tuner.networks.onnx.cleaning", "onnxslim", "xgboost")
 _SERVER = "from tests.forked import serve; serve({fd})"
 _MAX_BYTES = 2**20
+_MAX_TEMPLATES = 3
 
 
 class Forked:
@@ -138,7 +145,8 @@ class ForkServer:
             variables: The environment.
             folder: Working directory.
             log: A file for output and errors; without one, the process keeps them.
-            waits: True if its commits wait for the disk, as those of users do.
+            waits: True if its commits wait for the disk and its workers have a template that
+                ends with it, as those of users do.
         """
         request = json.dumps([program, dict(variables), str(folder), waits])
         reader, writer = os.pipe()
@@ -171,9 +179,13 @@ def serve(descriptor: int) -> None:
     # A child that collects garbage would copy the pages of all modules.
     gc.freeze()
     requests = socket.socket(fileno=descriptor)
+    templates = _Templates()
     # What forks the command ends with it, and nothing waits for that.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
+        if templates.questions in select.select([requests, templates.questions], [], [])[0]:
+            templates.answer()
+            continue
         request, descriptors, _, _ = socket.recv_fds(requests, _MAX_BYTES, 3)
         if not request:
             return
@@ -196,9 +208,82 @@ def serve(descriptor: int) -> None:
             if waits:
                 connections.SYNCHRONOUS = durability.DURABLE
                 migrations.migrate = new_databases.MIGRATE
+            else:
+                worker_templates._Template = templates.share  # type: ignore[misc, assignment]
             _end(_status_of(programs[module]))
         for each in descriptors:
             os.close(each)
+
+
+class _Templates:
+    """The templates of workers that a fork server keeps for its commands."""
+
+    def __init__(self) -> None:
+        self.questions, self._asking = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._requests: dict[str, socket.socket] = {}
+
+    def share(
+        self, _log: Path, environ: Mapping[str, str], packages: Iterable[str]
+    ) -> "_SharedTemplate":
+        """Ask for a template, in the process of a command; its log would be that of the first."""
+        question = json.dumps([dict(os.environ), dict(environ), list(packages)])
+        own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with own, theirs:
+            socket.send_fds(self._asking, [question.encode()], [theirs.fileno()])
+            theirs.close()
+            _, (descriptor,), _, _ = socket.recv_fds(own, 1, 1)
+        return _SharedTemplate(socket.socket(fileno=descriptor))
+
+    def answer(self) -> None:
+        """Start a template unless there is one, and send where it takes requests."""
+        question, (descriptor,), _, _ = socket.recv_fds(self.questions, _MAX_BYTES, 1)
+        variables, environ, packages = json.loads(question)
+        os.environ.clear()
+        os.environ.update(variables)
+        key = json.dumps([process_start.variables(environ), packages], sort_keys=True)
+        requests = self._requests.pop(key, None) or _start_template(environ, packages)
+        # The one that was used last is last.
+        self._requests[key] = requests
+        if len(self._requests) > _MAX_TEMPLATES:
+            self._requests.pop(next(iter(self._requests))).close()
+        with socket.socket(fileno=descriptor) as reply:
+            socket.send_fds(reply, [b"."], [requests.fileno()])
+
+
+class _SharedTemplate:
+    """A template as a command sees it that shares it with others."""
+
+    def __init__(self, requests: socket.socket) -> None:
+        self.requests = requests
+
+    def end(self) -> None:
+        """Let the template go on."""
+        self.requests.close()
+
+
+def _start_template(environ: Mapping[str, str], packages: Sequence[str]) -> socket.socket:
+    own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    # It waits for what it forks.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    with theirs:
+        process_start.start(
+            None,
+            None,
+            theirs,
+            worker_templates.__name__,
+            os.getpid(),
+            environ=environ,
+            packages=packages,
+        )
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for module in _IMPORTED_BY_WORKERS:
+        # Of a process that nobody waits for, a template imports the module, and forks it not.
+        closed, unread = socket.socketpair()
+        closed.close()
+        with unread:
+            request = json.dumps([module, "", "", []]).encode()
+            socket.send_fds(own, [request], [unread.fileno()] * 3)
+    return own
 
 
 def _status_of(run: Callable[[], int | None]) -> int:
