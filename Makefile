@@ -11,8 +11,9 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 	&& echo $$name && break; done)
 
 BIN := .venv/bin
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input \
-	-c constraints.txt
+# Without warnings of setuptools, whose users are other packages.
+INSTALL = PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	--no-input -c constraints.txt
 BENCHMARKS := speed.tune_relax speed.versus robustness.operators robustness.verification
 DEMO_SECONDS ?= 240
 # Two processes more than two cores: much of each test waits, for processes to start, leases to
@@ -23,6 +24,8 @@ PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist load
 	--no-loadscope-reorder
 # Tests start hundreds of processes, which would all compile our modules if none kept the result.
 export PYTHONDONTWRITEBYTECODE :=
+# Debian's takes four times as long to find and unpack packages.
+PIP := 26.3
 # Writes the software bill of materials.
 CYCLONEDX := 7.5.0
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
@@ -98,6 +101,7 @@ help: ## List the targets.
 		"environments; install its venv, for example: apt install python3-venv" >&2; exit 1; }
 	@echo "Setting up .venv with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv .venv
+	@$(INSTALL) pip==$(PIP)
 	@$(INSTALL) -e '.[onnxruntime,serve]'
 	@touch $@
 

@@ -277,7 +277,8 @@ def _start_template(environ: Mapping[str, str], packages: Sequence[str]) -> sock
         )
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for module in _IMPORTED_BY_WORKERS:
-        # Of a process that nobody waits for, a template imports the module, and forks it not.
+        # A template imports the module of each request, and forks no process whose reports would
+        # go to a closed socket.
         closed, unread = socket.socketpair()
         closed.close()
         with unread:

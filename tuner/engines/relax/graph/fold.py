@@ -34,6 +34,10 @@ def _axes(call: relax.Call) -> tuple[int, ...] | None:
     return None if call.attrs.axes is None else tuple(int(axis) for axis in call.attrs.axes)
 
 
+def _axis(call: relax.Call) -> int | None:
+    return None if call.attrs.axis is None else int(call.attrs.axis)
+
+
 def _slice(call: relax.Call, args: list[Array]) -> Array:
     axes, *bounds = ([int(field) for field in arg.fields] for arg in call.args[1:])
     index = [slice(None)] * args[0].ndim
@@ -44,8 +48,7 @@ def _slice(call: relax.Call, args: list[Array]) -> Array:
 
 def _take(call: relax.Call, data: Array, indices: Array) -> Array:
     mode: Literal["clip", "wrap"] = "clip" if call.attrs.mode == "clip" else "wrap"
-    axis = None if call.attrs.axis is None else int(call.attrs.axis)
-    return np.asarray(np.take(data, indices, axis=axis, mode=mode))
+    return np.asarray(np.take(data, indices, axis=_axis(call), mode=mode))
 
 
 def _extended(array: Array) -> Array:
@@ -82,6 +85,7 @@ FOLDERS: dict[str, Folder] = {
     # TVM has none of infinities and NaN.
     "relax.full": lambda call, args: np.full(_shape(call), args[0]),
     "relax.take": lambda call, args: _take(call, *args),
+    "relax.concat": lambda call, args: np.concatenate(args, _axis(call)),
 }
 
 
@@ -97,7 +101,7 @@ class _Folder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         folder = FOLDERS.get(getattr(call.op, "name", ""))
         if folder is None or not isinstance(visited, relax.Call):
             return visited
-        values = [self._value_of(arg) for arg in visited.args if not _is_literal(arg)]
+        values = [self._value_of(arg) for arg in self._operands(visited)]
         dtype = str(call.ty.dtype)
         if dtype not in FOLDABLE_DTYPES or any(value is None for value in values):
             return visited
@@ -121,6 +125,15 @@ class _Folder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         if [first[axis] for axis in second] != list(range(len(first))):
             return call
         return inner.args[0]
+
+    def _operands(self, call: relax.Call) -> list[relax.Expr]:
+        """Return the tensors and shapes that a call reads, those of a tuple each on its own."""
+        operands = [arg for arg in call.args if not _is_literal(arg)]
+        if call.op.name == "relax.concat":
+            tensors = operands[0]
+            bound = self.lookup_binding(tensors) if isinstance(tensors, relax.Var) else tensors
+            return list(bound.fields) if isinstance(bound, relax.Tuple) else operands
+        return operands
 
     def _value_of(self, arg: relax.Expr) -> Array | None:
         if isinstance(arg.ty, relax.ShapeType):
