@@ -34,6 +34,7 @@ from tuner.networks.onnx.graph import (
     has_fixed_shape,
     nodes_within,
 )
+from tuner.networks.onnx.inference import infer_shapes
 from tuner.networks.onnx.inputs.onnx_limits import find_limits
 from tuner.networks.onnx.inputs.random_draws import guard_random, refuse_random
 from tuner.networks.onnx.inputs.value_limits import merged
@@ -101,12 +102,16 @@ def clean(
     count_from_the_start(model)
     check_loops(model)
     fixed = [key for key in shapes if declared[key] != shapes[key]]
-    notes += tuple(f"fixed {key} to {'x'.join(map(str, shapes[key]))}" for key in fixed)
-    notes += tuple(f"fixed {key} to the value {as_text(value)}" for key, value in values.items())
+    notes += (
+        *(f"fixed {key} to {'x'.join(map(str, shapes[key]))}" for key in fixed),
+        *(f"fixed {key} to the value {as_text(value)}" for key, value in values.items()),
+    )
     values |= empty
     declared_outputs = {} if fixed or values else _copies(model.graph.output)
     clear_output_shapes(model.graph)
     before = _count_operators(model)
+    # Bodies of functions and replacements have operators that the model does not name.
+    check_operands(infer_shapes(model))
     model, _ = inline_functions(model)
     separate_names(model.graph)
     refuse_random(model, with_branches=False)

@@ -60,7 +60,7 @@ def refusal(model: onnx.ModelProto, outputs: list[str]) -> ModelError:
     if branches:
         return _branch_refusal(model.graph, output, branches[0])
     opset = opset_of(model)
-    foreign = [node for node in lost if is_foreign(node) or not version_of(node, opset)]
+    foreign = [node for node in lost if not _is_standard(node, opset)]
     if foreign:
         return refuse_operators(model, foreign)
     choosing = [node for node in lost if node.op_type in CHOOSING]
@@ -87,24 +87,52 @@ def _reads_lengths(graph: onnx.GraphProto, node: onnx.NodeProto) -> bool:
     return any(name and name not in constants for name in read)
 
 
+def refuse_failures(model: onnx.ModelProto) -> None:
+    """Refuse operators of the main graph that lose a shape because their operands do not fit.
+
+    Args:
+        model: Model with ``value_info`` of all shapes that could be inferred.
+
+    Raises:
+        ModelError: If there is one, with the reason of onnx's inference.
+    """
+    known, opset = fixed_shapes(model.graph), opset_of(model)
+    for node in model.graph.node:
+        read, made = {*reads_of(node)}, {*filter(None, node.output)}
+        is_lost = read <= known.keys() and not made <= known.keys()
+        problem = is_lost and _is_standard(node, opset) and _inference_problem(model, node)
+        if problem:
+            raise ModelError(
+                f"the shape of {node.output[0]!r} is unknown: onnx infers none for "
+                f"{_with_operands(model, node)}{problem}; export the model with another opset, or "
+                "without this operator",
+                code="invalid-model",
+            )
+
+
+def _is_standard(node: onnx.NodeProto, opset: int) -> bool:
+    return not is_foreign(node) and bool(version_of(node, opset))
+
+
 def _failed_inference(
     model: onnx.ModelProto, output: str, lost: list[onnx.NodeProto]
 ) -> ModelError:
-    """Return the error for an operator whose output shape onnx cannot infer."""
-    if not lost:
-        return ModelError(
-            f"the shape of output {output!r} is unknown: declare it in the model", code="unknown"
+    """Return the error for an operator whose output shape onnx cannot infer, without a reason."""
+    remedy = "declare it in the model"
+    if lost:
+        remedy = (
+            f"onnx infers none for {_with_operands(model, lost[0])}; export the model with another "
+            "opset, or without this operator"
         )
-    node, shapes = lost[0], fixed_shapes(model.graph)
+    return ModelError(f"the shape of output {output!r} is unknown: {remedy}", code="unknown")
+
+
+def _with_operands(model: onnx.ModelProto, node: onnx.NodeProto) -> str:
+    shapes = fixed_shapes(model.graph)
     known = [shapes.get(name) for name in node.input if name]
     operands = ", ".join("?" if shape is None else str(shape) for shape in known)
     name = f" {node.name!r}" if node.name else ""
-    return ModelError(
-        f"the shape of output {output!r} is unknown: onnx infers none for {node.op_type}{name} of "
-        f"{operands or 'no inputs'}{_inference_problem(model, node)}; export the model with "
-        "another opset, or without this operator",
-        code="unknown",
-    )
+    return f"{node.op_type}{name} of {operands or 'no inputs'}"
 
 
 def _inference_problem(model: onnx.ModelProto, node: onnx.NodeProto) -> str:

@@ -27,11 +27,25 @@ def test_an_inference_that_fails_is_not_data() -> None:
 
     error = refusal_of([bad, helper.make_node("Exp", ["a"], ["y"])], {"x": (2, 3)})
 
-    assert error.code == "unknown"
+    assert error.code == "invalid-model"
     assert "onnx infers none for Concat 'joint' of (2, 3), (2, 3): " in error.text
     assert "axis" in error.text
     assert "Error]" not in error.text
     assert "op_type" not in error.text
+
+
+def test_operators_behind_others_are_no_tail_where_operands_do_not_fit() -> None:
+    """Another runtime would refuse them when it runs."""
+    nodes = [
+        helper.make_node("Exp", ["x"], ["a"]),
+        helper.make_node("Add", ["a", "b"], ["c"]),
+        helper.make_node("Exp", ["c"], ["y"]),
+    ]
+
+    error = refusal_of(nodes, {"x": (2, 3), "b": (2, 4)})
+
+    assert error.code == "invalid-model"
+    assert "for Add of (2, 3), (2, 4): Incompatible dimensions" in error.text
 
 
 def test_a_shape_that_is_computed_is_data() -> None:
