@@ -44,9 +44,9 @@ _INDEX = "int64"
 _MAX_WIDTH = 256
 # Sums, scores and operands of a thread.
 _MAX_KEPT = 160
-# Constants of times, see gpus: a kernel, four warps of a multiprocessor, the latency of keys, a
-# turn, a weight of a thread, and rows that warps share.
-_START_SECS, _GROUP_SECS, _LATENCY_SECS = 0.1e-6, 0.64e-6, 0.89e-6
+# Constants of times, see gpus: a kernel, four warps of a multiprocessor, a turn, a weight of a
+# thread, and rows that warps share.
+_START_SECS, _GROUP_SECS = 0.1e-6, 0.64e-6
 _TURN_SECS, _WEIGHT_SECS, _SHARED_ROW_SECS = 27e-9, 14.2e-9, 0.1e-6
 # A second kernel that combines parts, beyond one that adds those of products.
 _COMBINE_SECS = 0.4e-6
@@ -676,14 +676,14 @@ def estimate_secs(attention: Attention, decisions: np.ndarray, gpu: gpus.Gpu) ->
     n_resident = gpu.n_resident(_shared_bytes(attention, decisions), kept, warps)
     product = gpu.product_secs(dtype, (rows, keys, terms), warps)
     product = product + gpu.product_secs(dtype, (rows, values, keys), warps)
-    ahead = _LATENCY_SECS / np.maximum(stages - 1, 1)
+    ahead = gpus.LATENCY_SECS / np.maximum(stages - 1, 1)
     # Extremes and sums of rows that several warps share go through shared memory.
     weights = _TURN_SECS + _WEIGHT_SECS * rows * keys / threads
     weights += _SHARED_ROW_SECS * (gpu.n_beside(rows, warps) > 1)
     secs = np.full(len(decisions), _START_SECS)
     for n_waves, n_beside in gpu.waves(n_blocks, n_resident):
         fill = gpu.fill_secs(n_beside * keys * (terms + values) * gpus.BYTES[dtype])
-        waited = _LATENCY_SECS + fill + n_beside * product
+        waited = gpus.LATENCY_SECS + fill + n_beside * product
         overlapped = np.sqrt(ahead**2 + fill**2 + (n_beside * product) ** 2)
         turn = np.where(stages == 1, waited, overlapped)
         summed = gpus.sum_secs(keys * (terms + values) / threads, fill)
