@@ -21,6 +21,7 @@ from tuner.engines.relax.ir.tensor_types import is_fixed, is_number
 Array = np.ndarray[Any, Any]
 Folder = Callable[[relax.Call, list[Array]], Array]
 
+_NUMBERS = (tvm.tirx.IntImm, tvm.tirx.FloatImm)
 _FLOATS = {"bfloat16", "float16", "float32", "float64"}
 # The 8-bit floats are left to TVM.
 FOLDABLE_DTYPES = {*_FLOATS, "int8", "uint8", "int32", "int64", "bool"}
@@ -51,6 +52,11 @@ def _take(call: relax.Call, data: Array, indices: Array) -> Array:
     return np.asarray(np.take(data, indices, axis=_axis(call), mode=mode))
 
 
+def _arange(call: relax.Call) -> Array:
+    start, _, step = (arg.value for arg in call.args)
+    return np.asarray(start + step * np.arange(_shape(call)[0]))
+
+
 def _extended(array: Array) -> Array:
     """Return floating-point numbers in the widest type, for functions that NumPy approximates.
 
@@ -74,6 +80,15 @@ FOLDERS: dict[str, Folder] = {
     "relax.maximum": lambda _, args: np.maximum(*args),
     "relax.minimum": lambda _, args: np.minimum(*args),
     "relax.less": lambda _, args: np.less(*args),
+    "relax.less_equal": lambda _, args: np.less_equal(*args),
+    "relax.greater": lambda _, args: np.greater(*args),
+    "relax.greater_equal": lambda _, args: np.greater_equal(*args),
+    "relax.equal": lambda _, args: np.equal(*args),
+    "relax.not_equal": lambda _, args: np.not_equal(*args),
+    "relax.logical_and": lambda _, args: np.logical_and(*args),
+    "relax.logical_or": lambda _, args: np.logical_or(*args),
+    "relax.logical_not": lambda _, args: np.logical_not(args[0]),
+    "relax.bitwise_not": lambda _, args: np.invert(args[0]),
     "relax.where": lambda _, args: np.where(*args),
     "relax.negative": lambda _, args: np.negative(args[0]),
     "relax.sqrt": lambda _, args: np.sqrt(args[0]),
@@ -82,6 +97,7 @@ FOLDERS: dict[str, Folder] = {
     # The shape itself may be a literal, which is left out of the operands.
     "relax.shape_to_tensor": lambda call, _: np.array([int(n) for n in call.args[0].ty.values]),
     "relax.strided_slice": _slice,
+    "relax.arange": lambda call, _: _arange(call),
     # TVM has none of infinities and NaN.
     "relax.full": lambda call, args: np.full(_shape(call), args[0]),
     "relax.take": lambda call, args: _take(call, *args),
@@ -133,6 +149,8 @@ class _Folder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
             tensors = operands[0]
             bound = self.lookup_binding(tensors) if isinstance(tensors, relax.Var) else tensors
             return list(bound.fields) if isinstance(bound, relax.Tuple) else operands
+        if call.op.name == "relax.arange":
+            return [arg for arg in operands if not isinstance(arg, _NUMBERS)]
         return operands
 
     def _value_of(self, arg: relax.Expr) -> Array | None:
