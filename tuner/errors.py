@@ -134,6 +134,10 @@ class DeviceBusy(WorkError):  # noqa: N818  it names an event
     """A device that another process of this machine measures on."""
 
 
+class OutOfTime(WorkError):  # noqa: N818  it names an event
+    """A budget in seconds that ended before the first trial."""
+
+
 class DiskFull(WorkError):  # noqa: N818  it names an event
     """A full disk during a measurement, which is not a failure of the candidate."""
 

@@ -20,7 +20,7 @@ from scheduler import fairness
 from tuner.devices.calibration.calibrator import CalibrationSettings
 from tuner.devices.device import Device
 from tuner.engines.base import TargetInfo
-from tuner.errors import DeviceApart, DeviceLost, DiskFull, TunerError, WorkError
+from tuner.errors import DeviceApart, DeviceLost, DiskFull, OutOfTime, TunerError, WorkError
 from tuner.files import disk_floor
 from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
@@ -366,7 +366,8 @@ class Coordinator:
         _LOG.info("failed: %s", error, extra={"job": job.job_id})
         if job.job_id not in self._active_jobs:
             return
-        job.session.suspend("failed", str(error))
+        may_resume = isinstance(error, OutOfTime) and not self._keep_running
+        job.session.suspend(self._state_on_interrupt if may_resume else "failed", str(error))
         if not self._keep_running:
             # A service never reads them; their tracebacks would keep all of a job in memory.
             self.failures[job.job_id] = error

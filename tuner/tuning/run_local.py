@@ -10,7 +10,7 @@ from tuner.context import Context
 from tuner.devices.calibration.calibrator import CalibrationSettings
 from tuner.devices.locks import device_lock
 from tuner.devices.target_cache import DescribeTarget
-from tuner.errors import RequestError, TunerError
+from tuner.errors import OutOfTime, RequestError, TunerError
 from tuner.executors.base import Executor
 from tuner.executors.factory import describer_of, has_remote_devices, open_executor
 from tuner.jobs.models.argument_sizes import check_arguments
@@ -22,7 +22,7 @@ from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
 from tuner.tuning.job.job_leases import JobLeases
-from tuner.tuning.job.run_deadline import RunDeadline, out_of_time
+from tuner.tuning.job.run_deadline import RunDeadline, deadline_of, out_of_time
 from tuner.tuning.job.session_options import SessionOptions
 from tuner.tuning.session import TuningSession
 from tuner.tuning.status import StatusCallback, TuningCallbacks
@@ -33,9 +33,6 @@ from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
 
 _SILENT = TuningCallbacks()
-# Duration of the end of a command, compared with that of its start, on an idle machine and on a
-# busy one.
-_END_PART = 0.3
 # Duration of a command until its first trial, compared with that of its start, for a small network.
 _FIRST_TRIAL_PART = 6.0
 
@@ -79,22 +76,21 @@ def run_tuning(
 
     Raises:
         RequestError: If the request is wrong; nothing was measured.
-        WorkError: If nothing could be measured; with ``separate``, the result of the job has
-            the error instead.
+        WorkError: If nothing could be measured, or the seconds end while the networks are prepared;
+            with ``separate``, the result of the job has the error instead.
     """
     groups = [(model,) for model in request.models] if separate else [request.models]
     started = time.monotonic() if request.started is None else request.started
     request.spec.require_trials()
     settings = context.settings
     start_secs = time.monotonic() - started
-    counted_from = started - _END_PART * start_secs
     expected_secs = _FIRST_TRIAL_PART * start_secs
     if request.spec.seconds is not None and expected_secs > request.spec.seconds:
         callbacks.on_note(
             f"the first trial is expected after {expected_secs:.0f} s or later on this machine; "
             f"the budget of {request.spec.seconds:g} s may end before"
         )
-    deadline = RunDeadline(request.spec.seconds, counted_from)
+    deadline = deadline_of(request.spec.seconds, started, start_secs)
     # A command that is suspended by Ctrl-Z would keep its locks from the next one.
     database.end_idle_transactions(context.engine)
     context = replace(context, sessions=sessions_with_retry(context))
@@ -114,7 +110,7 @@ def run_tuning(
             raise RequestError("the same network is given twice; name each network once")
         for note in dict.fromkeys(note for network in prepared for note in network.notes):
             callbacks.on_note(note)
-        jobs = [(network, _options(request, network, counted_from)) for network in prepared]
+        jobs = [(network, _options(request, network, deadline.started)) for network in prepared]
         run = _ResumableRun(context, executor, job_leases, deadline, jobs, callbacks.on_status)
         busy_before, began = _busy_secs(executor), time.monotonic()
         try:
@@ -126,6 +122,10 @@ def run_tuning(
                 for name, busy_secs in _busy_secs(executor).items()
             }
             callbacks.on_busy(busy)
+    for job_id, failure in [*run.failures.items()]:
+        if isinstance(failure, OutOfTime):
+            callbacks.on_note(str(failure))
+            del run.failures[job_id]
     if run.failures and not separate:
         (error,) = run.failures.values()
         raise error
@@ -195,22 +195,19 @@ class _ResumableRun:
             self.first_records = [first or session.first_record_at for first, session in pairs]
 
     async def _serve(self, coordinator: Coordinator, sessions: Sequence[TuningSession]) -> None:
-        """Run sessions; a single one is suspended if it still waits when its seconds are spent.
-
-        Raises:
-            WorkError: If nothing was measured by then.
-        """
+        """Run sessions; a single one is suspended if it still waits when its seconds are spent."""
         # Jobs that share the devices count no time in which others have them.
         end = self.deadline.end_secs if len(self.jobs) == 1 else None
         renewals = asyncio.create_task(self.leases.keep(), name="job-leases")
         try:
             async with asyncio.timeout(end) as limit:
                 await coordinator.serve(sessions)
-        except TimeoutError as error:
+        except TimeoutError:
             if self.deadline.secs is None or not limit.expired():
                 raise
-            if all(session.first_record_at is None for session in sessions):
-                raise out_of_time(self.deadline.secs) from error
+            (session,) = sessions
+            if session.first_record_at is None:
+                self.failures[session.job_id] = out_of_time(self.deadline.secs)
         finally:
             renewals.cancel()
 

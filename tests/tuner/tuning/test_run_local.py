@@ -17,7 +17,7 @@ from tuner.engines.base import TargetInfo
 from tuner.errors import WorkError
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
-from tuner.tuning.job.run_deadline import RunDeadline
+from tuner.tuning.job.run_deadline import RunDeadline, deadline_of
 from tuner.tuning.run_local import run_tuning
 from tuner.tuning.session import TuningSession
 from tuner.tuning.status import TuningCallbacks
@@ -104,7 +104,7 @@ def test_a_budget_that_may_end_before_the_first_trial_is_noted_before(
 def test_a_run_that_still_waits_when_its_seconds_are_spent_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job is paused, and the error says that nothing was measured."""
+    """The job is paused, and a note says that nothing was measured beside its table."""
 
     async def wait(_device: Device, _target: TargetInfo) -> None:
         await asyncio.Event().wait()
@@ -112,12 +112,26 @@ def test_a_run_that_still_waits_when_its_seconds_are_spent_ends(
     monkeypatch.setenv("TUNER_ENGINE", toy.NAME)
     monkeypatch.setattr(Device, "query", wait)
     monkeypatch.setattr(RunDeadline, "end_secs", 0.1)
+    notes: list[str] = []
     with open_context(None, tmp_path) as context:
         request = TuneRequest((ModelRequest("zoo:mlp"),), TuneSpec(seconds=1000.0))
-        with pytest.raises(WorkError, match="before the first trial"):
-            run_tuning(context, request)
+        (result,) = run_tuning(context, request, TuningCallbacks(on_note=notes.append))
         with context.readers() as session:
             assert session.get_one(Job, 1).state == "paused"
+
+    assert result.n_measured == 0
+    assert result.error is None
+    assert any("before the first trial" in note for note in notes)
+
+
+@pytest.mark.parametrize(("start_secs", "kept_secs"), [(1.0, 0.3), (35.0, 2.4)])
+def test_a_slow_start_keeps_a_small_part_of_the_seconds_for_the_end(
+    start_secs: float, kept_secs: float
+) -> None:
+    """The end takes a part of the time of the start, and a run is not cut short for it."""
+    deadline = deadline_of(60.0, 100.0, start_secs)
+
+    assert deadline.started == pytest.approx(100.0 - kept_secs)
 
 
 def test_the_deadline_of_a_run_ends_the_calls_of_its_workers(tmp_path: Path) -> None:

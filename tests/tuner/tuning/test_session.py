@@ -24,7 +24,7 @@ from tests.engines.toy_network import (
     trials_of,
 )
 from tuner.engines.base import Candidate, RunResult
-from tuner.errors import WorkError
+from tuner.errors import OutOfTime, WorkError
 from tuner.executors.local import LocalExecutor
 from tuner.tuning.rounds.round_runner import _ResultRecorder
 from tuner.tuning.session import TuningSession
@@ -139,11 +139,12 @@ def test_raised_budget_buys_the_difference(workshop: Workshop) -> None:
 
 
 def test_seconds_stop_a_job(workshop: Workshop) -> None:
-    """A limit in seconds ends a job that has no limit in trials; without a trial it fails."""
-    with pytest.raises(WorkError, match="ended before the first trial"):
+    """A limit in seconds ends a job that has no limit in trials; without a trial it is paused."""
+    with pytest.raises(OutOfTime, match="ended before the first trial"):
         workshop.tune(workshop.prepare(), seconds=1e-6)
 
     assert workshop.trials() == []
+    assert workshop.job().state == "paused"
     assert workshop.job().spent_secs > 0
 
 

@@ -6,17 +6,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tuner.errors import WorkerLost, WorkError
+from tuner.errors import OutOfTime, WorkerLost
 from tuner.workers.pool import Pool
 
 # Part of the budget after which a run is given up that still waits, for a device or a process to
 # start. A final may take a twentieth.
 _GRACE_SHARE = 0.06
+# Duration of the end of a command, compared with that of its start, on an idle machine and on a
+# busy one; and the largest share of a budget that is kept for it.
+_END_PART = 0.3
+_MAX_END_SHARE = 0.04
 
 
-def out_of_time(secs: float) -> WorkError:
+def out_of_time(secs: float) -> OutOfTime:
     """Return the error of a run whose budget in seconds ended before its first trial."""
-    return WorkError(
+    return OutOfTime(
         f"the {secs:g} s of the budget ended before the first trial; what was prepared is kept: "
         "run the command again, with more seconds if that repeats"
     )
@@ -45,7 +49,7 @@ class RunDeadline:
         """Use a worker inside, and close it when time is up.
 
         Raises:
-            WorkError: If time is up before the end.
+            OutOfTime: If time is up before the end.
         """
         timer = threading.Timer(self.secs_left or 0.0, worker.close)
         timer.daemon = True
@@ -65,7 +69,21 @@ class RunDeadline:
         """Make sure that there is time left.
 
         Raises:
-            WorkError: If there is not.
+            OutOfTime: If there is not.
         """
         if self.secs is not None and not self.secs_left:
             raise out_of_time(self.secs) from cause
+
+
+def deadline_of(secs: float | None, started: float, start_secs: float) -> RunDeadline:
+    """Return the deadline of a command that keeps time for its end.
+
+    Args:
+        secs: Budget of the command; None without a limit.
+        started: Start of the command by the monotonic clock.
+        start_secs: Seconds that it took until its work began.
+    """
+    end_secs = _END_PART * start_secs
+    return RunDeadline(
+        secs, started - (end_secs if secs is None else min(end_secs, _MAX_END_SHARE * secs))
+    )
