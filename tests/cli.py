@@ -149,7 +149,8 @@ def finish(process: Process, timeout_secs: float = _TIMEOUT_SECS) -> Answer:
     try:
         out, err = process.communicate(timeout=timeout_secs)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it may have ended just now
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         raise
     return Answer(process.wait(), out, err)
