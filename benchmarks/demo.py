@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any
 
 from benchmarks.models import light_model
-from tuner.formatting import trial_count
+from tuner.formatting import counted
 
 _FOLDER = Path("demo-out")
 _MODEL = _FOLDER / "squeezenet.onnx"
@@ -131,7 +131,7 @@ def _conclude(bench: Bench, table: dict[str, Any], secs: float) -> None:
         f"\nLatency   {bench.library_secs * 1e3:.2f} ms measured, {_estimate(bench)}"
         f"\nAgainst   ONNX Runtime, {bench.peer_secs * 1e3:.2f} ms: "
         f"{bench.ratio:.2f} of its time, equal outputs"
-        f"\nStored    {trial_count(table['trials'])} of {len(table['tasks'])} tasks, "
+        f"\nStored    {counted(table['trials'], 'trial')} of {len(table['tasks'])} tasks, "
         f"in {secs:.0f} s; next: {folder}/tuner table --picks 10 --data-dir {_FOLDER}"
     )
 

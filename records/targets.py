@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Text, cast, exists, select, update
@@ -15,6 +16,17 @@ def fingerprint(spec: str, device: dict[str, Any]) -> str:
     """Return the SHA-256, in hex, of the canonical JSON of ``[spec, device]``."""
     text = json.dumps([spec, device], sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def device_name(spec: str, device: Mapping[str, Any]) -> str:
+    """Return the name of a target's device; without one, its kind and the target's fingerprint."""
+    if name := device.get("name"):
+        return str(name)
+    try:
+        kind = json.loads(spec)["kind"]
+    except (ValueError, TypeError, KeyError):
+        kind = "unknown"
+    return f"{kind} device {fingerprint(spec, dict(device))[:8]}"
 
 
 def ensure_target(session: Session, spec: str, device: dict[str, Any]) -> Target:

@@ -86,9 +86,11 @@ def count(number: float | None) -> str:
     return DASH if number is None else f"{number:,.0f}"
 
 
-def trial_count(number: int) -> str:
-    """Format a number of trials with its noun."""
-    return "1 trial" if number == 1 else f"{number} trials"
+def counted(number: int, noun: str) -> str:
+    """Format a number with its noun, which is given in the singular."""
+    if number != 1:
+        noun = f"{noun[:-1]}ies" if noun.endswith(("ry", "dy")) else f"{noun}s"
+    return f"{number:,} {noun}"
 
 
 def percent(share: float | None) -> str:
@@ -108,8 +110,8 @@ def saving(outlook: OutlookView) -> str:
 
 def spent(job: JobSummary) -> str:
     """Format the trials and the time of a job, with their limits."""
-    number = "" if job.budget_trials is None else f"{job.spent_trials} of "
-    number += trial_count(job.spent_trials if job.budget_trials is None else job.budget_trials)
+    number = "" if job.budget_trials is None else f"{count(job.spent_trials)} of "
+    number += counted(job.spent_trials if job.budget_trials is None else job.budget_trials, "trial")
     limit = "" if job.budget_secs is None else f" of {clock(job.budget_secs)}"
     return f"{number}, {clock(job.spent_secs)}{limit}"
 
@@ -126,7 +128,7 @@ def built_from(record: int | None, variant: str) -> str:
 
 def tuned_summary(n_subgraphs: int, n_fallbacks: int, estimated_secs: float | None) -> str:
     """Return how many subgraphs are tuned as text, and the estimated latency if it is known."""
-    tuned = f"{n_subgraphs - n_fallbacks} of {n_subgraphs} subgraphs tuned"
+    tuned = f"{n_subgraphs - n_fallbacks} of {counted(n_subgraphs, 'subgraph')} tuned"
     return (
         tuned if estimated_secs is None else f"{tuned}, estimated {milliseconds(estimated_secs)} ms"
     )
@@ -188,7 +190,7 @@ def target_name(spec: str | None) -> str:
         values = json.loads(spec or "")
         parts = [values["kind"], values.get("arch") or values.get("mcpu") or ""]
         cores = values.get("num-cores")
-        n_cores = f", {cores} core{'' if cores == 1 else 's'}" if cores else ""
+        n_cores = f", {counted(cores, 'core')}" if cores else ""
         return " ".join(filter(None, parts)) + n_cores
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return spec or DASH
@@ -202,19 +204,19 @@ def job_facts(view: JobView) -> list[str]:
     if view.untuned_latency_secs is not None:
         latency += f", {milliseconds(view.untuned_latency_secs)} ms untuned"
     if n_open:
-        latency = f"unknown: {n_open} of {len(view.tasks)} tasks have no best record yet"
+        latency = f"unknown: no best record yet for {n_open} of {counted(len(view.tasks), 'task')}"
     facts = [
         ("job", f"{job.id}, {job.state}" + (f": {job.message}" if job.message else "")),
         ("changed", f"{job.updated.astimezone():%Y-%m-%d %H:%M:%S %Z}"),
         ("network", job.network or job.name),
-        ("target", f"{job.target} on {job.device or 'an unnamed device'}"),
+        ("target", f"{job.target} on {job.device or 'an unknown device'}"),
         ("objective", f"{job.objective}, seed {job.seed}"),
         ("spent", spent(job)),
         ("latency", latency),
     ]
     if view.outlook is not None:
         n_trials = view.outlook.n_trials
-        more = "1 more trial saves" if n_trials == 1 else f"{n_trials} more trials save"
+        more = f"{counted(n_trials, 'more trial')} save{'s' if n_trials == 1 else ''}"
         facts.append(("forecast", f"{more} {saving(view.outlook)}"))
     if view.last_pick is not None:
         facts.append(("last pick", _pick_line(view.last_pick)))
@@ -230,6 +232,6 @@ def task_name(pick: PickView) -> str:
 
 def _pick_line(pick: PickView) -> str:
     return (
-        f"number {pick.sequence}: {task_name(pick)}, {trial_count(pick.n_trials)}, "
+        f"number {pick.sequence}: {task_name(pick)}, {counted(pick.n_trials, 'trial')}, "
         f"{pick.reason or 'no reason stored'}{'' if pick.done else ' (open)'}"
     )

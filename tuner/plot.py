@@ -8,7 +8,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tuner.errors import RequestError, install_command
-from tuner.formatting import short_milliseconds, told_apart, trial_count
+from tuner.formatting import counted, short_milliseconds, told_apart
 from tuner.profiling.results import LibraryProfile
 from tuner.reporting.job_report import JobReport
 from tuner.schemas import TaskView
@@ -149,9 +149,11 @@ def _compared(side: JobReport | LibraryProfile) -> _Compared:
     if isinstance(side, LibraryProfile):
         kernels = {each.workload or each.name: (each.name, each.secs) for each in side.kernels}
         n_tuned = sum(each.record_secs is not None for each in side.kernels)
-        label = f"{side.model_name}, {n_tuned} of {len(side.kernels)} kernels from records"
+        label = (
+            f"{side.model_name}, {n_tuned} of {counted(len(side.kernels), 'kernel')} from records"
+        )
         return _Compared(label, side.plain_secs, kernels)
-    label = f"job {side.id} of {side.network}, {trial_count(side.view.job.spent_trials)}"
+    label = f"job {side.id} of {side.network}, {counted(side.view.job.spent_trials, 'trial')}"
     tasks = [task for task in side.tasks if task.latency_secs is not None]
     rows = {task.workload: (task.name, _inference_ms(task) / 1e3) for task in tasks}
     return _Compared(label, side.total_latency_secs, rows)

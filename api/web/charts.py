@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.formatting import clock, count, milliseconds, percent
+from tuner.formatting import clock, count, counted, milliseconds, percent
 from tuner.schemas import HistoryPoint, HistoryView
 
 N_COLOURS = 12
@@ -89,12 +89,11 @@ def trials_per_task(history: HistoryView) -> Chart:
     layout["height"] = 340
     layout["legend"] = {"font": {"size": 11}, "x": 1.01, "y": 1, "traceorder": "reversed"}
     n_trials = trials[-1] if trials else 0
-    noun = "trial" if n_trials == 1 else "trials"
     busiest = f"; most went to {rows[0][0]} ({rows[0][2]})" if rows else ""
     return Chart(
         id="per-task",
         title="Trials per task",
-        summary=f"{count(n_trials)} {noun}{busiest}.",
+        summary=f"{counted(n_trials, 'trial')}{busiest}.",
         figure={"data": data, "layout": layout},
         heads=("Task", "Trials", "Share"),
         rows=rows,
@@ -146,8 +145,9 @@ def _progress(name: str, points: Sequence[HistoryPoint]) -> str:
         return f"{name}: no latency of the whole network yet."
     first, last = points[0], points[-1]
     return (
-        f"{name}: from {milliseconds(first.total_latency_secs)} ms after {count(first.trials)} "
-        f"trials to {milliseconds(last.total_latency_secs)} ms after {count(last.trials)}, "
+        f"{name}: from {milliseconds(first.total_latency_secs)} ms after "
+        f"{counted(first.trials, 'trial')} to "
+        f"{milliseconds(last.total_latency_secs)} ms after {count(last.trials)}, "
         f"in {clock(last.secs)}."
     )
 

@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 
 from api.clients.auth import ANONYMOUS, Subject
 from api.web import assets
+from records import targets
 from scheduler import estimate
 from tuner import formatting
 
@@ -130,6 +131,8 @@ _FILTERS = {
     "ago": formatting.age,
     "stamp": formatting.utc_time,
     "count": formatting.count,
+    "counted": formatting.counted,
+    "device_name": targets.device_name,
     "percent": formatting.percent,
     "size": formatting.size,
     "throughput": formatting.throughput,

@@ -34,7 +34,7 @@ def test_the_table_comes_in_three_formats(served: Served) -> None:
         (task["name"], str(task["trials"])) for task in view["tasks"]
     ]
     assert text.splitlines()[2].split()[:3] == ["1", "dense_s0-w0", "1"]
-    assert "latency    unknown: 1 of 2 tasks have no best record yet" in text.splitlines()
+    assert "latency    unknown: no best record yet for 1 of 2 tasks" in text.splitlines()
 
 
 def test_every_column_is_in_csv_and_on_the_dashboard(served: Served) -> None:

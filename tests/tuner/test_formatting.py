@@ -72,6 +72,8 @@ def test_one_trial_is_singular(spent: int, budget: int | None, expected: str) ->
     job = job_summary(spent_trials=spent, budget_trials=budget)
 
     assert formatting.spent(job) == f"{expected}, 0:01:01"
+    assert formatting.counted(2, "best record") == "2 best records"
+    assert formatting.counted(2, "entry") == "2 entries"
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_kernels_of_profiles_are_compared() -> None:
         sorted([first.secs, first.secs, *(each.secs for each in others), *[0.0] * len(others)])
     )
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels[1].endswith("1 of 1 kernels from records")
+    assert labels[1].endswith("1 of 1 kernel from records")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from records.logs import imported, other_targets
 from records.logs.other_targets import BestOnTarget, RecordedTrace
 from records.models import Target
+from records.targets import device_name
 from tuner.context import Context
 from tuner.engines.base import TargetInfo
 from tuner.jobs.preparation import Prepared
@@ -143,7 +144,7 @@ def find(
                         name=best.name,
                         weight=weight,
                         target_id=best.target_id,
-                        device=str(other.device.get("name") or "an unnamed device"),
+                        device=device_name(other.spec, other.device),
                         foreign=is_foreign(own.target, other),
                         differs=differences(own.target, other),
                         replays=replays,
@@ -167,7 +168,7 @@ def current_bests(
             name=best.name,
             weight=weights.get(best.workload_id, 1),
             target_id=own.target_id,
-            device=str(own.target.device.get("name")),
+            device=device_name(own.target.spec, own.target.device),
             foreign=False,
             differs={},
             replays=tuple(other_targets.ranked(session, best.task_id, per_task)),

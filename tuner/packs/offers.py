@@ -16,6 +16,7 @@ from records.service.service_models import OfferedPack
 from tuner.context import Context
 from tuner.errors import RequestError
 from tuner.files.atomic_files import atomic_file
+from tuner.formatting import age, counted
 from tuner.library.manifest import sha256_of
 from tuner.packs import registry, result_lines
 from tuner.packs.archive import PackWriter
@@ -77,11 +78,9 @@ def file_of(data_dir: Path, pack: str) -> Path:
 def state_of(row: OfferedPack) -> str:
     """Describe what became of an offered pack, for people."""
     if row.ended is not None:
-        return (
-            f"measured by {(row.gpu or {}).get('name', 'no GPU')}, {row.ended:%Y-%m-%d %H:%M} UTC"
-        )
+        return f"measured by {(row.gpu or {}).get('name', 'no GPU')}, {age(row.ended)}"
     problem = f"; {row.problem}" if row.problem else ""
-    lines = f"{row.n_lines} lines of results"
+    lines = f"{counted(row.n_lines, 'line')} of results"
     if row.device is not None:
         n_attempts = sum(row.attempts.values())
         attempt = f"attempt {n_attempts} of all GPUs, " if n_attempts > 1 else ""
@@ -89,8 +88,11 @@ def state_of(row: OfferedPack) -> str:
     if offered_packs.is_given_up(row):
         return f"given up after {offered_packs.MAX_ALL_ATTEMPTS} attempts, {lines}{problem}"
     n_gpus = sum(each >= offered_packs.MAX_ATTEMPTS for each in row.attempts.values())
-    gpus = "1 GPU" if n_gpus == 1 else f"{n_gpus} GPUs"
-    given_up = f", given up by {gpus} after {offered_packs.MAX_ATTEMPTS} attempts" if n_gpus else ""
+    given_up = (
+        f", given up by {counted(n_gpus, 'GPU')} after {offered_packs.MAX_ATTEMPTS} attempts"
+        if n_gpus
+        else ""
+    )
     return f"offered{given_up}, {lines}{problem}"
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tuner.formatting import by_variant, milliseconds, percent
+from tuner.formatting import by_variant, counted, milliseconds, percent
 from tuner.profiling.results import CallProfile, LibraryProfile
 from tuner.profiling.verdicts import MEANINGS
 from tuner.reporting.pages import template
@@ -39,6 +39,7 @@ def as_page(profile: LibraryProfile) -> str:
         milliseconds=milliseconds,
         percent=percent,
         by_variant=by_variant,
+        counted=counted,
     )
     return page.render(profile=profile, bars=bars_of(profile), peer_secs=peer_secs, kinds=MEANINGS)
 

@@ -23,6 +23,7 @@ from records.service.owners import audit
 from records.service.owners.access import EVERYTHING, Viewer, visible_jobs
 from records.service.service_models import Build as BuildRow
 from records.service.service_models import OfferedPack, RemoteDevice
+from records.targets import device_name
 from tuner import schemas
 from tuner.jobs.submission import names_of
 from tuner.schemas.base import Schema
@@ -94,15 +95,15 @@ def network_uses(
     """Return the targets and the newest jobs of networks that a viewer may see, by network."""
     targets: dict[int, list[tuple[str, int]]] = {}
     counts = (
-        select(NetworkTask.network_id, Target.device, func.count())
+        select(NetworkTask.network_id, Target.spec, Target.device, func.count())
         .join(Task, Task.id == NetworkTask.task_id)
         .join(Target, Target.id == Task.target_id)
         .where(NetworkTask.network_id.in_(network_ids))
         .group_by(NetworkTask.network_id, Target.id)
         .order_by(Target.id)
     )
-    for network_id, device, n_tasks in session.execute(counts):
-        name = str(device.get("name") or "unnamed device")
+    for network_id, spec, device, n_tasks in session.execute(counts):
+        name = device_name(spec, device)
         targets.setdefault(network_id, []).append((name, n_tasks))
     jobs: dict[int, list[int]] = {}
     newest = (

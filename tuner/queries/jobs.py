@@ -4,6 +4,7 @@ Everything comes from sums and keys, so that a job of a million records is read 
 of a hundred.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from sqlalchemy.orm import Session
 from records import jobs, labels, networks, tasks
 from records.models import Job, JobState, JobStatus, Network, Target
 from records.service.owners.access import EVERYTHING, Viewer, visible_jobs
+from records.targets import device_name
 from records.tasks import WeightedTask
 from records.tuning import events, job_states, task_stats
 from tuner.jobs.submission import names_of
@@ -23,6 +25,8 @@ from tuner.queries.tasks import read_tasks
 from tuner.schemas import JobSummary, JobView, OutlookView, SplitView
 from tuner.tuning.tasks.snapshot import look_ahead_on, read_snapshot
 
+# Options of a command that tell where the database is.
+_STORE_OPTION = re.compile(r" --(?:database|data-dir)[ =](?:'[^']*'|\S)+")
 JobOrder = Literal[
     "created", "-created", "updated", "-updated", "priority", "-priority", "name", "-name"
 ]
@@ -193,7 +197,7 @@ def _summary(  # noqa: PLR0913  what the queries of a page found for one job
         network=_network_name(job, network),
         target_id=job.target_id,
         target=target.spec if target else None,
-        device=str(target.device.get("name", "")) if target else None,
+        device=device_name(target.spec, target.device) if target else None,
         objective=job.objective,
         seed=job.seed,
         priority=job.priority,
@@ -216,11 +220,17 @@ def _summary(  # noqa: PLR0913  what the queries of a page found for one job
 
 
 def _how_to_resume(job: Job) -> str | None:
-    """Return what resumes the paused job of a command, as far as it is known."""
+    """Return what resumes the paused job of a command, as far as it is known.
+
+    Readers need not know where the database is, and a path or a URL would tell them.
+    """
     if job.submission:
         return None
     command = job.settings.get("command")
-    return f"`{command}` resumes it" if command else "tuning its network again resumes it"
+    if not command:
+        return "tuning its network again resumes it"
+    shown, n_left_out = _STORE_OPTION.subn("", command)
+    return f"`{shown}` resumes it{', with the same database' if n_left_out else ''}"
 
 
 def _network_name(job: Job, network: Network | None) -> str | None:

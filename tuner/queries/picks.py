@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from records import jobs, tasks
 from records.models import Pick
 from records.tasks import WeightedTask
-from tuner.formatting import short_milliseconds
+from tuner.formatting import counted, short_milliseconds
 from tuner.schemas import PickView
 
 # Columns instead of objects, which take longer to build than to read.
@@ -67,12 +67,12 @@ def explain(terms: Mapping[str, Any]) -> str:
 def _numbers(reason: str, terms: Mapping[str, Any]) -> list[str]:
     if reason == "retry":
         return [
-            f"{_count(terms, 'n_failed_rounds')} rounds failed",
-            f"{_count(terms, 'rounds_since_pick')} picks ago, "
-            f"after waiting for {_count(terms, 'backoff')}",
+            f"{_count(terms, 'n_failed_rounds', 'round')} failed",
+            f"{_count(terms, 'rounds_since_pick', 'pick')} ago, "
+            f"after waiting for {_count(terms, 'backoff', 'pick')}",
         ]
     if reason == "round_robin":
-        return [f"{_count(terms, 'n_rounds')} rounds"]
+        return [_count(terms, "n_rounds", "round")]
     if reason not in ("gradient", "tvm", "epsilon"):
         return []
     # Tasks are ranked by gain over cost, and so is the runner-up.
@@ -103,9 +103,9 @@ def _ms(terms: Mapping[str, Any], name: str) -> str:
     return "unknown" if value is None else f"{short_milliseconds(value)} ms"
 
 
-def _count(terms: Mapping[str, Any], name: str) -> str:
+def _count(terms: Mapping[str, Any], name: str, noun: str) -> str:
     value = terms.get(name)
-    return "unknown" if value is None else f"{value:.0f}"
+    return f"unknown {noun}s" if value is None else counted(round(value), noun)
 
 
 def read_picks(

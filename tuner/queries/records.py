@@ -13,6 +13,7 @@ from records.logs.measure_log import ImportReport
 from records.models import BestRecord, MeasureRecord, Pick, Target, Task, Workload
 from records.service import kernel_codes
 from records.service.owners.access import EVERYTHING, Viewer, ownership
+from records.targets import device_name
 from records.tasks import full_name
 from scheduler import estimate
 from tuner.engines.base import KERNEL_PARTS, origin_of, variant_of_origin
@@ -241,7 +242,7 @@ def _rows(
         row: dict[str, Any] = {str(name): value for name, value in mapping.items()}
         origin = origin_of(row["variant"], row["origin"])
         named = {"origin": origin, "variant": variant_of_origin(origin)}
-        yield {**row, "device": row["device"].get("name"), **named}
+        yield {**row, "device": device_name(row["target"], row["device"]), **named}
 
 
 def summarise_import(report: ImportReport) -> Imported:

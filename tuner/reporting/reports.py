@@ -7,10 +7,10 @@ from typing import NamedTuple, TypedDict
 from tuner.compile.build_library import BuiltLibrary
 from tuner.formatting import (
     built_from,
+    counted,
     latency,
     milliseconds,
     short_name,
-    trial_count,
     tuned_summary,
 )
 from tuner.jobs.preparation import Prepared
@@ -61,7 +61,8 @@ class TuneReport(Shown):
 
     def summary(self) -> str:
         """Return the latency of the job, and what it took."""
-        took = f"{trial_count(self.trials)}, {self.measured_now} of them now, in {self.secs:.0f} s"
+        trials = counted(self.trials, "trial")
+        took = f"{trials}, {self.measured_now} of them now, in {self.secs:.0f} s"
         reached = latency(self.total_latency_secs, self.untuned_latency_secs)
         failed = f"; failed: {self.error}" if self.error else ""
         return f"job {self.job} of {self.network}: {reached}; {took}{failed}"
@@ -105,8 +106,10 @@ class ExtractReport(Shown):
     def summary(self) -> str:
         """Return the number of tasks and their work."""
         mflop = sum(task.weight * task.flop for task in self.tasks) / 1e6
-        calls = "" if self.kernel_calls is None else f"{self.kernel_calls} kernel calls, "
-        return f"{self.network}: {len(self.tasks)} tasks, {calls}{mflop:,.2f} MFLOP"
+        calls = (
+            "" if self.kernel_calls is None else f"{counted(self.kernel_calls, 'kernel call')}, "
+        )
+        return f"{self.network}: {counted(len(self.tasks), 'task')}, {calls}{mflop:,.2f} MFLOP"
 
     def _table(self) -> str:
         return table(

@@ -102,7 +102,9 @@ class DeviceInfo(Schema):
     @property
     def type(self) -> str:
         """Name of the hardware, or the number of builders."""
-        kind = f"{self.n_builders} builders" if self.n_builders else "unnamed device"
+        kind = f"device of {self.host}"
+        if self.n_builders:
+            kind = f"{self.n_builders} builder{'' if self.n_builders == 1 else 's'}"
         return str(self.fingerprint.get("name") or kind)
 
 

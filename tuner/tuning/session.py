@@ -19,6 +19,7 @@ from records.tuning import attempts
 from tuner.devices.device import Device
 from tuner.engines.base import TargetInfo
 from tuner.errors import DeviceLost, DiskFull, WorkError
+from tuner.formatting import counted
 from tuner.jobs.preparation import Prepared
 from tuner.measure.round_measurement import RoundStopped
 from tuner.tuning.context import TuningContext
@@ -253,8 +254,7 @@ class TuningSession:
 
     def on_device_acquired(self, pick: Pick, device: Device, n_candidates: int) -> None:
         """Publish that the candidates of a round are measured."""
-        noun = "candidate" if n_candidates == 1 else "candidates"
-        phase = f"measuring {n_candidates} {noun}"
+        phase = f"measuring {counted(n_candidates, 'candidate')}"
         self._publish_if_due(phase, pick.task_id, is_measuring_cpu=device.runner.shares_cores)
 
     def on_result(self) -> None:

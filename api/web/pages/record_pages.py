@@ -25,11 +25,19 @@ _MAX_TARGET_DIGITS = 8
 
 @dataclass(frozen=True)
 class Samples:
-    """Times of one measurement, seconds; ``positions`` are theirs on a scale from 0 to 100."""
+    """Times of one measurement, seconds.
+
+    Attributes:
+        title: Name of the measurement.
+        secs: The times.
+        positions: Place of each time on a scale from 0 to 100.
+        ends: Times at the ends of the scale, which all measurements share.
+    """
 
     title: str
     secs: tuple[float, ...]
     positions: tuple[float, ...]
+    ends: tuple[float, float]
 
 
 @router.get("/records")
@@ -102,8 +110,11 @@ def _samples(record: RecordDetails) -> list[Samples]:
     if not shown:
         return []
     low = min(min(secs) for _, secs in shown)
-    span = max(max(secs) for _, secs in shown) - low
+    high = max(max(secs) for _, secs in shown)
+    # Equal times lie in the middle.
+    margin = (high - low) / 48 or low
+    low, high = low - margin, high + margin
     return [
-        Samples(title, secs, tuple(2 + 96 * (s - low) / span if span else 50 for s in secs))
+        Samples(title, secs, tuple(100 * (s - low) / (high - low) for s in secs), (low, high))
         for title, secs in shown
     ]

@@ -17,6 +17,7 @@ from api.web.sorting import query
 from records.models import Target
 from records.service.catalogue import targets_of
 from records.service.owners.access import Viewer
+from records.targets import device_name
 from tuner.queries import catalogue
 from tuner.queries.catalogue import NetworkUse
 from tuner.queries.jobs import job_names
@@ -133,7 +134,7 @@ def _network_target(session: Session, network_id: int, target: Target) -> Networ
     return NetworkTarget(
         target.id,
         target.spec,
-        str(target.device.get("name") or "an unnamed device"),
+        device_name(target.spec, target.device),
         tuple(tasks),
         math.fsum(task.weight * (task.latency_secs or 0.0) for task in tasks) or None,
         sum(task.latency_secs is None for task in tasks),
@@ -177,7 +178,7 @@ def _worker_row(worker: WorkerInfo) -> WorkerRow:
     elif not worker.alive:
         state = "offline"
     device = dict(worker.device)
-    name = str(device.pop("name", "") or "unnamed device")
+    name = str(device.pop("name", "") or f"device of {worker.host}")
     details = tuple((str(key), str(value)) for key, value in sorted(device.items()))
     return WorkerRow(worker, state, name, details)
 

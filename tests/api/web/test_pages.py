@@ -213,7 +213,7 @@ def test_a_failed_job_is_corrected_and_submitted_again(quick: ApiSettings) -> No
 
         assert "no operator &lt;Odd&gt;" in page
         assert 'href="/?copy=1"' in page
-        assert 'class="plot"' not in page
+        assert re.findall("<h2[^>]*>(.*)</h2>", page) == ["Request"], "nothing that is empty"
         assert {name: sent[name] for name in options} == options
         assert (again.status_code, again.headers["location"]) == (303, "/jobs/1")
         with served.sessions() as session:
@@ -408,6 +408,11 @@ def test_records_are_browsed_by_pages(quick: ApiSettings) -> None:
         assert _all_records(served.client, "/records?task=1&failed=1") == [120]
         # Record n took a hundredth of a second by n.
         assert _all_records(served.client, "/records?task=1") == list(range(119, 0, -1))
+        page = served.client.get("/records/1", headers=_BROWSER).text
+        scale = re.findall(r'<p class="scale.*?<span class="num">([\d.,]+) ms', page)
+        shown = re.findall(r'samples">([\d.,]+)', page)
+        assert scale
+        assert scale < shown, "the scale has room on both sides"
 
 
 def _all_records(client: httpx.Client, path: str) -> list[int]:

@@ -53,8 +53,11 @@ def test_a_paused_job_of_a_command_says_what_resumes_it(session: Session) -> Non
     """A command is named if it is known, and only while the job is paused."""
     job_id = make.job(session)
     jobs.set_state(session, job_id, "running")
-    session.get_one(Job, job_id).settings = {"command": "tuner tune a.onnx"}
+    stored = "tuner tune a.onnx --database postgresql://db.lan/tuner --data-dir='/srv/a b'"
+    for command, note in (("tuner tune a.onnx", ""), (stored, ", with the same database")):
+        session.get_one(Job, job_id).settings = {"command": command}
 
-    assert job_queries.list_jobs(session)[0].message == "`tuner tune a.onnx` resumes it"
+        shown = job_queries.list_jobs(session)[0].message
+        assert shown == f"`tuner tune a.onnx` resumes it{note}"
     leases.acquire(session, f"{leases.JOB_PREFIX}{job_id}", "a process", _FOR_A_MINUTE)
     assert job_queries.list_jobs(session)[0].message is None

@@ -43,7 +43,7 @@ def test_the_table_is_aligned_and_printable() -> None:
     assert second.split()[:5] == ["8", "relu", "2", "-", "-"]
     assert {len(head), len(first), len(second), len(third)} == {len(rule)}
     assert "spent      64 of 100 trials, 0:01:01" in rest
-    assert "latency    unknown: 2 of 3 tasks have no best record yet" in rest
+    assert "latency    unknown: no best record yet for 2 of 3 tasks" in rest
 
 
 def test_tasks_that_do_not_fit_are_summed_up_under_their_columns() -> None:

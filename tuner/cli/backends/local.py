@@ -13,6 +13,7 @@ from records.errors import BadLog, NoSuchRow
 from records.logs import measure_log
 from records.models import Job, JobState, Target, Task
 from records.service import submissions
+from records.targets import device_name
 from records.tuning import attempts, job_states
 from tuner.cli.backends.base import (
     MAX_ID,
@@ -161,9 +162,7 @@ class LocalBackend:
         with self._context.readers() as session:
             rows = list(session.scalars(select(Target).order_by(Target.id)))
             if target is not None and target not in [row.id for row in rows]:
-                names = "; ".join(
-                    f"{row.id} ({row.device.get('name', 'unnamed device')})" for row in rows
-                )
+                names = "; ".join(f"{row.id} ({device_name(row.spec, row.device)})" for row in rows)
                 raise RequestError(f"no target {target}; known targets: {names or 'none yet'}")
             return measure_log.export(session, stream, target)
 

@@ -1,13 +1,14 @@
 """``tuner pack``: compile candidates for a GPU elsewhere, and import what it measured."""
 
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tuner.cli import options
-from tuner.cli.console import print_json, print_line, print_note
+from tuner.cli.console import print_json, print_line, print_note, stdout_console
 from tuner.cli.options import argument, option
 from tuner.cli.streams import ProgressCounter
 
@@ -161,7 +162,9 @@ def status(
         tuner pack status
     """
     from records.service import offered_packs
+    from tuner.cli.rendering.grid import Column, Grid
     from tuner.context import open_context
+    from tuner.formatting import age, count, counted
     from tuner.packs import offers, registry
 
     with open_context(database, data_dir) as context:
@@ -182,29 +185,46 @@ def status(
         ]
         print_json({"packs": listed})
         return
-    for pack in packs:
-        imported = ", ".join(f"{n} results of {name}" for name, n in pack.imported.items())
-        imported = states.get(pack.pack) or imported
-        print_line(
-            f"{pack.pack}  {pack.made}  {pack.file}: {pack.n_candidates} candidates of "
-            f"{', '.join(pack.networks)}; {imported or 'no results yet'}"
-        )
     if not packs:
-        print_line("no packs: tuner pack make makes one")
+        print_line("No packs yet; make one with `tuner pack make`.")
+        return
+    table = Grid(
+        Column("Pack"),
+        Column("Made"),
+        Column("Candidates", "number"),
+        Column("Networks", "prose", 1),
+        Column("File", "name", 2),
+        Column("Results", "prose"),
+    )
+    for pack in packs:
+        results = (f"{counted(n, 'result')} of {name}" for name, n in pack.imported.items())
+        table.add(
+            pack.pack,
+            age(datetime.fromisoformat(pack.made)),
+            count(pack.n_candidates),
+            ", ".join(pack.networks),
+            pack.file,
+            states.get(pack.pack) or ", ".join(results) or "none yet",
+        )
+    stdout_console().print(table)
 
 
 def _show_made(made: "MadePack") -> None:
+    from tuner.formatting import counted
+
     for note in made.notes:
         print_note(note)
     refused = f", {made.n_refused} were refused by the compiler" if made.n_refused else ""
     print_line(
-        f"Pack {made.pack}: {made.n_candidates} candidates in {made.secs:.0f} s{refused}; "
-        f"{made.path} has {made.n_bytes / 2**20:.1f} MiB"
+        f"Pack {made.pack}: {counted(made.n_candidates, 'candidate')} in {made.secs:.0f} s"
+        f"{refused}; {made.path} has {made.n_bytes / 2**20:.1f} MiB"
     )
     print_line(f"On the machine with the GPU: python {made.path.name} run --minutes 5")
 
 
 def _show_import(report: "ImportReport") -> None:
+    from tuner.formatting import counted
+
     if report.n_torn_bytes:
         print_note(f"the last {report.n_torn_bytes} bytes are damaged and were left out")
     if report.missing:
@@ -227,7 +247,7 @@ def _show_import(report: "ImportReport") -> None:
     if report.n_by_finals:
         print_line(f"Finals in the networks chose {report.n_by_finals} of the best records")
     print_line(
-        f"Pack {report.pack} on {report.device}: {report.n_added} records added, "
+        f"Pack {report.pack} on {report.device}: {counted(report.n_added, 'record')} added, "
         f"{report.n_known} were known; {report.n_wrong} wrong, {report.n_failed} failed, "
-        f"{report.n_left} candidates left"
+        f"{counted(report.n_left, 'candidate')} left"
     )

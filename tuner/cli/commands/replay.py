@@ -98,7 +98,7 @@ def _as_json(result: "Replayed") -> dict[str, object]:
 def _show(curves: "Sequence[Recording]", results: "Sequence[Replayed]") -> None:
     from tuner.cli.console import stdout_console
     from tuner.cli.rendering.grid import Column, Grid
-    from tuner.formatting import clock, milliseconds, trial_count
+    from tuner.formatting import clock, counted, milliseconds
     from tuner.job_replay.compare import GOALS
 
     console = stdout_console()
@@ -109,7 +109,7 @@ def _show(curves: "Sequence[Recording]", results: "Sequence[Replayed]") -> None:
         for result in results:
             if result.network == curve.network:
                 cells = [
-                    f"{trial_count(round(reached.trials))}, {clock(reached.secs)}"
+                    f"{counted(round(reached.trials), 'trial')}, {clock(reached.secs)}"
                     if reached.trials < float("inf")
                     else "never"
                     for reached in result.reached

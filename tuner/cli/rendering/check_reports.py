@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 from tuner.cli.console import stdout_console
 from tuner.cli.rendering.grid import Column, Grid
 from tuner.compile.bench.gate import Checked, Finding, Timing
-from tuner.formatting import DASH, milliseconds, percent, printable, short_name
+from tuner.formatting import DASH, counted, milliseconds, percent, printable, short_name
 from tuner.profiling.verdicts import tune_command
 
 # Characters that begin a mark, a link, an entity, a formula or HTML.
@@ -136,8 +136,10 @@ def _remarks(checked: Checked, model: str) -> list[str]:
     lines = []
     if checked.untuned:
         command = tune_command(checked.described, checked.program, model)
-        counts = f"{len(checked.untuned)} of {len(checked.described.subgraphs)}"
-        lines.append(f"{counts} subgraphs have no record; tune them with `{command}`")
+        counts = (
+            f"{len(checked.untuned)} of {counted(len(checked.described.subgraphs), 'subgraph')}"
+        )
+        lines.append(f"no record for {counts}; tune with `{command}`")
     if any(finding.outcome == "undecided" for finding in checked.findings):
         lines.append(
             f"other work disturbed the {checked.n_turns} turns: repeat the check on a quiet "

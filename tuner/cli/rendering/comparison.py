@@ -8,7 +8,7 @@ from tuner.cli.console import stdout_console
 from tuner.cli.rendering.grid import Column, Grid
 from tuner.compile.bench.agreement import OutputCheck
 from tuner.compile.bench.comparison import Comparison, PeerResult
-from tuner.formatting import milliseconds
+from tuner.formatting import counted, milliseconds
 
 _DEVICES = {"cpu": "CPU", "cuda": "GPU"}
 _MAX_INPUTS = 8
@@ -77,8 +77,8 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
         yield "input", f"and {len(names) - _MAX_INPUTS} more"
     for peer in comparison.peers:
         if peer.n_near_ties:
-            elements = "element" if peer.n_near_ties == 1 else "elements"
-            yield "float64", f"{peer.n_near_ties:,} {elements} unlike {peer.name}, and right"
+            elements = counted(peer.n_near_ties, "element")
+            yield "float64", f"{elements} unlike {peer.name}, and right"
     for skipped in comparison.skipped:
         yield "skipped", f"{skipped.name}: {skipped.reason}{skipped.fix and ': ' + skipped.fix}"
 

@@ -7,6 +7,7 @@ from tuner.cli.rendering.grid import Column, Grid
 from tuner.formatting import (
     DASH,
     count,
+    counted,
     milliseconds,
     percent,
     throughput,
@@ -48,7 +49,7 @@ def show_profile(profile: LibraryProfile, server: str = "") -> None:
     for line in _nodes(profile):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     n_calls = len(profile.calls)
-    threads = "1 thread" if profile.n_threads == 1 else f"{profile.n_threads} threads"
+    threads = counted(profile.n_threads, "thread")
     lines = [
         f"run         {milliseconds(profile.median_secs)} ms, median of {profile.n_runs}; "
         f"{milliseconds(profile.plain_secs)} ms without timers; {threads}",
@@ -58,7 +59,7 @@ def show_profile(profile: LibraryProfile, server: str = "") -> None:
     for peer in profile.peers:
         others = peer.secs - peer.matched_secs
         lines.append(
-            f"{peer.name:<11} {milliseconds(peer.secs)} ms in {len(peer.nodes)} nodes; "
+            f"{peer.name:<11} {milliseconds(peer.secs)} ms in {counted(len(peer.nodes), 'node')}; "
             f"{milliseconds(others)} ms of them match no kernel"
         )
     lines += [f"{kind:<11} {reason}" for kind, reason in _legend(profile).items()]

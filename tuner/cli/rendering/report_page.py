@@ -39,6 +39,7 @@ def as_page(view: JobView, history: HistoryView, failures: Sequence[FailureView]
         ms=formatting.milliseconds,
         clock=formatting.clock,
         count=formatting.count,
+        counted=formatting.counted,
         stamp=formatting.utc_time,
         target_name=formatting.target_name,
         source=formatting.source,

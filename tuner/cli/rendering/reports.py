@@ -11,7 +11,7 @@ from tuner.cli.rendering.json_output import tasks_as_json
 from tuner.cli.rendering.library import contents_as_json, coverage, show_programs, summary
 from tuner.cli.rendering.records import stale_records
 from tuner.cli.rendering.tables import task_table
-from tuner.formatting import milliseconds, short_name, trial_count
+from tuner.formatting import counted, milliseconds, short_name
 from tuner.reporting.reports import BuildReport, ExtractReport, TuneReport
 
 
@@ -39,13 +39,14 @@ def show_tuning(report: TuneReport) -> None:
     console = stdout_console()
     console.print(task_table(report.tasks))
     n_tuned = sum(1 for task in report.tasks if task.latency_secs is not None)
-    coverage_line = f"{n_tuned} of {len(report.tasks)} tasks have a best record"
+    coverage_line = f"{n_tuned} of {counted(len(report.tasks), 'task')} with a best record"
     hint = "; raise the budget for the others" if n_tuned < len(report.tasks) else ""
     print_line(f"{coverage_line}{hint}.")
     total, untuned = report.total_latency_secs, report.untuned_latency_secs
     console.print(
         f"Estimated total latency: [bold]{milliseconds(total)} ms[/bold]; "
-        f"{trial_count(report.trials)}, {report.measured_now} of them now, in {report.secs:.0f} s.",
+        f"{counted(report.trials, 'trial')}, {report.measured_now} of them now, "
+        f"in {report.secs:.0f} s.",
         highlight=False,
     )
     if total is not None and untuned is not None:
@@ -85,8 +86,12 @@ def show_tasks_of_network(report: ExtractReport) -> None:
         table.add(short_name(task.workload), task.name, str(task.weight), mflop)
     console.print(table)
     total = sum(task.weight * task.flop for task in report.tasks) / 1e6
-    calls = "" if report.kernel_calls is None else f"{report.kernel_calls} kernel calls, "
-    console.print(f"{len(report.tasks)} tasks, {calls}{total:,.2f} MFLOP", highlight=False)
+    calls = (
+        "" if report.kernel_calls is None else f"{counted(report.kernel_calls, 'kernel call')}, "
+    )
+    console.print(
+        f"{counted(len(report.tasks), 'task')}, {calls}{total:,.2f} MFLOP", highlight=False
+    )
     for note in report.notes:
         console.print(f"note: {note}", style="dim", highlight=False)
     for task in report.tasks if report.definitions else ():

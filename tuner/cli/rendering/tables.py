@@ -9,6 +9,7 @@ from tuner.formatting import (
     age,
     clock,
     count,
+    counted,
     local_time,
     milliseconds,
     percent,
@@ -16,7 +17,6 @@ from tuner.formatting import (
     spent,
     task_name,
     told_apart,
-    trial_count,
 )
 from tuner.reporting import task_columns
 from tuner.schemas import DeviceInfo, JobSummary, PickView, TaskComparison, TaskView
@@ -40,7 +40,7 @@ def task_table(tasks: Sequence[TaskView], *, n_rows: int | None = None) -> Grid:
             table.add(*cells, style="bold cyan" if task.running else "")
     if hidden:
         sums = {
-            "Name": f"{len(hidden)} more tasks",
+            "Name": f"{counted(len(hidden), 'more task')}",
             "Trials": count(sum(task.trials for task in hidden)),
             "Share": percent(sum(task.share for task in hidden)),
         }
@@ -164,7 +164,7 @@ def pick_table(picks: Sequence[PickView], n_picks: int) -> Grid:
 
 def why_line(pick: PickView) -> str:
     """Explain a pick in a sentence."""
-    return f"pick {pick.sequence}: {task_name(pick)}, {trial_count(pick.n_trials)}: {pick.why}"
+    return f"pick {pick.sequence}: {task_name(pick)}, {counted(pick.n_trials, 'trial')}: {pick.why}"
 
 
 def state_line(job: JobSummary) -> str:

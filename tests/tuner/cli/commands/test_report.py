@@ -28,7 +28,7 @@ def test_a_report_without_a_latency_says_so(tuned: Shell, tmp_path: Path) -> Non
     path = tmp_path / "report.html"
     assert tuned("report", "2", "-o", str(path)).status == 0
     page = path.read_text()
-    assert "2 of 2 tasks have no record yet" in page
+    assert "no record yet for 2 of 2 tasks" in page
     assert "<svg" not in page
     assert tuned("report", "2", "-o", str(tmp_path / "missing" / "x")).status == 2
 

@@ -23,7 +23,7 @@ def test_the_job_that_changed_last_is_shown(tuned: Shell) -> None:
     assert answer.status == 0
     assert "2, running" in answer.out
     assert "1 of 100 trials" in answer.out
-    assert "unknown: 2 of 2 tasks have no best record yet" in answer.out
+    assert "unknown: no best record yet for 2 of 2 tasks" in answer.out
     assert "number 2: task 4 (dense_big_1), 64 trials, gradient (open)" in answer.out
 
 

@@ -136,6 +136,7 @@ def verify(
     from tuner.build_cache import index
     from tuner.build_cache import stats as cache_stats
     from tuner.cli.rendering.cache import cache_tables
+    from tuner.formatting import counted
     from tuner.interrupts import interruptible
 
     local = store.open_local(cache_dir, data_dir)
@@ -155,7 +156,7 @@ def verify(
     if json_output:
         print_json({"verified": n_read, "damaged": [_damage_as_json(row) for row in damaged]})
     else:
-        print_line(f"verified {n_read} entries, {len(damaged)} are damaged")
+        print_line(f"verified {counted(n_read, 'entry')}, {len(damaged)} damaged")
     if not all(result.dropped for result in damaged):
         raise typer.Exit(1)
 

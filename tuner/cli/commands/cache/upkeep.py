@@ -77,6 +77,7 @@ def export(
         tuner cache export compiled.tar --kind subgraph
     """
     from tuner.build_cache import bundles, index
+    from tuner.formatting import counted
     from tuner.interrupts import interruptible
     from tuner.library.signatures import policy_of
 
@@ -90,7 +91,7 @@ def export(
     if json_output:
         print_json({"file": str(file), "n_entries": n_entries})
         return
-    print_line(f"exported {n_entries} entries to {file}")
+    print_line(f"exported {counted(n_entries, 'entry')} to {file}")
 
 
 def import_(
@@ -109,6 +110,7 @@ def import_(
         tuner cache import compiled.tar
     """
     from tuner.build_cache import bundles
+    from tuner.formatting import counted
     from tuner.interrupts import interruptible
     from tuner.library.signatures import policy_of
 
@@ -123,7 +125,9 @@ def import_(
     else:
         for line in outcome.refused:
             print_note(line)
-        print_line(f"imported {file}: {outcome.added} entries added, {outcome.known} known")
+        print_line(
+            f"imported {file}: {counted(outcome.added, 'entry')} added, {outcome.known} known"
+        )
         if outcome.truncated:
             print_note(f"{file} is cut off; only its complete entries were imported")
     if outcome.refused or outcome.truncated:

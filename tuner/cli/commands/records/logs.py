@@ -78,6 +78,7 @@ def export(
     from tuner.cli.commands.records import log_files
     from tuner.cli.rendering.records import log_reports
     from tuner.errors import RequestError
+    from tuner.formatting import counted
     from tuner.interrupts import interruptible
 
     log_files.check_format(form, "tuner")
@@ -108,7 +109,9 @@ def export(
     if json_output:
         print_json({"file": file, "records": n_records})
     else:
-        print_line(f"exported {n_records} records to {file}", to_stderr=file == streams.STANDARD)
+        print_line(
+            f"exported {counted(n_records, 'record')} to {file}", to_stderr=file == streams.STANDARD
+        )
 
 
 def import_(
@@ -155,6 +158,7 @@ def import_(
     from tuner.cli.commands.records import log_files
     from tuner.cli.rendering.records import log_reports
     from tuner.errors import RequestError
+    from tuner.formatting import counted
     from tuner.interrupts import interruptible
     from tuner.tuning_logs.files import DAMAGED
     from tuner.tuning_logs.import_log import ImportRequest
@@ -181,7 +185,7 @@ def import_(
         return
     torn = ", the torn last line was left out" if imported.torn else ""
     refused = f", {imported.refused} refused" if imported.refused else ""
-    counts = f"{imported.added} records added, {imported.known} known"
+    counts = f"{counted(imported.added, 'record')} added, {imported.known} known"
     print_line(f"imported {file}: {counts}{refused}{torn}")
     for refusal in imported.refusals:
         print_note(f"refused with its records: {refusal}")

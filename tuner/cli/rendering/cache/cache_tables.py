@@ -13,7 +13,7 @@ from tuner.build_cache.keys import PartDifference
 from tuner.build_cache.stats import KindStats, VerifyResult
 from tuner.cli.console import stdout_console
 from tuner.cli.rendering.grid import Column, Grid
-from tuner.formatting import age, printable, size
+from tuner.formatting import age, counted, printable, size
 
 SHORT = 12
 _VALUE_CHARS = 200
@@ -42,7 +42,7 @@ def show_entries(rows: Sequence[tuple[IndexedEntry, Header | None]], n_entries: 
     console = stdout_console()
     console.print(table)
     more = f" of {n_entries}; --limit shows more" if len(rows) < n_entries else ""
-    console.print(f"{len(rows)} entries{more}", highlight=False)
+    console.print(f"{counted(len(rows), 'entry')}{more}", highlight=False)
 
 
 def show_stats(title: str, rows: Sequence[KindStats]) -> None:
@@ -61,7 +61,7 @@ def show_stats(title: str, rows: Sequence[KindStats]) -> None:
     console = stdout_console()
     console.print(table)
     console.print(
-        f"{sum(row.n_entries for row in rows)} entries, "
+        f"{counted(sum(row.n_entries for row in rows), 'entry')}, "
         f"{size(sum(row.n_bytes for row in rows))} on disk",
         highlight=False,
     )
@@ -110,12 +110,12 @@ def show_problem(result: VerifyResult) -> None:
 def show_collected(collected: Collected, *, dry_run: bool) -> None:
     """Print the entries that a garbage collection removed, kept and left."""
     verb = "would remove" if dry_run else "removed"
-    _line(f"{verb} {collected.n_entries} entries, {size(collected.n_bytes)}")
+    _line(f"{verb} {counted(collected.n_entries, 'entry')}, {size(collected.n_bytes)}")
     if collected.n_held:
         _line(f"kept {collected.n_held} that are in use or cannot be removed")
     if collected.n_strays:
-        _line(f"{verb} {collected.n_strays} temporary files of stopped processes")
-    _line(f"left {collected.n_left} entries, {size(collected.n_left_bytes)}")
+        _line(f"{verb} {counted(collected.n_strays, 'temporary file')} of stopped processes")
+    _line(f"left {counted(collected.n_left, 'entry')}, {size(collected.n_left_bytes)}")
 
 
 def _line(text: str) -> None:

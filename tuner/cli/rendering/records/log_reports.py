@@ -7,6 +7,7 @@ import typer
 
 from tuner.cli.console import print_json, print_line
 from tuner.engines.environments import DEFAULT_ENGINE
+from tuner.formatting import counted
 from tuner.tuning_logs.base import LogImportReport
 from tuner.tuning_logs.distill import Distilled
 from tuner.tuning_logs.export_log import Exported
@@ -31,12 +32,12 @@ def show_export(file: str, form: str, exported: Exported, *, to_stderr: bool) ->
     """Print how many records were exported, and the reasons for those left out."""
     n_unverified = exported.n_unverified
     unverified = f"; left out {n_unverified} unverified ones" if n_unverified else ""
-    line = f"exported {exported.n_records} records to {file} ({form}){unverified}"
+    line = f"exported {counted(exported.n_records, 'record')} to {file} ({form}){unverified}"
     print_line(line, to_stderr=to_stderr)
     for reason, count in exported.skipped.items():
-        print_line(f"  {count} records were left out: {reason}", to_stderr=to_stderr)
+        print_line(f"  left out {counted(count, 'record')}: {reason}", to_stderr=to_stderr)
     for note, count in exported.notes.items():
-        print_line(f"  of {count} workloads: {note}", to_stderr=to_stderr)
+        print_line(f"  of {counted(count, 'workload')}: {note}", to_stderr=to_stderr)
 
 
 def export_as_json(exported: Exported) -> dict[str, Any]:
@@ -61,13 +62,13 @@ def distilled_as_json(distilled: Distilled) -> dict[str, Any]:
 
 def show_distilled(file: str, out: str, distilled: Distilled, *, to_stderr: bool) -> None:
     """Print how many records were kept, and the reasons for the lines left out."""
-    kept = f"kept {distilled.n_kept} records of {distilled.n_tasks} tasks"
+    kept = f"kept {counted(distilled.n_kept, 'record')} of {counted(distilled.n_tasks, 'task')}"
     print_line(f"{kept}, {file} -> {out}{_torn(distilled.torn)}", to_stderr=to_stderr)
     _show_skipped(distilled.skips.reasons, to_stderr=to_stderr)
 
 
 def _show_import(file: str, report: LogImportReport) -> None:
-    counts = f"{report.added} records added, {report.known} known"
+    counts = f"{counted(report.added, 'record')} added, {report.known} known"
     foreign = f", {report.foreign} of them of another target" if report.foreign else ""
     print_line(f"imported {file} ({report.format}): {counts}{foreign}{_torn(report.torn)}")
     _show_skipped(report.skipped)
@@ -78,7 +79,7 @@ def _show_import(file: str, report: LogImportReport) -> None:
 
 def _show_skipped(skipped: Mapping[str, tuple[int, int]], *, to_stderr: bool = False) -> None:
     for reason, (count, first) in sorted(skipped.items(), key=lambda item: item[1][1]):
-        lines = f"{count} lines were left out, the first is {first}"
+        lines = f"left out {counted(count, 'line')}, the first is {first}"
         print_line(f"  {lines}: {reason}", to_stderr=to_stderr)
 
 

@@ -12,6 +12,7 @@ from tuner.cli.rendering.grid import Column, Grid
 from tuner.errors import last_line
 from tuner.formatting import (
     by_variant,
+    counted,
     local_time,
     milliseconds,
     printable,
@@ -58,7 +59,7 @@ def show_bests(rows: Sequence[BestView]) -> None:
     console = stdout_console()
     console.print(table)
     _show_targets(console, rows)
-    console.print(f"{len(rows)} best records", highlight=False)
+    console.print(f"{counted(len(rows), 'best record')}", highlight=False)
 
 
 def show_records(rows: Sequence[RecordView], limit: int) -> None:
@@ -89,7 +90,7 @@ def show_records(rows: Sequence[RecordView], limit: int) -> None:
     console.print(table)
     _show_targets(console, rows)
     more = "; --limit shows more" if len(rows) == limit else ""
-    console.print(f"{len(rows)} records{more}", highlight=False)
+    console.print(f"{counted(len(rows), 'record')}{more}", highlight=False)
 
 
 def show_record(record: RecordDetails, code: Mapping[str, str]) -> None:
@@ -141,7 +142,7 @@ def _listed(secs: Sequence[float] | None, latency_secs: float | None) -> str:
 
 
 def _show_targets(console: "Console", rows: "Sequence[BestView] | Sequence[RecordView]") -> None:
-    targets = {row.target_id: (row.device or "an unnamed device", row.target) for row in rows}
+    targets = {row.target_id: (row.device, row.target) for row in rows}
     for number, (device, spec) in sorted(targets.items()):
         console.print(
             f"target {number}: {device}, {spec}", style="dim", highlight=False, markup=False

@@ -8,7 +8,7 @@ from tuner.cli.console import print_line, stdout_console
 from tuner.cli.rendering.grid import Column, Grid
 from tuner.cli.rendering.records.stale_records import differences_in_words
 from tuner.errors import last_line
-from tuner.formatting import milliseconds, short_name
+from tuner.formatting import counted, milliseconds, short_name
 from tuner.tuning.rounds.remeasure_options import Remeasured, Verified
 
 
@@ -51,9 +51,9 @@ def show_verified(verified: Verified, *, current: bool) -> None:
     differences = {differences_in_words(row.differs) for row in verified.rows if row.differs}
     for text in sorted(differences):
         console.print(f"version: {text}", style="dim", highlight=False, markup=False)
-    left = f"; {verified.n_left} more subgraphs are left" if verified.n_left else ""
+    left = f"; {counted(verified.n_left, 'more subgraph')} left" if verified.n_left else ""
     console.print(
-        f"{verified.n_verified} of {len(verified.rows)} records verified "
+        f"{verified.n_verified} of {counted(len(verified.rows), 'record')} verified "
         f"in {verified.secs:.0f} s{left}",
         highlight=False,
     )
