@@ -201,6 +201,17 @@ def _holds(dtype: torch.dtype, number: float) -> bool:
     return low <= number <= high and number == math.floor(number)
 
 
+def _convert_filled(value: int) -> Callable[[Any, Any], relax.Expr]:
+    """Return the converter of a new tensor; TVM gives it the dtype of the one it is made by."""
+
+    def convert(node: Any, importer: Any) -> relax.Expr:
+        dtype = dtype_of(node)
+        filled = relax.op.full([*node.meta["val"].shape], relax.const(value, dtype), dtype)
+        return importer.block_builder.emit(filled)
+
+    return convert
+
+
 def _convert_sign(node: Any, importer: Any) -> relax.Expr:
     """Convert a sign, which is 0 for NaN; that of ONNX is NaN."""
     x = importer.env[node.args[0]]
@@ -419,6 +430,8 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
     "logcumsumexp.default": _convert_log_cumulated,
     "median.dim": _convert_median,
     "mul.Tensor": _convert_arithmetic(relax.op.multiply),
+    "new_ones.default": _convert_filled(1),
+    "new_zeros.default": _convert_filled(0),
     "pow.Tensor_Scalar": _convert_power,
     "pow.Tensor_Tensor": _convert_powers,
     "prod.default": _convert_multiplied,

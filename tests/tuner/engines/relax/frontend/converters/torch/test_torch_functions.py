@@ -60,6 +60,15 @@ _AVERAGES: Functions = {
     "volumes": lambda x: _pool3d(x, 2, divisor_override=3),
     "mean": lambda x: _pool2d(x, 3, 2, 1),
 }
+# A new tensor may have another dtype than the one that it is made by.
+_NEW: Functions = {
+    "ones": lambda x: (x.new_ones([], dtype=torch.bool) & (x > 0), x.new_ones(2) + x[:1]),
+    "zeros": lambda x: (x.new_zeros(4, dtype=torch.float32) + x, x.new_zeros([2, 3]) + x[0]),
+    "alike": lambda x: (
+        *(torch.ones_like(x, dtype=torch.bool), torch.zeros_like(x, dtype=torch.int32)),
+        x.new_full((3,), 2, dtype=torch.float32) + x[0],
+    ),
+}
 
 
 def _comparisons(*numbers: float) -> Functions:
@@ -85,4 +94,5 @@ def test_functions_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         (_comparisons(0.5), few),
         (_comparisons(0.5, 2), few.bool()),
         (_AVERAGES, _IMAGES),
+        (_NEW, few),
     )
