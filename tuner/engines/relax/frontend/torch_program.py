@@ -20,6 +20,7 @@ from tuner.engines.relax.frontend.converters.torch import (
 )
 from tuner.engines.relax.frontend.onnx_graph import import_graph
 from tuner.engines.relax.frontend.torch_agreement import check_agreement
+from tuner.engines.relax.frontend.torch_decompositions import DECOMPOSITIONS
 from tuner.engines.relax.ir.tensor_types import is_fixed, is_number
 from tuner.errors import ModelError, summary
 from tuner.networks.onnx.cleaning import clean
@@ -166,6 +167,7 @@ def _decomposed(program: Any, kept: Iterable[str]) -> Any:
     if any(isinstance(t, torch.Tensor) and t.layout != torch.strided for t in tensors):
         return program
     table = torch.export.default_decompositions()
+    table.update(DECOMPOSITIONS)
     names = {*kept}
     if any(map(torch_recurrent.has_projections, program.graph.nodes)):
         names.remove("lstm.input")

@@ -62,6 +62,25 @@ def _convert_index_put(node: Any, importer: Any) -> relax.Expr:
     return emit(relax.op.index_put(importer.env[source], relax.Tuple(positions), data, is_sum))
 
 
+def _convert_scatter_reduce(node: Any, importer: Any) -> relax.Expr:
+    """Convert a reduction into the elements at indices, which need not count themselves."""
+    source, axis, index, values, how = node.args
+    if index.meta["val"].shape != values.meta["val"].shape or how not in _REDUCTIONS:
+        raise NotImplementedError(f"scatter_reduce of values of another shape, or by {how}")
+    emit, data, places = importer.block_builder.emit, importer.env[source], importer.env[index]
+    if not node.kwargs.get("include_self", True):
+        dtype = source.meta["val"].dtype
+        ends = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+        start = {"sum": 0, "prod": 1, "amax": ends.min, "amin": ends.max}[how]
+        if dtype.is_floating_point and how in ("amax", "amin"):
+            start *= float("inf")
+        name = str(data.ty.dtype)
+        starts = relax.op.full([*values.meta["val"].shape], relax.const(start, name), name)
+        data = emit(relax.op.scatter_elements(data, places, emit(starts), axis))
+    values = importer.env[values]
+    return emit(relax.op.scatter_elements(data, places, values, axis, _REDUCTIONS[how]))
+
+
 def _wrap(index: relax.Expr, size: int) -> relax.Expr:
     dtype = str(index.ty.dtype)
     if dtype == "bool":
@@ -70,9 +89,13 @@ def _wrap(index: relax.Expr, size: int) -> relax.Expr:
     return relax.op.where(is_negative, index + relax.const(size, dtype), index)
 
 
+# Reductions of scatter_elements by the name that torch has for them.
+_REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+
 #: Converters by name of the operator.
 CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
     "index.Tensor": _convert_index,
     "index_put.default": _convert_index_put,
+    "scatter_reduce.two": _convert_scatter_reduce,
     "select.int": _convert_select,
 }

@@ -53,10 +53,34 @@ _BROADCAST: Functions = {
     "between": lambda x, _: _written(_cube(x), (_ORDER, _EVERY, _ORDER), x[0]),
     "behind": lambda x, _: _written(_cube(x), _ORDER, x[0, :3]),
 }
+# An element of two values, and elements without one, with and without their own.
+_REDUCED: Functions = {
+    how: lambda x, i, how=how: tuple(
+        x.scatter_reduce(0, (i % 2)[:, None].expand(3, 5), x[1:] - 9, how, include_self=own)
+        for own in (True, False)
+    )
+    for how in ("sum", "prod", "amax", "amin")
+}
+# Bags are empty, end with the indices, or have rows of padding.
+_bags, _STARTS = torch.nn.functional.embedding_bag, torch.tensor([0, 2, 2])
+_BAGS: Functions = {
+    **{
+        mode: lambda x, i, mode=mode: (
+            _bags(i.abs() % 4, x, _STARTS, mode=mode),
+            _bags((i.abs() % 4).expand(2, 3), x, mode=mode, padding_idx=2),
+            _bags(i.abs() % 4, x, torch.tensor([0, 1, 3]), mode=mode, include_last_offset=True),
+        )
+        for mode in ("sum", "mean", "max")
+    },
+    "weighted": lambda x, i: _bags(
+        i.abs() % 4, x, _STARTS, mode="sum", per_sample_weights=x[0, :3]
+    ),
+    "triangles": lambda x, i: (x[*torch.triu_indices(3, 4, 1)], i + torch.tril_indices(2, 2)[0]),
+}
 
 
 def test_elements_are_read_and_written_where_torch_does(tmp_path: Path) -> None:
     """Indices are an input of the program, and negative in part."""
     x, index = torch.arange(20.0).reshape(4, 5), torch.tensor([-1, 2, -4])
 
-    check_results({**_NEGATIVE, **_BROADCAST}, tmp_path, x, index)
+    check_results({**_NEGATIVE, **_BROADCAST, **_REDUCED, **_BAGS}, tmp_path, x, index)
