@@ -29,7 +29,7 @@ def offer(session: Session, pack: OfferedPack) -> None:
 
 def withdraw(session: Session, pack: str) -> None:
     """Remove a pack and its lines, if it is offered."""
-    session.execute(delete(PackPortion).where(PackPortion.pack == pack))
+    _drop_lines(session, pack)
     session.execute(delete(OfferedPack).where(OfferedPack.pack == pack))
 
 
@@ -42,7 +42,7 @@ def lease(session: Session, device: RemoteDevice) -> OfferedPack | None:
     """Lease the oldest free pack that is for the GPU of a process; None if there is none.
 
     A process that has a pack gets it again, and so does the one that replaced it. Results of a pack
-    are of one kind of GPU, that of the first.
+    are of one kind of GPU, that of the first; lines of another kind without results are dropped.
     """
     offline = now() - remote_devices.OFFLINE_AFTER
     online = select(RemoteDevice.name).where(RemoteDevice.heartbeat >= offline)
@@ -56,11 +56,12 @@ def lease(session: Session, device: RemoteDevice) -> OfferedPack | None:
         n_attempts = pack.attempts.get(gpu.get("uuid", ""), 0)
         is_spent = n_attempts >= MAX_ATTEMPTS or is_given_up(pack)
         is_spent &= pack.key != device.key
-        if gpu.get("capability") not in pack.capabilities or is_of_another or is_spent:
+        is_bound = is_of_another and pack.has_results
+        if gpu.get("capability") not in pack.capabilities or is_bound or is_spent:
             if pack.device == device.name:  # by a process before this one
                 pack.device = pack.key = None
             continue
-        if pack.key == device.key:
+        if pack.key == device.key and not is_of_another:
             return pack
         # Another process may lease it in this moment.
         taken = session.execute(
@@ -75,8 +76,15 @@ def lease(session: Session, device: RemoteDevice) -> OfferedPack | None:
         )
         if taken.first():
             session.refresh(pack)
+            if is_of_another:
+                _drop_lines(session, pack.pack)
+                pack.gpu, pack.n_lines = None, 0
             return pack
     return None
+
+
+def _drop_lines(session: Session, pack: str) -> None:
+    session.execute(delete(PackPortion).where(PackPortion.pack == pack))
 
 
 def is_given_up(pack: OfferedPack) -> bool:
@@ -106,7 +114,7 @@ def add_lines(
     session.add(PackPortion(pack=pack.pack, first_line=pack.n_lines, lines="".join(lines)))
     pack.n_lines += len(lines)
     if have_results:
-        pack.attempts = {}
+        pack.has_results, pack.attempts = True, {}
 
 
 def lines_of(session: Session, pack: str) -> str:
@@ -129,7 +137,7 @@ def release(pack: OfferedPack, problem: str) -> None:
 def end(session: Session, pack: OfferedPack) -> None:
     """End a pack whose results are complete; its lines are removed."""
     pack.ended, pack.device, pack.key, pack.problem = now(), None, None, None
-    session.execute(delete(PackPortion).where(PackPortion.pack == pack.pack))
+    _drop_lines(session, pack.pack)
 
 
 def _kind(gpu: dict[str, Any]) -> dict[str, Any]:

@@ -192,8 +192,9 @@ class RemoteCall(Base):
 class OfferedPack(Base):
     """A pack that devices over HTTPS measure; see :mod:`records.service.offered_packs`.
 
-    ``gpu`` describes the first GPU that measured it, ``device`` and ``key`` are those of the
-    process that has leased it. ``attempts`` counts the leases of each GPU since the last results.
+    ``gpu`` describes the first GPU that measured it; only if it ``has_results``, others of another
+    kind get it no more. ``device`` and ``key`` are those of the process that has leased it.
+    ``attempts`` counts the leases of each GPU since the last results.
     """
 
     __tablename__ = "offered_pack"
@@ -209,6 +210,7 @@ class OfferedPack(Base):
     device: Mapped[str | None]
     key: Mapped[str | None]
     n_lines: Mapped[int] = mapped_column(default=0)
+    has_results: Mapped[bool] = mapped_column(default=False)
     attempts: Mapped[dict[str, Any]] = mapped_column(default=dict)
     problem: Mapped[str | None]
 

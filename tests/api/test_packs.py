@@ -196,6 +196,21 @@ def test_a_lost_pack_goes_to_another_gpu_of_its_kind(offering: Served) -> None:
     assert count(offering) == 2
 
 
+def test_a_header_alone_binds_no_gpu(offering: Served) -> None:
+    """A process that only claims to have a GPU keeps others from no pack."""
+    post(offering, "lease", RUNNER)
+    send(offering, lines=lines(HEADER))
+    send(offering, first_line=1, problem="no NumPy")
+    larger = {**OTHER, "name": "NVIDIA Larger"}
+    register(offering, SECOND, larger)
+
+    assert post(offering, "lease", SECOND)[1]["n_lines"] == 0
+    header = lines({**HEADER, "device": larger})
+    assert send(offering, SECOND, lines=header + lines(result("a"))) == (204, None)
+    assert send(offering, SECOND, problem="no NumPy") == (204, None)
+    assert post(offering, "lease", RUNNER)[1]["pack"] == ""
+
+
 def test_a_gpu_that_changed_frees_its_pack(offering: Served) -> None:
     """Results are of one kind of GPU, and a new driver makes another one."""
     post(offering, "lease", RUNNER)

@@ -410,6 +410,7 @@ def upgrade() -> None:
         Column("device", Text),
         Column("key", Text),
         required("n_lines", Integer),
+        required("has_results", Boolean),
         required("attempts", JSON),
         Column("problem", Text),
     )

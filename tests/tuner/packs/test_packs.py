@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 import shutil
 import signal
 import sqlite3
@@ -12,6 +13,7 @@ import zipfile
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,8 @@ def test_results_become_records_that_a_build_uses(bench: Bench, results: Path) -
     assert all(each["variant"].startswith("triton-gemm") for each in tuned)
     status = bench.cli("pack", "status", "--json").json["packs"]
     assert [each["imported"] for each in status] == [{"NVIDIA Test": N_CANDIDATES}]
+    assert datetime.fromisoformat(status[0]["made"])
+    assert re.search(r" \d+ (s|min) ago ", bench.cli("pack", "status").out)
 
 
 @needs_nvrtc
