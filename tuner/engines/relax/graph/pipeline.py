@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,9 @@ PASSES: tuple[tuple[Rewrite, IsFor], ...] = (
     # Operators on constants are computed once, permutations that cancel are dropped.
     (_plain(fold_constants), _everywhere),
     # Products of dequantised numbers: bytes are a quarter of the traffic, and dot instructions
-    # add several products at once.
+    # or tensor cores add several products at once.
     (_by(IntegerProductFinder), _has_dot_instruction),
+    (_by(partial(IntegerProductFinder, is_for_gpu=True)), _has_triton),
     # Transposed convolutions multiply mostly zeros; as convolutions to more channels, none.
     (_by(TransposedConvolutionReplacer), _everywhere),
     # Taps of windows that read padding at every position, as in dilated heads.

@@ -265,6 +265,48 @@ def test_some_blocks_of_large_kernels_agree(ir: bytes, verify: Verify) -> None:
         assert verify(ir, broken(program, old, new), n_blocks=6) != ""
 
 
+@pytest.mark.parametrize(("kind", "zero"), [(np.int8, 0), (np.uint8, 0), (np.uint8, 7)])
+def test_quantised_networks_multiply_bytes(
+    kind: type[np.generic], zero: int, tmp_path: Path, verify: Verify
+) -> None:
+    """Convolutions and products of dequantised numbers are of bytes, with their zero points."""
+    model = HalfModel()
+    codes = np.random.default_rng(0).integers(-127, 128, (16, 16, 3, 3), np.int8)
+
+    def quantised(value: str, scale: float) -> str:
+        of = [model.constant(np.array(scale, np.float32)), model.constant(np.array(zero, kind))]
+        return model.add("DequantizeLinear", model.add("QuantizeLinear", value, *of), *of)
+
+    def weight(array: np.ndarray) -> str:
+        numbers = (np.full(16, 0.01, np.float32), np.zeros(16, np.int8))
+        scales = [model.constant(each) for each in numbers]
+        axis = 0 if array.ndim > 2 else 1
+        return model.add("DequantizeLinear", model.constant(array), *scales, axis=axis)
+
+    value = quantised(model.input(1, 16, 6, 6, kind=TensorProto.FLOAT), 0.02)
+    value = model.add("Relu", model.add("Conv", value, weight(codes), pads=[1] * 4))
+    value = quantised(model.add("Transpose", value, perm=[0, 2, 3, 1]), 0.05)
+    value = quantised(model.add("MatMul", value, weight(codes[..., 0, 0])), 0.05)
+    output = model.add("Cast", value, to=TensorProto.FLOAT16)
+    file = model.load(tmp_path, output, shape=(1, 6, 6, 16))
+    feeds = {"x0": draw(1, 16, 6, 6, seed=1)}
+
+    matched = _matched(file, verify)
+    (result,), (expected,) = (
+        networks.run_module(lower(file, made), file, feeds, _CPU)
+        for made in map(make_target, (SPEC, _CPU))
+    )
+
+    tasks = worker.extract(file, worker.describe_target("cuda:sm_90").spec).tasks
+    products = [task for task in tasks if task.name in matched]
+    kernels = [workloads.load(task.ir)["main"] for task in products]
+    assert [str(each.dtype) for kernel in kernels for each in kernel.params[:2]] == [
+        "uint8",
+        "int8",
+    ] * 2
+    np.testing.assert_array_equal(result, expected)
+
+
 def _blocked_product(model: HalfModel, n_rows: int, bits: int, *, has_zeros: bool) -> list[str]:
     """Add a product with weights of a few bits, with a scale for each block of 32."""
     drawn = np.random.default_rng(0)

@@ -29,6 +29,7 @@ from tuner.engines.relax.triton.expressions.kernel_blocks import (
 
 _INDEX = "int64"
 # Types of operands that tensor cores multiply, and of their sums.
+# Unsigned bytes are multiplied as signed ones, less 128.
 _SUMS = {"float16": "float32", "bfloat16": "float32", "float32": "float32", "int8": "int32"}
 _FLOATS = ("float16", "bfloat16", "float32")
 
@@ -97,6 +98,8 @@ class Contraction:
             return None
         operands = tuple(without_widening(each) for each in factors)
         dtypes = {str(each.ty.dtype) for each in operands}
+        if dtypes == {"uint8", "int8"}:
+            dtypes = {"int8"}
         dtype = dtypes.pop()
         sums = str(block.buffer.dtype)
         if dtypes or dtype not in _SUMS or (sums in _FLOATS) != (dtype in _FLOATS):
@@ -140,6 +143,12 @@ class Contraction:
             blocks, block, operands, dtype, _SUMS[dtype],
             tuple(sorts.get((True, True), [])), tuple(rows), tuple(columns), tuple(steps), values,
         )  # fmt: skip
+
+    @property
+    def unsigned(self) -> int | None:
+        """Number of the operand that is unsigned; None if none is."""
+        dtypes = [str(each.ty.dtype) for each in self.operands]
+        return dtypes.index("uint8") if "uint8" in dtypes else None
 
     @property
     def variables(self) -> list[Any]:
@@ -261,7 +270,7 @@ def without_widening(expr: Any) -> Any:
     while isinstance(expr, tirx.Cast):
         before, after = str(expr.value.ty.dtype), str(expr.ty.dtype)
         is_wider = (before in _FLOATS[:2] and after == "float32") or (before, after) in (
-            ("int8", "int16"), ("int8", "int32"), ("int16", "int32"),
+            ("int8", "int16"), ("int8", "int32"), ("int16", "int32"), ("uint8", "int32"),
         )  # fmt: skip
         if not is_wider:
             break

@@ -17,6 +17,8 @@ from tuner.engines.relax.triton.templates.configurations import Configuration
 from tuner.engines.relax.triton.templates.contractions import Contraction, extent_of, split
 
 _INDEX = "int64"
+# Difference of unsigned bytes and the signed ones that they are multiplied as.
+_HALF_BYTE = 128
 
 
 @dataclass
@@ -60,6 +62,13 @@ class Loop:
     def _is_sum(self) -> bool:
         return self.by.rows == 1
 
+    @property
+    def _rest(self) -> tuple[tuple[int, int], str]:
+        """Shape and value of the sums of what unsigned bytes are multiplied with in a turn."""
+        if self.of.unsigned:
+            return (self.by.rows, 1), "tl.sum(left.to(tl.int32), 1)[:, None]"
+        return (1, self.by.columns), "tl.sum(right.to(tl.int32), 0)[None, :]"
+
     def lines(self, arguments: Arguments, sums: str) -> list[str]:
         """Return the lines that compute the sums of a tile.
 
@@ -86,7 +95,12 @@ class Loop:
             # Three products of 19 bits keep the digits of float32.
             precision = ', input_precision="tf32x3"' if self.of.dtype == "float32" else ""
             inside.append(f"{sums} = tl.dot(left, right, {sums}, out_dtype={total}{precision})")
+            if self.of.unsigned is not None:
+                lines.insert(0, f"bytes = tl.zeros({self._rest[0]}, {total})")
+                inside.append(f"bytes += {self._rest[1]}")
         lines += [f"    {line}" for line in inside]
+        if self.of.unsigned is not None and not self._is_sum:
+            lines.append(f"{sums} += {_HALF_BYTE} * bytes")
         return [*lines, f"{sums} = tl.sum({sums}, 0)[None, :]"] if self._is_sum else lines
 
     def _operand(self, number: int, arguments: Arguments) -> list[str]:
@@ -107,7 +121,9 @@ class Loop:
         resolved = self.of.resolved(values)
         text = printer.value(self.of.operands[number], resolved, self.of.variables, ())
         result = text.code
-        if text.dtype != self.of.dtype:
+        if number == self.of.unsigned and not self._is_sum:
+            result = f"({result} ^ {_HALF_BYTE}).to(tl.int8)"
+        elif number != self.of.unsigned and text.dtype != self.of.dtype:
             result = f"({result}).to({element_type(self.of.dtype)})"
         # The value beyond the last step need not be zero where that of a load is.
         if mask and text.code not in printer.loads:

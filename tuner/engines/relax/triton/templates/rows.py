@@ -325,8 +325,7 @@ class RowPrinter(Printer):
             raise PrintError(f"{block.buffer.name} is not a reduction along rows")
         code = f"({text.code}).to({element_type(dtype)})"
         if column.mask:
-            number = f'float("{neutral}")' if neutral else "0"
-            code = f"tl.where({column.mask}, {code}, {number})"
+            code = f"tl.where({column.mask}, {code}, {neutral})"
         return self._reduced(block, code)
 
     def _combined(self, block: Block, values: dict[int, Any]) -> Text:
@@ -342,9 +341,8 @@ class RowPrinter(Printer):
         parts = f"tl.arange(0, {1 << (n_parts - 1).bit_length()})[None, :]"
         masks = [self.mask_of(row.tiles), f"({parts} < {n_parts})"]
         mask = " & ".join(each for each in masks if each)
-        other = f'float("{neutral}")' if neutral else "0"
         at = f"{WORKSPACE} + {row.code} * {n_parts} + {parts}"
-        return self._reduced(block, f"tl.load({at}, mask={mask}, other={other})")
+        return self._reduced(block, f"tl.load({at}, mask={mask}, other={neutral})")
 
     def _reduced(self, block: Block, code: str) -> Text:
         """Return the name of what some elements of each row reduce to."""
@@ -357,8 +355,8 @@ class RowPrinter(Printer):
         return Text(line, dtype, frozenset(key(row.variable) for row in self.tiles[:-1]))
 
 
-def reduction_of(block: Block) -> tuple[str, float, str]:
-    """Return the function of a reduction, the value that it begins with, and its type.
+def reduction_of(block: Block) -> tuple[str, str, str]:
+    """Return the function of a reduction, the number that it begins with, and its type.
 
     Raises:
         PrintError: If it has no form in Triton.
@@ -369,10 +367,9 @@ def reduction_of(block: Block) -> tuple[str, float, str]:
     function, neutral = _REDUCTIONS[kind]
     dtype = str(block.buffer.dtype)
     if "float" in dtype:
-        return function, neutral, "float32"
-    if neutral:
-        raise PrintError("extremes of integers have no form here")
-    return function, neutral, dtype
+        return function, f'float("{neutral}")' if neutral else "0", "float32"
+    limits = tirx.min_value(dtype), tirx.max_value(dtype)
+    return function, str(int(limits[neutral > 0].value)) if neutral else "0", dtype
 
 
 def others(block: Block) -> Any:

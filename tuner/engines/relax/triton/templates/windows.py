@@ -163,8 +163,7 @@ class _WindowPrinter(Printer):
         step = (
             f"{name} + {value}" if function == "sum" else f"tl.{function}imum({name}, {value}{nan})"
         )
-        first = f'float("{neutral}")' if neutral else "0"
-        self.lines.append(f"{name} = tl.full({self.shape}, {first}, {element_type(total)})")
+        self.lines.append(f"{name} = tl.full({self.shape}, {neutral}, {element_type(total)})")
         n_unrolled = _unrolled(n_steps)
         body = [*inside.lines, f"{name} = {step}"]
         if n_unrolled == n_steps:

@@ -9,6 +9,7 @@ from tvm import te, tirx, topi
 
 from tests.gpu_compilers import needs_triton
 from tests.tuner.engines.relax.triton.conftest import (
+    ALL_KINDS,
     Verify,
     branches,
     broken,
@@ -19,6 +20,7 @@ from tests.tuner.engines.relax.triton.conftest import (
 )
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.triton import variants
+from tuner.engines.relax.triton.compilation import compiler
 from tuner.engines.relax.triton.programs import Program
 from tuner.engines.relax.triton.templates.configurations import Configuration
 from tuner.engines.relax.triton.templates.contractions import Contraction
@@ -113,6 +115,28 @@ def test_activations_are_those_of_the_workload(
     ir = product((1, 20, 24, 40), after=lambda x: sum(each(x) for each in _ACTIVATIONS))
 
     assert verify(ir, program_of(ir, configuration)) == ""
+
+
+@pytest.mark.parametrize("is_swapped", [False, True], ids=["rows", "columns"])
+def test_unsigned_bytes_are_multiplied_by_signed_ones(is_swapped: bool, verify: Verify) -> None:
+    """Tensor cores multiply them less 128, also in tiles that end beyond the product."""
+    data, weight = (
+        te.placeholder((n, 72), kind, name=kind) for n, kind in ((20, "uint8"), (24, "int8"))
+    )
+    step = te.reduce_axis((0, 72), name="step")
+
+    def multiplied(*place: Any) -> Any:
+        row, column = place[::-1] if is_swapped else place
+        factors = (each.astype("int32") for each in (data[row, step], weight[column, step]))
+        return te.sum(next(factors) * next(factors), axis=step)
+
+    ir = workload([data, weight, te.compute((24, 20) if is_swapped else (20, 24), multiplied)])
+    for configuration in (_PLAIN, _SPLIT):
+        assert verify(ir, program_of(ir, configuration), ALL_KINDS) == ""
+
+    binary = compiler.compile_kernel(program_of(ir, _PLAIN).kernels[0], "sm_80")
+    assert binary.facts.uses_tensor_cores
+    assert binary.facts.stack_bytes == 0
 
 
 @pytest.mark.parametrize("rounded", [tirx.nearbyint, tirx.round], ids=["nearbyint", "round"])

@@ -59,8 +59,8 @@ def depthwise(kernel: int, stride: int = 1, dtype: str = "float16") -> bytes:
     return workload([data, weight, bias, topi.cast(made, dtype)])
 
 
-def _max_pool() -> bytes:
-    data = te.placeholder((1, 11, 11, 24), "float16", name="data")
+def _max_pool(dtype: str) -> bytes:
+    data = te.placeholder((1, 11, 11, 24), dtype, name="data")
     return workload([data, topi.nn.pool2d(
         data, (3, 3), (2, 2), (1, 1), (1, 1, 1, 1), "max", layout="NHWC"
     )])  # fmt: skip
@@ -70,7 +70,8 @@ _WORKLOADS: dict[str, Callable[[], bytes]] = {
     "depthwise with stride": lambda: depthwise(5, 2),
     "depthwise of bfloat16": lambda: depthwise(3, 1, "bfloat16"),
     "depthwise of integers": lambda: depthwise(3, 1, "int8"),
-    "maxima": _max_pool,
+    "maxima": lambda: _max_pool("float16"),
+    "maxima of bytes": lambda: _max_pool("int8"),
 }
 
 

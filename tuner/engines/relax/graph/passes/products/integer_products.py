@@ -82,10 +82,14 @@ class _Columns:
 
 @mutator
 class IntegerProductFinder(SumsVisitor):
-    """Mutator that follows quantised data through the calls of a function."""
+    """Mutator that follows quantised data through the calls of a function.
 
-    def __init__(self, module: tvm.IRModule) -> None:
+    For GPUs, convolutions of images whose zero point is 0 pad them themselves.
+    """
+
+    def __init__(self, module: tvm.IRModule, *, is_for_gpu: bool = False) -> None:
         super().__init__(module)
+        self._is_for_gpu = is_for_gpu
         self._rules: dict[str, _Rule] = {
             "nn.conv2d": self._convolve,
             "matmul": self._multiply,
@@ -123,8 +127,11 @@ class IntegerProductFinder(SumsVisitor):
         if not fits:
             return self._multiply_floats(call, data, codes, columns)
         top, left, bottom, right = (int(size) for size in attrs.padding)
-        padded = self._pad(data, (0, 0, 0, 0, top, bottom, left, right))
-        window = (attrs.strides, 0, attrs.dilation, groups)
+        is_plain = self._is_for_gpu and isinstance(data.zero, int) and data.zero == 0
+        padding = attrs.padding if is_plain else 0
+        widths = (0,) * 4 + ((0,) * 4 if is_plain else (top, bottom, left, right))
+        padded = self._pad(data, widths)
+        window = (attrs.strides, padding, attrs.dilation, groups)
         sums = relax.op.nn.conv2d(padded, const(codes, "int8"), *window, out_dtype="int32")
         return self._numbers(sums, data, columns)
 
