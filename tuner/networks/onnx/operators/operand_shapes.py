@@ -12,7 +12,7 @@ import onnx
 
 from tuner.errors import ModelError
 from tuner.networks.onnx.foreign import is_foreign
-from tuner.networks.onnx.graph import attribute, fixed_shapes
+from tuner.networks.onnx.graph import Array, attribute, constant_readers, fixed_shapes
 from tuner.networks.onnx.node_builder import opset_of
 from tuner.networks.onnx.unknown_shapes import refuse_failures
 
@@ -30,12 +30,12 @@ def check_operands(model: onnx.ModelProto) -> None:
         ModelError: If operands do not fit together.
     """
     refuse_failures(model)
-    shapes = fixed_shapes(model.graph)
+    shapes, constants = fixed_shapes(model.graph), constant_readers(model.graph)
     for node in model.graph.node:
         kind = "Reduce" if node.op_type.startswith("Reduce") else node.op_type
         if is_foreign(node) or kind not in _DEMANDS:
             continue
-        operands = _Operands(node, shapes)
+        operands = _Operands(node, shapes, constants)
         try:
             for demand in _DEMANDS[kind](operands):
                 is_met = _RELATIONS[demand.relation]
@@ -51,10 +51,11 @@ class _UnknownShapeError(Exception):
 
 @dataclass(frozen=True)
 class _Operands:
-    """Shapes of the operands of a node by their places."""
+    """Shapes of the operands of a node by their places, and the arrays of constants by name."""
 
     node: onnx.NodeProto
     shapes: Mapping[str, _Shape]
+    constants: Mapping[str, Callable[[], Array]]
 
     def has(self, place: int) -> bool:
         return place < len(self.node.input) and self.node.input[place] in self.shapes
@@ -311,7 +312,10 @@ def _scatter_nd(operands: _Operands) -> _Demands:
 
 
 def _scan(operands: _Operands) -> _Demands:
-    yield _Demand(0, (None,) * max(len(operands[0]), 1))
+    yield _Demand(1, (1,), "must broadcast to")
+    read = operands.constants.get(operands.node.input[1])
+    axis = int(read().item()) if read else 0
+    yield _Demand(0, (None,) * max(len(operands[0]), axis + 1, -axis))
 
 
 def _slice(operands: _Operands) -> _Demands:

@@ -105,7 +105,7 @@ _CASES: list[tuple[str, dict[str, Any], list[_Shape], dict[int, list[_Shape]]]] 
     ("ReduceSum", {}, [(2, 3), (1,)], {1: [(), (1, 1)]}),
     ("Reshape", {}, [(2, 3), (2,)], {0: [(2, 3, 2)], 1: [(), (1, 1)]}),
     ("Slice", {}, [(2, 3), (1,), (1,), (1,)], {1: [(1, 1)], 3: [(), (1, 1)]}),
-    ("CumSum", {}, [(2, 3), ()], {0: [()]}),
+    ("CumSum", {}, [(2, 3), ()], {0: [()], 1: [(2,)]}),
     ("Squeeze", {}, [(1, 3), (1,)], {1: [(), (1, 1)]}),
     ("QuantizeLinear", {"axis": -2}, [(2, 3), (2,), (2,)], {1: [(3,)], 2: [(3,), ()]}),
     ("RMSNormalization", {}, [(2, 3, 4), (4,)], {1: [(3,)]}),
@@ -164,3 +164,12 @@ def test_an_axis_of_indices_may_be_longer_than_that_of_the_data() -> None:
     network = clean(model([node], {"x": (2, 3), "i": np.zeros((1, 7), "int64")}, {"y": (1, 7)}))
 
     assert network.outputs["y"].shape == (1, 7)
+
+
+@pytest.mark.parametrize("axis", [1, -2])
+def test_a_running_sum_needs_its_axis(axis: int) -> None:
+    """A constant one that the data lack is not counted modulo."""
+    node = helper.make_node("CumSum", ["x", "axis"], ["y"])
+
+    with pytest.raises(ModelError, match=r"operand x has the shape \(6,\), .* \(any, any\)"):
+        clean(model([node], {"x": (6,)}, {"y": (6,)}, {"axis": np.array(axis)}))
