@@ -48,7 +48,8 @@ def console_callbacks(console: Console) -> Iterator[TuningCallbacks]:
         console.print(line, style="dim", highlight=False)
 
     def print_busy(shares: Mapping[str, float]) -> None:
-        print_dim("busy: " + ", ".join(f"{name} {share:.1%}" for name, share in shares.items()))
+        busy = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
+        print_dim(f"busy: {busy} of the time")
 
     with make_progress(console) as progress:
         yield TuningCallbacks(progress, lambda note: print_dim(f"note: {note}"), print_busy)

@@ -39,9 +39,8 @@ def show_tuning(report: TuneReport) -> None:
     console = stdout_console()
     console.print(task_table(report.tasks))
     n_tuned = sum(1 for task in report.tasks if task.latency_secs is not None)
-    coverage_line = f"{n_tuned} of {counted(len(report.tasks), 'task')} with a best record"
     hint = "; raise the budget for the others" if n_tuned < len(report.tasks) else ""
-    print_line(f"{coverage_line}{hint}.")
+    print_line(f"Best records for {n_tuned} of {counted(len(report.tasks), 'task')}{hint}.")
     total, untuned = report.total_latency_secs, report.untuned_latency_secs
     console.print(
         f"Estimated total latency: [bold]{milliseconds(total)} ms[/bold]; "

@@ -17,5 +17,5 @@ def test_notes_and_busy_shares_are_printed_as_lines() -> None:
 
     assert stream.getvalue().splitlines() == [
         "note: the batch size is fixed to 1",
-        "busy: local 51.2%, gpu:0 100.0%",
+        "busy: local 51.2%, gpu:0 100.0% of the time",
     ]
