@@ -59,3 +59,12 @@ def test_a_target_that_is_set_apart_frees_its_fingerprint(session: Session) -> N
 
     assert len({first, second, make.target(session)}) == 3
     assert session.get_one(Target, first).device["timed_with"] == {"number": 2}
+
+
+def test_a_device_without_a_name_has_that_of_its_target() -> None:
+    """The kind and the fingerprint tell it from others."""
+    spec = '{"kind":"cuda"}'
+
+    assert targets.device_name(spec, {"name": "NVIDIA Test"}) == "NVIDIA Test"
+    assert targets.device_name(spec, {}) == f"cuda device {targets.fingerprint(spec, {})[:8]}"
+    assert targets.device_name("[]", {"name": ""}).startswith("unknown device ")
