@@ -342,7 +342,9 @@ def read_file(path: Path) -> Manifest:
     try:
         content = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise RequestError(f"{path.parent} is not a library: it has no {path.name}") from error
+        raise RequestError(
+            f"{path.parent} is not a library: it has no {path.name}; `tuner build` makes one"
+        ) from error
     return parse(content, str(path))
 
 

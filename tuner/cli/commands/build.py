@@ -94,7 +94,8 @@ def build(
         _reproduce(reproduce, out, overrides, json_output=json_output)
         return
     if model is None or out is None:
-        raise RequestError("give a MODEL and, with --out, a folder for the library")
+        missing = "a MODEL" if model is None else "--out with a folder for the library"
+        raise RequestError(f"give {missing}")
     shapes, padded = parse_input_sets(inputs), parse_padded(buckets, masks)
     requests = model_requests([model], target, shapes, random_weights, padded)
     check_out(out)
