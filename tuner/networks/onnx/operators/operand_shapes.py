@@ -300,7 +300,9 @@ def _scales(operands: _Operands) -> _Demands:
         yield _Demand(2, (1,), "must broadcast to")
         return
     else:
-        yield _Demand(1, (data[axis],) if -len(data) <= axis < len(data) else ())
+        # A vector has no other axis than its first, whichever is named.
+        has_axis = -len(data) <= axis < len(data)
+        yield _Demand(1, (data[axis],) if has_axis else data if len(data) == 1 else ())
     yield _Demand(2, scale)
 
 

@@ -53,6 +53,7 @@ _CASES: list[tuple[str, dict[str, Any], list[_Shape], dict[int, list[_Shape]]]] 
     ),
     ("DequantizeLinear", {}, [(2, 3), (3,), (3,)], {1: [(2,), (2, 3)], 2: [(1,), (2,)]}),
     ("DequantizeLinear", {}, [(2, 3), (), (1,)], {2: [(3,)]}),
+    ("DequantizeLinear", {}, [(3,), (3,), (3,)], {1: [(2,)]}),
     ("DequantizeLinear", {"axis": 0, "block_size": 2}, [(3, 2), (2, 2)], {1: [(3, 2), (2,)]}),
     ("GRU", {"hidden_size": 3}, [(4, 3, 2), (1, 9, 2), (1, 9, 3), (1, 18)], {3: [(1, 9)]}),
     ("GatherElements", {"axis": 1}, [(2, 3), (1, 7)], {1: [(4, 3)]}),
