@@ -3,7 +3,7 @@
 TVM's importer passes them on to operators that read outside of the tensor then.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +21,11 @@ def _convert_select(node: Any, importer: Any) -> relax.Expr:
 
 def _convert_index(node: Any, importer: Any) -> relax.Expr:
     source, indices, *others = node.args
-    shape = source.meta["val"].shape
+    emit, shape = importer.block_builder.emit, source.meta["val"].shape
+    given = {axis: index for axis, index in enumerate(indices) if index is not None}
+    if 1 < len(given) < len(shape) and not any(map(_is_mask, given.values())):
+        positions, _ = _positions(shape, given, importer)
+        return emit(relax.op.index_tensor(importer.env[source], relax.Tuple(positions)))
     counted = [
         None if index is None else _wrap(importer.env[index], size)
         for index, size in zip(indices, shape, strict=False)
@@ -32,21 +36,31 @@ def _convert_index(node: Any, importer: Any) -> relax.Expr:
 
 
 def _convert_index_put(node: Any, importer: Any) -> relax.Expr:
-    """Convert a write at indices; TVM expects values of the shape of all that is written.
+    """Convert a write at indices; TVM expects values of the shape of all that is written."""
+    source, indices, values, *accumulate = node.args
+    emit = importer.block_builder.emit
+    given = {axis: index for axis, index in enumerate(indices) if index is not None}
+    if any(map(_is_mask, given.values())):
+        raise NotImplementedError("values written under a mask")
+    positions, written = _positions(source.meta["val"].shape, given, importer)
+    data = emit(relax.op.broadcast_to(importer.env[values], written or [1]))
+    is_sum = accumulate[0] if accumulate else node.kwargs.get("accumulate", False)
+    return emit(relax.op.index_put(importer.env[source], relax.Tuple(positions), data, is_sum))
+
+
+def _positions(
+    shape: Sequence[int], given: Mapping[int, Any], importer: Any
+) -> tuple[list[relax.Expr], list[int]]:
+    """Return the place of each element along each axis, to be broadcast, and the elements' shape.
 
     The axes of the indices lie where these are, or in front if an axis without one is between them.
     """
-    source, indices, values, *accumulate = node.args
-    emit, shape = importer.block_builder.emit, [*source.meta["val"].shape]
-    given = {axis: index for axis, index in enumerate(indices) if index is not None}
-    if any(index.meta["val"].dtype in (torch.bool, torch.uint8) for index in given.values()):
-        raise NotImplementedError("values written under a mask")
+    emit = importer.block_builder.emit
     block = torch.broadcast_shapes(*(index.meta["val"].shape for index in given.values()))
     free = [axis for axis in range(len(shape)) if axis not in given]
     are_adjacent = max(given) - min(given) == len(given) - 1
     n_before = min(given) if are_adjacent else 0
     sizes = [shape[axis] for axis in free]
-    written = [*sizes[:n_before], *block, *sizes[n_before:]] or [1]
     positions = []
     for axis, size in enumerate(shape):
         if axis in given:
@@ -57,9 +71,11 @@ def _convert_index_put(node: Any, importer: Any) -> relax.Expr:
             number = free.index(axis)
             n_inner = len(free) - number - 1 + (len(block) if number < n_before else 0)
             positions.append(relax.const(np.arange(size).reshape(-1, *[1] * n_inner), "int64"))
-    data = emit(relax.op.broadcast_to(importer.env[values], written))
-    is_sum = accumulate[0] if accumulate else node.kwargs.get("accumulate", False)
-    return emit(relax.op.index_put(importer.env[source], relax.Tuple(positions), data, is_sum))
+    return positions, [*sizes[:n_before], *block, *sizes[n_before:]]
+
+
+def _is_mask(index: Any) -> bool:
+    return index.meta["val"].dtype in (torch.bool, torch.uint8)
 
 
 def _convert_scatter_reduce(node: Any, importer: Any) -> relax.Expr:

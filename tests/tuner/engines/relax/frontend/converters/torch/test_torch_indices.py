@@ -32,6 +32,10 @@ _NEGATIVE: Functions = {
     "rows": lambda x, i: x[i],
     "columns": lambda x, i: x[:, i],
     "elements": lambda x, i: x[i, i],
+    "elements of rows": lambda x, i: (
+        *(_cube(x)[:, i[:2], _ORDER], _cube(x)[_ORDER, :, i[:2]]),
+        _cube(x)[_ORDER[:, None], i[:2]],
+    ),
     "constants": lambda x, i: x[:, torch.tensor([-1, 0, -2])] * i.sum(),
     "written": lambda x, i: x.index_put((i, i), x[0, :3]),
     "written to each row": lambda x, i: x.index_put((i[:, None], _ORDER), x[0, :2]),
