@@ -1,6 +1,8 @@
 """The program ``tuner``: its help pages and its version."""
 
 import io
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from importlib import metadata
@@ -81,6 +83,24 @@ def test_the_version_is_printed(tmp_path: Any) -> None:
 
     assert answer.out == f"tuner {metadata.version('subgraph-tuner')}\n"
     assert answer.status == 0
+
+
+def test_an_early_interrupt_shows_no_traceback() -> None:
+    """Ctrl-C may come while the program is imported."""
+    code = """
+import os, signal, sys
+from tuner.__main__ import main
+class Finder:
+    def find_spec(name, path, target=None):
+        if name == "tuner.cli.main":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder)
+main()
+"""
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+
+    assert (ended.returncode, ended.stderr) == (130, "")
 
 
 def test_commands_of_tests_are_forked(tmp_path: Path) -> None:
