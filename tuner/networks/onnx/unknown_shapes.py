@@ -100,7 +100,7 @@ def refuse_failures(model: onnx.ModelProto) -> None:
     for node in model.graph.node:
         read, made = {*reads_of(node)}, {*filter(None, node.output)}
         is_lost = read <= known.keys() and not made <= known.keys()
-        problem = is_lost and _is_standard(node, opset) and _inference_problem(model, node)
+        problem = is_lost and _has_inference(node, opset) and _inference_problem(model, node)
         if problem:
             raise ModelError(
                 f"the shape of {node.output[0]!r} is unknown: onnx infers none for "
@@ -112,6 +112,15 @@ def refuse_failures(model: onnx.ModelProto) -> None:
 
 def _is_standard(node: onnx.NodeProto, opset: int) -> bool:
     return not is_foreign(node) and bool(version_of(node, opset))
+
+
+def _has_inference(node: onnx.NodeProto, opset: int) -> bool:
+    """Return whether onnx compares the operands of a node, and not by a body, which may fail."""
+    return (
+        len(node.input) > 1
+        and _is_standard(node, opset)
+        and bool(onnx.defs.get_schema(node.op_type, opset).has_type_and_shape_inference_function)
+    )
 
 
 def _failed_inference(

@@ -64,3 +64,15 @@ def test_an_operator_without_a_definition_is_named() -> None:
 
     assert error.code == "unsupported-operator"
     assert "GivenTensorFill of (2, 3)" in error.text
+
+
+def test_an_operator_of_one_operand_has_no_misfit() -> None:
+    """The inference fails for its attributes, and engines split in equal parts."""
+    proto = model(
+        [helper.make_node("Split", ["x"], ["y", "z"])],
+        {"x": (4, 3)},
+        {"y": (2, 3), "z": (2, 3)},
+        opset=18,
+    )
+
+    assert clean(proto).outputs["y"].shape == (2, 3)
