@@ -201,8 +201,7 @@ def serve(descriptor: int) -> None:
             os.dup2(err, 2)
             for each in (out, err, status):
                 os.close(each)
-            os.environ.clear()
-            os.environ.update(variables)
+            _replace_variables(variables)
             os.chdir(folder)
             sys.argv = ["-c", *arguments]
             if waits:
@@ -238,15 +237,19 @@ class _Templates:
         """Start a template unless there is one, and send where it takes requests."""
         question, (descriptor,), _, _ = socket.recv_fds(self.questions, _MAX_BYTES, 1)
         variables, environ, packages = json.loads(question)
-        os.environ.clear()
-        os.environ.update(variables)
+        own_variables = dict(os.environ)
+        _replace_variables(variables)
         key = json.dumps([process_start.variables(environ), packages], sort_keys=True)
-        requests = self._requests.pop(key, None) or _start_template(environ, packages)
+        requests = self._requests.pop(key, None)
+        if requests is None or _has_ended(requests):
+            requests = _start_template(environ, packages)
+        _replace_variables(own_variables)
         # The one that was used last is last.
         self._requests[key] = requests
         if len(self._requests) > _MAX_TEMPLATES:
             self._requests.pop(next(iter(self._requests))).close()
-        with socket.socket(fileno=descriptor) as reply:
+        # The command may have been killed.
+        with socket.socket(fileno=descriptor) as reply, suppress(OSError):
             socket.send_fds(reply, [b"."], [requests.fileno()])
 
 
@@ -259,6 +262,18 @@ class _SharedTemplate:
     def end(self) -> None:
         """Let the template go on."""
         self.requests.close()
+
+
+def _replace_variables(variables: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
+
+
+def _has_ended(requests: socket.socket) -> bool:
+    """Return whether the template that takes these requests has ended."""
+    poller = select.poll()
+    poller.register(requests, 0)
+    return bool(poller.poll(0))
 
 
 def _start_template(environ: Mapping[str, str], packages: Sequence[str]) -> socket.socket:

@@ -4,7 +4,7 @@ Everything comes from sums and keys, so that a job of a million records is read 
 of a hundred.
 """
 
-import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, Literal
@@ -26,7 +26,7 @@ from tuner.schemas import JobSummary, JobView, OutlookView, SplitView
 from tuner.tuning.tasks.snapshot import look_ahead_on, read_snapshot
 
 # Options of a command that tell where the database is.
-_STORE_OPTION = re.compile(r" --(?:database|data-dir)[ =](?:'[^']*'|\S)+")
+_STORE_OPTIONS = ("--database", "--data-dir")
 JobOrder = Literal[
     "created", "-created", "updated", "-updated", "priority", "-priority", "name", "-name"
 ]
@@ -229,8 +229,12 @@ def _how_to_resume(job: Job) -> str | None:
     command = job.settings.get("command")
     if not command:
         return "tuning its network again resumes it"
-    shown, n_left_out = _STORE_OPTION.subn("", command)
-    return f"`{shown}` resumes it{', with the same database' if n_left_out else ''}"
+    words, shown = shlex.split(command), []
+    for before, word in zip(["", *words], words, strict=False):
+        if before not in _STORE_OPTIONS and word.partition("=")[0] not in _STORE_OPTIONS:
+            shown.append(word)
+    where = ", with the same database" if len(shown) < len(words) else ""
+    return f"`{shlex.join(shown)}` resumes it{where}"
 
 
 def _network_name(job: Job, network: Network | None) -> str | None:

@@ -122,10 +122,11 @@ def run_tuning(
                 for name, busy_secs in _busy_secs(executor).items()
             }
             callbacks.on_busy(busy)
-    for job_id, failure in [*run.failures.items()]:
-        if isinstance(failure, OutOfTime):
-            callbacks.on_note(str(failure))
-            del run.failures[job_id]
+    for tuned, network in zip(run.sessions, prepared, strict=True):
+        if isinstance(failure := run.failures.get(tuned.job_id), OutOfTime):
+            name = f"{network.model.name}: " if len(prepared) > 1 else ""
+            callbacks.on_note(f"{name}{failure}")
+            del run.failures[tuned.job_id]
     if run.failures and not separate:
         (error,) = run.failures.values()
         raise error

@@ -112,7 +112,7 @@ def _samples(record: RecordDetails) -> list[Samples]:
     low = min(min(secs) for _, secs in shown)
     high = max(max(secs) for _, secs in shown)
     # Equal times lie in the middle.
-    margin = (high - low) / 48 or low
+    margin = (high - low) / 48 or low or 1.0
     low, high = low - margin, high + margin
     return [
         Samples(title, secs, tuple(100 * (s - low) / (high - low) for s in secs), (low, high))

@@ -1,5 +1,7 @@
 """A job whose coordinator has lost its lease is not shown as running."""
 
+import shlex
+
 import pytest
 from sqlalchemy.orm import Session
 
@@ -53,8 +55,9 @@ def test_a_paused_job_of_a_command_says_what_resumes_it(session: Session) -> Non
     """A command is named if it is known, and only while the job is paused."""
     job_id = make.job(session)
     jobs.set_state(session, job_id, "running")
-    stored = "tuner tune a.onnx --database postgresql://db.lan/tuner --data-dir='/srv/a b'"
-    for command, note in (("tuner tune a.onnx", ""), (stored, ", with the same database")):
+    stored = ("--database", "postgresql://db.lan/tuner?sslmode=require", "--data-dir=/srv/it's b")
+    elsewhere = f"tuner tune a.onnx {shlex.join(stored)}"
+    for command, note in (("tuner tune a.onnx", ""), (elsewhere, ", with the same database")):
         session.get_one(Job, job_id).settings = {"command": command}
 
         shown = job_queries.list_jobs(session)[0].message

@@ -173,6 +173,14 @@ class Replacement(NodeBuilder):
             raise UnknownValueError
         return self._values.constants[name]() if name else None
 
+    def number(self, value: float) -> str:
+        """Return the name of a new constant, a float32 without axes."""
+        return self.constant(np.array(value, np.float32))
+
+    def numbers(self, name: str) -> Array:
+        """Return an attribute of numbers as float32; empty if it is missing."""
+        return np.array(self.attribute(name, []), np.float32)
+
     def reshape(self, value: str, *shape: int, output: str = "") -> str:
         """Append a Reshape; return the name of its output."""
         return self.add("Reshape", value, self.constant(np.array(shape)), output=output)

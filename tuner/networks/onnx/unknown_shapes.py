@@ -151,7 +151,7 @@ def _inference_problem(model: onnx.ModelProto, node: onnx.NodeProto) -> str:
     alone.graph.name = "node"
     alone.graph.node.append(node)
     alone.graph.initializer.extend(t for t in graph.initializer if t.name in node.input)
-    infos = (*graph.input, *graph.value_info)
+    infos = (*graph.input, *graph.value_info, *graph.output)
     alone.graph.input.extend(info for info in infos if info.name in node.input)
     try:
         onnx.shape_inference.infer_shapes(alone, strict_mode=True, data_prop=True)

@@ -1,5 +1,6 @@
 """A shape that is unknown is refused with the true reason, or with none."""
 
+import numpy as np
 import onnx
 import pytest
 from onnx import helper
@@ -46,6 +47,19 @@ def test_operators_behind_others_are_no_tail_where_operands_do_not_fit() -> None
 
     assert error.code == "invalid-model"
     assert "for Add of (2, 3), (2, 4): Incompatible dimensions" in error.text
+
+
+def test_a_lost_operator_may_read_an_output() -> None:
+    """Its type is that of the output, and the number of places is computed."""
+    nodes = [
+        helper.make_node("Sigmoid", ["x"], ["scores"]),
+        helper.make_node("Compress", ["scores", "chosen"], ["y"], axis=0),
+        helper.make_node("Exp", ["y"], ["z"]),
+    ]
+    chosen = np.zeros(9, bool)
+    proto = model(nodes, {"x": (9,), "chosen": chosen}, {"scores": (9,), "z": None})
+
+    assert clean(proto).tail
 
 
 def test_a_shape_that_is_computed_is_data() -> None:

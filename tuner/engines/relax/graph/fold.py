@@ -6,6 +6,7 @@ put on weights are one numpy call each, so they are folded here first and the
 compiler sees only what is left.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -53,8 +54,10 @@ def _take(call: relax.Call, data: Array, indices: Array) -> Array:
 
 
 def _arange(call: relax.Call) -> Array:
-    start, _, step = (arg.value for arg in call.args)
-    return np.asarray(start + step * np.arange(_shape(call)[0]))
+    start, stop, step = (arg.value for arg in call.args)
+    # The type that TVM infers for negative steps is too long.
+    n = min(_shape(call)[0], math.ceil((stop - start) / step))
+    return np.asarray(start + step * np.arange(n))
 
 
 def _extended(array: Array) -> Array:

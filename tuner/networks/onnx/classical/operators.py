@@ -116,17 +116,9 @@ def _floats(b: Replacement, index: int = 0) -> str:
     return b.add("Cast", b.input(index), to=TensorProto.FLOAT)
 
 
-def _array(b: Replacement, name: str) -> Array:
-    return np.array(b.attribute(name, []), np.float32)
-
-
-def _number(b: Replacement, number: float) -> str:
-    return b.constant(np.array(number, np.float32))
-
-
 def _scaler(b: Replacement) -> None:
     value = _floats(b)
-    offset, scale = _array(b, "offset"), _array(b, "scale")
+    offset, scale = b.numbers("offset"), b.numbers("scale")
     if offset.size:
         value = b.add("Sub", value, b.constant(offset))
     factor = b.constant(scale if scale.size else np.ones(1, np.float32))
@@ -142,8 +134,8 @@ def _normalizer(b: Replacement) -> None:
         total = b.reduce("ReduceSum", b.add("Abs", value), -1)
     else:
         total = b.add("Sqrt", b.reduce("ReduceSum", b.add("Mul", value, value), -1))
-    is_zero = b.add("Equal", total, _number(b, 0))
-    divisor = b.add("Where", is_zero, _number(b, 1), total)
+    is_zero = b.add("Equal", total, b.number(0))
+    divisor = b.add("Where", is_zero, b.number(1), total)
     b.add("Div", value, divisor, output=b.node.output[0])
 
 
@@ -226,13 +218,13 @@ def _label_encoder(b: Replacement) -> None:
 
 def _linear(b: Replacement, n_targets: int) -> str:
     """Return the products with the coefficients plus the intercepts, (rows, targets)."""
-    weights = _array(b, "coefficients").reshape(n_targets, -1)
+    weights = b.numbers("coefficients").reshape(n_targets, -1)
     width = b.shape(b.input(0))[-1]
     if weights.shape[1] != width:
         raise ValueError(f"{weights.shape[1]} coefficients of each target, and {width} features")
     value = b.reshape(_floats(b), -1, width)
     product = b.add("MatMul", value, b.constant(np.ascontiguousarray(weights.T)))
-    shift = _array(b, "intercepts")
+    shift = b.numbers("intercepts")
     if shift.size not in (0, n_targets):
         raise ValueError(f"{shift.size} intercepts, and {n_targets} targets")
     return b.add("Add", product, b.constant(shift)) if shift.size else product
@@ -253,7 +245,7 @@ def _regression(b: Replacement, scores: str, n_targets: int) -> None:
 
 def _linear_classifier(b: Replacement) -> None:
     labels = b.attribute("classlabels_ints", [])
-    n_scores = len(_array(b, "intercepts")) or len(labels)
+    n_scores = len(b.numbers("intercepts")) or len(labels)
     scores = _linear(b, n_scores)
     if n_scores == 1 and len(labels) == 2:
         # Append the label and both scores of one score, (rows, 1), of the second class.
@@ -263,8 +255,8 @@ def _linear_classifier(b: Replacement) -> None:
             score = b.add("Sigmoid", score)
         elif kind != "NONE":
             raise UnknownValueError
-        other = b.add("Sub", _number(b, 1), score)
-        limit = _number(b, 0.5 if kind == "LOGISTIC" else 0)
+        other = b.add("Sub", b.number(1), score)
+        limit = b.number(0.5 if kind == "LOGISTIC" else 0)
         is_second = b.reshape(b.add("Greater", score, limit), -1)
         first, second = (b.constant(np.array(label, np.int64)) for label in labels)
         b.add("Where", is_second, second, first, output=b.node.output[0])
@@ -304,12 +296,12 @@ def _tree_classifier(b: Replacement) -> None:
     # Of two classes, the second has the label in ONNX Runtime if its own score is high enough:
     # above a half where the trees give its probability alone.
     if len(labels) == 2 and ids == {0}:
-        is_positive = not (_array(b, "class_weights") < 0).any()
+        is_positive = not (b.numbers("class_weights") < 0).any()
         score = classifier_scores(b, range(1))
         # The score of the second class may be a probability.
         kind = b.attribute("post_transform", b"NONE")
         if kind == b"NONE" and is_positive:
-            other = b.add("Sub", _number(b, 1), score)
+            other = b.add("Sub", b.number(1), score)
         elif kind in (b"NONE", b"LOGISTIC"):
             other = b.add("Neg", score)
         else:
@@ -321,7 +313,7 @@ def _tree_classifier(b: Replacement) -> None:
         score, limit = b.add("Gather", scores, b.constant(np.array([1])), axis=1), 0
     else:
         raise UnknownValueError
-    is_second = b.add("Greater", score, _number(b, limit))
+    is_second = b.add("Greater", score, b.number(limit))
     first, second = (b.constant(np.array(label, np.int64)) for label in labels)
     b.add("Where", b.reshape(is_second, -1), second, first, output=b.node.output[0])
     _transformed(b, scores, b.node.output[1])

@@ -14,30 +14,30 @@ _BOUNDS = (1e-7, 1 - 1e-7)
 
 def regression_scores(b: Replacement) -> str:
     """Return the score of each row, (rows, 1); its sign for a machine of one class."""
-    weights = _floats(b, "coefficients")
+    weights = b.numbers("coefficients")
     scores = _sums(b, weights[:, None], b.attribute("n_supports", 0))
     if not b.attribute("one_class", 0):
         return scores
-    return b.add("Where", b.add("Greater", scores, _number(b, 0)), _number(b, 1), _number(b, -1))
+    return b.add("Where", b.add("Greater", scores, b.number(0)), b.number(1), b.number(-1))
 
 
 def class_scores(b: Replacement, n_classes: int) -> tuple[str, str]:
     """Return the place of the class with the most votes, (rows,), and the scores.
 
     Each pair of classes has a score and a vote, which a positive score gives to the first. The
-    scores are (rows, 2) of two classes, (rows, pairs) of more, and probabilities, (rows, 2), of
-    two classes with such.
+    scores are (rows, 2) of two classes, (rows, pairs) of more, and, for two classes with
+    ``prob_a``, probabilities, (rows, 2).
 
     Raises:
         UnknownValueError: If the machine is linear, or computes probabilities of more classes,
             which an iteration approximates.
     """
     counts, pairs = b.attribute("vectors_per_class", []), [*combinations(range(n_classes), 2)]
-    slopes = _floats(b, "prob_a")
+    slopes = b.numbers("prob_a")
     if not counts or n_classes < 2 or (slopes.size and n_classes > 2):
         raise UnknownValueError
     rows = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])
-    coefficients = _floats(b, "coefficients").reshape(n_classes - 1, -1)
+    coefficients = b.numbers("coefficients").reshape(n_classes - 1, -1)
     weights = np.zeros((len(coefficients[0]), len(pairs)), np.float32)
     votes = np.zeros((len(pairs), n_classes), np.float32)
     for column, (first, second) in enumerate(pairs):
@@ -45,7 +45,7 @@ def class_scores(b: Replacement, n_classes: int) -> tuple[str, str]:
         weights[rows[second], column] = coefficients[first, rows[second]]
         votes[column, [first, second]] = 1, -1
     scores = _sums(b, weights, len(weights))
-    is_first = b.add("Greater", scores, _number(b, 0))
+    is_first = b.add("Greater", scores, b.number(0))
     gained = b.add("MatMul", b.add("Cast", is_first, to=TensorProto.FLOAT), b.constant(votes))
     # The votes of a class if all pairs chose their second one.
     total = b.add("Add", gained, b.constant(np.arange(n_classes, dtype=np.float32)))
@@ -55,10 +55,10 @@ def class_scores(b: Replacement, n_classes: int) -> tuple[str, str]:
     if not slopes.size:
         return place, b.add("Concat", b.add("Neg", scores), scores, axis=1)
     exponent = b.add("Mul", scores, b.constant(slopes))
-    exponent = b.add("Add", exponent, b.constant(_floats(b, "prob_b")))
+    exponent = b.add("Add", exponent, b.constant(b.numbers("prob_b")))
     share = b.add("Sigmoid", b.add("Neg", exponent))
-    share = _coupled(b, b.add("Clip", share, *(_number(b, bound) for bound in _BOUNDS)))
-    return place, b.add("Concat", share, b.add("Sub", _number(b, 1), share), axis=1)
+    share = _coupled(b, b.add("Clip", share, *(b.number(bound) for bound in _BOUNDS)))
+    return place, b.add("Concat", share, b.add("Sub", b.number(1), share), axis=1)
 
 
 def _coupled(b: Replacement, first: str) -> str:
@@ -67,10 +67,10 @@ def _coupled(b: Replacement, first: str) -> str:
     It is the approximation of ONNX Runtime: coordinate descent on the squared error of both
     (Wu, Lin and Weng, 2004, algorithm 2), which ends after at most two turns for two classes.
     """
-    one, limit = _number(b, 1), _number(b, 0.005 / 2)
+    one, limit = b.number(1), b.number(0.005 / 2)
     square, other = b.add("Mul", first, first), b.add("Sub", one, first)
     other_square = b.add("Mul", other, other)
-    value = b.add("Add", b.add("Mul", first, _number(b, 0)), _number(b, 0.5))
+    value = b.add("Add", b.add("Mul", first, b.number(0)), b.number(0.5))
     for _ in range(2):
         gap, rest = b.add("Sub", value, first), b.add("Sub", one, value)
         error = b.add("Mul", b.add("Abs", gap), b.add("Max", value, rest))
@@ -90,15 +90,15 @@ def _sums(b: Replacement, weights: Array, n_vectors: int) -> str:
     width = b.shape(b.input(0))[-1]
     value = b.reshape(b.add("Cast", b.input(0), to=TensorProto.FLOAT), -1, width)
     if n_vectors:
-        value = _kernels(b, value, _floats(b, "support_vectors").reshape(n_vectors, width))
+        value = _kernels(b, value, b.numbers("support_vectors").reshape(n_vectors, width))
     product = b.add("MatMul", value, b.constant(weights))
-    return b.add("Add", product, b.constant(_floats(b, "rho")))
+    return b.add("Add", product, b.constant(b.numbers("rho")))
 
 
 def _kernels(b: Replacement, value: str, vectors: Array) -> str:
     """Return the kernel of each row and vector, (rows, vectors)."""
     kind = b.attribute("kernel_type", b"LINEAR").decode()
-    gamma, shift, degree = (_number(b, each) for each in b.attribute("kernel_params", [0, 0, 0]))
+    gamma, shift, degree = (b.number(each) for each in b.attribute("kernel_params", [0, 0, 0]))
     if kind == "RBF":
         gap = b.add("Sub", b.unsqueeze(value, 1), b.constant(vectors))
         distance = b.reduce("ReduceSum", b.add("Mul", gap, gap), -1)
@@ -109,11 +109,3 @@ def _kernels(b: Replacement, value: str, vectors: Array) -> str:
         return product
     scaled = b.add("Add", b.add("Mul", product, gamma), shift)
     return b.add("Tanh", scaled) if kind == "SIGMOID" else b.add("Pow", scaled, degree)
-
-
-def _floats(b: Replacement, name: str) -> Array:
-    return np.array(b.attribute(name, []), np.float32)
-
-
-def _number(b: Replacement, number: float) -> str:
-    return b.constant(np.array(number, np.float32))

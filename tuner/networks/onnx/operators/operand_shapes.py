@@ -1,6 +1,7 @@
 """Check of operands whose shapes must fit, by the inference of onnx and where it has no check.
 
-Kernels would read and write beyond the tensors. ONNX Runtime refuses such operands when it runs.
+Kernels would read and write beyond the tensors. ONNX Runtime refuses most of such operands when it
+runs; of a PRelu, it broadcasts the data to longer slopes, which the standard does not allow.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -207,7 +208,7 @@ def _gather_nd(operands: _Operands) -> _Demands:
 
 
 def _group_norm(operands: _Operands) -> _Demands:
-    # A number for each group before opset 21, and then for each channel.
+    # A number for each group, as before opset 21, or for each channel.
     n_groups = operands.number("num_groups", 1)
     lengths = operands[0][1:2] if operands[1] != (n_groups,) else (n_groups,)
     yield _Demand(1, lengths)
@@ -285,7 +286,9 @@ def _rotary_embedding(operands: _Operands) -> _Demands:
     n_steps, size = (data[2], data[3]) if len(data) == 4 else (data[1], data[2] // max(n_heads, 1))
     n_pairs = (operands.number("rotary_embedding_dim", 0) or size) // 2
     yield _Demand(3, (data[0], n_steps))
-    outer = operands[1][:1] if operands.has(3) else (data[0], n_steps)
+    # Positions choose among the rows of both tables.
+    has_positions = any(operands.node.input[3:])
+    outer = operands[1][:1] if has_positions else (data[0], n_steps)
     yield _Demand(1, (*outer, n_pairs))
     yield _Demand(2, (*outer, n_pairs))
 

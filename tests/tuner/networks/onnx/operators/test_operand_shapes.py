@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.tuner.networks.models import model
+from tests.tuner.networks.models import Spec, model
 from tuner.errors import ModelError
 from tuner.networks.onnx.cleaning import clean
 from tuner.networks.onnx.inference import infer_shapes
@@ -165,6 +165,18 @@ def test_an_axis_of_indices_may_be_longer_than_that_of_the_data() -> None:
     network = clean(model([node], {"x": (2, 3), "i": np.zeros((1, 7), "int64")}, {"y": (1, 7)}))
 
     assert network.outputs["y"].shape == (1, 7)
+
+
+def test_positions_of_an_unknown_number_choose_rows() -> None:
+    """Tables have as many rows as there are positions only where none are given."""
+    nodes = [
+        helper.make_node("Compress", ["given", "chosen"], ["places"], axis=1),
+        helper.make_node("RotaryEmbedding", ["x", "c", "s", "places"], ["y"]),
+    ]
+    inputs: dict[str, Spec] = {"x": (2, 4, 3, 8), "c": (9, 4), "s": (9, 4)}
+    inputs |= {"given": np.zeros((2, 5), "int64"), "chosen": np.zeros(5, bool)}
+
+    check_operands(infer_shapes(model(nodes, inputs, {"y": (2, 4, 3, 8)}, opset=23)))
 
 
 @pytest.mark.parametrize("axis", [1, -2])

@@ -101,7 +101,7 @@ class TransposeReader(CallVisitor):
 def _stored(visitor: CallVisitor, matrix: relax.Expr) -> tuple[relax.Expr, bool]:
     """Return the operand of a transpose of the last two axes; others as they are."""
     call = visitor.producer(matrix, "relax.permute_dims")
-    if call is None:
+    if call is None or len(shape_of(matrix)) < _MATRIX:
         return matrix, False
     axes = list(range(len(shape_of(matrix))))
     *outer, last, other = call.attrs.axes or axes[::-1]
