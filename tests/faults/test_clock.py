@@ -49,11 +49,11 @@ def test_job_outlives_a_jump_of_the_clock(tmp_path: Path, secs: float) -> None:
         job = opened.submit(trials=_TRIALS)
         for name in ("one", "two"):
             opened.start(name, **clock.environ)
-        wait_for(lambda: opened.n_trials() >= 4, 60.0)
+        wait_for(lambda: opened.n_trials() >= 4, 120.0)
 
         clock.jump(secs)
 
-        wait_for(lambda: opened.state(job) == "done", 60.0)
+        wait_for(lambda: opened.state(job) == "done", 120.0)
         check(opened, job, time.monotonic() - began)
 
 
@@ -66,14 +66,14 @@ def test_standby_takes_over_although_the_clock_was_set_back(tmp_path: Path) -> N
         job = opened.submit(trials=_TRIALS)
         began = time.monotonic()
         active = opened.start("one", **clock.environ)
-        wait_for(lambda: opened.n_trials() >= 4, 60.0)
+        wait_for(lambda: opened.n_trials() >= 4, 120.0)
         os.kill(active.pid, signal.SIGKILL)
         active.wait()
         clock.jump(-_HOUR)
 
         opened.start("two", **clock.environ)
 
-        wait_for(lambda: opened.state(job) == "done", 60.0)
+        wait_for(lambda: opened.state(job) == "done", 120.0)
         check(opened, job, time.monotonic() - began)
 
 

@@ -89,6 +89,7 @@ def test_an_early_interrupt_shows_no_traceback() -> None:
     """Ctrl-C may come while the program is imported."""
     code = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from tuner.__main__ import main
 class Finder:
     def find_spec(name, path, target=None):

@@ -128,6 +128,7 @@ def test_every_folder_agrees_with_the_kernel_of_tvm() -> None:
     from tvm import relax
 
     left, right = np.abs(draw(3, 4)) + 0.5, np.abs(draw(3, 4, seed=1)) + 0.5
+    less = relax.op.less
     calls: dict[str, Any] = {
         "relax.permute_dims": lambda a, _: relax.op.permute_dims(a, [1, 0]),
         "relax.reshape": lambda a, _: relax.op.reshape(a, (4, 3)),
@@ -140,6 +141,12 @@ def test_every_folder_agrees_with_the_kernel_of_tvm() -> None:
         "relax.strided_slice": lambda a, _: relax.op.strided_slice(a, [1], [-1], [0], [-2]),
         "relax.take": lambda a, _: relax.op.take(a, relax.const([2, 0], "int64"), 1, "wrap"),
         "relax.full": lambda *_: relax.op.full((3, 4), relax.const(7, "float32")),
+        "relax.arange": lambda *_: relax.op.arange(-1, 5, 2, "int64"),
+        "relax.concat": lambda a, b: relax.op.concat([a, b], -1),
+        "relax.logical_and": lambda a, b: relax.op.logical_and(less(a, b), less(b, a)),
+        "relax.logical_or": lambda a, b: relax.op.logical_or(less(a, b), less(b, a)),
+        "relax.logical_not": lambda a, b: relax.op.logical_not(less(a, b)),
+        "relax.bitwise_not": lambda a, _: relax.op.bitwise_not(relax.op.astype(a, "int32")),
     }
     builder = relax.BlockBuilder()
     data = relax.Var("data", relax.TensorType((1,), "float32"))

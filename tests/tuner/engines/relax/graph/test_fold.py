@@ -5,7 +5,6 @@ import pytest
 import tvm
 from tvm import relax, tirx
 
-from tests.tuner.engines.relax.conftest import Array
 from tuner.engines.relax.graph.fold import fold_constants
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
@@ -41,34 +40,6 @@ def test_constants_are_concatenated(axis: int | None) -> None:
 
     (binding,) = folded.body.blocks[0].bindings
     np.testing.assert_array_equal(binding.value.args[1].value.numpy(), np.concatenate(parts))
-
-
-def test_masks_of_positions_are_constants() -> None:
-    """TVM would compile a kernel for each operator; the results are those of its kernels."""
-    builder, op = relax.BlockBuilder(), relax.op
-    with builder.function("main", []):
-        places = [op.arange(-1, 5, 2, "int64"), op.arange(0, 3, 1, "int64")]
-        left, right = (builder.emit(each) for each in places)
-        compare = (op.less_equal, op.greater, op.greater_equal, op.equal, op.not_equal)
-        masks = [builder.emit(each(left, right)) for each in compare]
-        pairs = [op.logical_and(*masks[:2]), op.logical_or(*masks[2:4])]
-        negated = [op.logical_not(masks[0]), op.bitwise_not(left), op.arange(0.5, 2, 0.5)]
-        results = [left, right, *masks, *map(builder.emit, [*pairs, *negated])]
-        builder.emit_func_output(builder.emit(relax.Tuple(results)))
-    folded, legal = fold_constants(builder.get()), relax.transform.LegalizeOps()(builder.get())
-
-    with tvm.target.Target("llvm"):
-        by_tvm = relax.transform.FoldConstant()(legal)
-
-    for mine, expected in zip(*map(values, (folded, by_tvm)), strict=True):
-        np.testing.assert_array_equal(mine, expected, strict=True)
-
-
-def values(module: tvm.IRModule) -> list[Array]:
-    """Return the constants that the function of a module returns."""
-    folded = relax.transform.CanonicalizeBindings()(module)["main"]
-    (binding,) = folded.body.blocks[0].bindings
-    return [field.value.numpy() for field in binding.value.fields]
 
 
 def test_a_constant_of_a_size_that_data_decides_remains_as_it_is() -> None:
