@@ -241,7 +241,7 @@ class _Templates:
         _replace_variables(variables)
         key = json.dumps([process_start.variables(environ), packages], sort_keys=True)
         requests = self._requests.pop(key, None)
-        if requests is None or _has_ended(requests):
+        if requests is None or not worker_templates._is_wanted(requests):
             requests = _start_template(environ, packages)
         _replace_variables(own_variables)
         # The one that was used last is last.
@@ -267,13 +267,6 @@ class _SharedTemplate:
 def _replace_variables(variables: Mapping[str, str]) -> None:
     os.environ.clear()
     os.environ.update(variables)
-
-
-def _has_ended(requests: socket.socket) -> bool:
-    """Return whether the template that takes these requests has ended."""
-    poller = select.poll()
-    poller.register(requests, 0)
-    return bool(poller.poll(0))
 
 
 def _start_template(environ: Mapping[str, str], packages: Sequence[str]) -> socket.socket:

@@ -59,7 +59,7 @@ def show_bests(rows: Sequence[BestView]) -> None:
     console = stdout_console()
     console.print(table)
     _show_targets(console, rows)
-    console.print(f"{counted(len(rows), 'best record')}", highlight=False)
+    console.print(counted(len(rows), "best record"), highlight=False)
 
 
 def show_records(rows: Sequence[RecordView], limit: int) -> None:
