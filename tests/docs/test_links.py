@@ -7,6 +7,8 @@ import pytest
 
 from tests.docs.documents import ROOT, documents
 
+_PACKAGES = ("api", "benchmarks", "records", "scheduler", "tests", "tuner")
+
 
 @pytest.mark.parametrize("page", documents(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_to_files_and_headings_exist(page: Path) -> None:
@@ -25,6 +27,17 @@ def test_paths_in_backticks_exist(page: Path) -> None:
     # NAME is a placeholder.
     missing = [path for path in paths if not (ROOT / path).exists() and "NAME" not in path]
     assert not missing
+
+
+def test_decisions_that_code_names_exist() -> None:
+    """Comments and docstrings name existing decisions only."""
+    known = {path.name[:4] for path in (ROOT / "docs" / "decisions").iterdir()}
+    sources = [path for top in _PACKAGES for path in (ROOT / top).rglob("*.py")]
+    pattern = re.compile(r"(?:docs/decisions/|\bADR |\bdecision )(\d{4})")
+    named = {(path, number) for path in sources for number in pattern.findall(path.read_text())}
+
+    assert named
+    assert [each for each in named if each[1] not in known] == []
 
 
 def test_the_index_links_every_document() -> None:

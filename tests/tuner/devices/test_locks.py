@@ -179,7 +179,7 @@ def test_machines_with_a_common_folder_measure_each_on_its_own(
 def test_coordinators_of_a_machine_share_no_core(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With two data directories, one measures; a command with another one may, by decision 0025."""
+    """With two data directories, one measures; a command with another one may, by decision 0014."""
     monkeypatch.setenv("TUNER_RUNTIME_DIR", str(tmp_path / "here"))
     with cpu_holder(tmp_path / "data", tmp_path / "here") as process:
         with (

@@ -3,7 +3,7 @@
 It loads the vector units of every core as tuned kernels do: a scalar loop on one core does not slow
 down when they do. Its operands stay in the first cache of each core, so that its time follows the
 clock alone and not other users of the caches, and is short enough to see bursts of less than a
-millisecond, see docs/decisions/0036, 0083 and 0087.
+millisecond, see docs/decisions/0003.
 ``target.clock_secs`` holds its first time: another kernel needs a migration that clears it.
 """
 

@@ -1,4 +1,4 @@
-"""oneDNN, whose products and convolutions a kernel may call; see docs/decisions/0096.
+"""oneDNN, whose products and convolutions a kernel may call; see docs/decisions/0049.
 
 A target asks for it by ``"libs": ["onednn"]``. The calls are in ``onednn.c``, which is linked to
 the kernels; programs in C that load them find ``libdnnl.so.3`` as they find any library.

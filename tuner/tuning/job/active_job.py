@@ -98,8 +98,8 @@ class PickBatch:
 
     A pick has to be stored before its round starts, because the trials of the round refer to its
     row; the record writer, which commits later, cannot take it. A transaction per pick would be
-    the largest part of a coordinator's work where many devices serve many jobs (decisions 0020
-    and 0021), so the picks of one dispatch are collected here and stored at its end.
+    the largest part of a coordinator's work where many devices serve many jobs, so the
+    picks of one dispatch are collected here and stored at its end.
 
     The batch holds at most one pick per job, because what a job picks next depends on the pick
     before. Picks of other jobs need no row to see this one: it reserves its task in the task

@@ -7,7 +7,7 @@ outputs that it writes, then the blocks of the workspace, which all programs of 
 Every tensor begins where its block does: TVM keeps the offset of a tensor in a block beside its
 address, and kernels read the address alone.
 
-Kernels that need no results of each other may run beside each other (decision 0131). So a tensor
+Kernels that need no results of each other may run beside each other (decision 0119). So a tensor
 takes the block of another one only if its kernel needs, directly or not, results of all kernels
 that use the other. TVM's own plan is for kernels one after the other.
 """

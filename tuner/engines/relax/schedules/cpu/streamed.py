@@ -42,7 +42,7 @@ _NEAR_BYTES, _MAX_BYTES = 2**14, 2**16
 # Index among TVM's choices of 0, 16, 64 and 512 unrolled statements: the rows of a tile.
 _UNROLL_CHOICE = 1
 # Rows above which fetching weights ahead costs more than it saves: below 100 rows it is 4 % faster,
-# from 300 on 7 % slower (docs/decisions/0073).
+# from 300 on 7 % slower.
 _MAX_ROWS = 128
 # Largest estimated cycles over a direct schedule's.
 _MAX_CYCLES = 1.1

@@ -3,7 +3,7 @@
 In a network larger than the caches, weights come from memory. A product whose tiles of rows all use
 one block of weights before the next reads that block while its first tile waits, and nothing while
 the others are computed. Here each tile also asks for its share of the next block. Which
-products do is a decision of their traces, see docs/decisions/0073.
+products do is a decision of their traces.
 """
 
 import math
