@@ -3,8 +3,12 @@
 ``benchmarks/gpu/models/small_networks.py`` writes the file of workloads.
 """
 
+import itertools
 import lzma
+import re
 import zlib
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from tests.tuner.engines.relax.triton.conftest import ALL_KINDS, Verify
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.triton import variants
 from tuner.engines.relax.triton.compilation import compiler
+from tuner.engines.relax.triton.programs import Program
 
 pytestmark = [
     pytest.mark.tvm,
@@ -29,31 +34,47 @@ for _line in lzma.decompress(_FILE.read_bytes()).split(b"\n"):
     _NETWORKS.setdefault(_name.decode(), []).append(zlib.compress(_ir))
 
 
-# Others have the same kinds of layers, in other sizes.
-_ALWAYS = {"bert", "llama", "unet"}
+@pytest.mark.parametrize("network", _NETWORKS)
+def test_blocks_agree(network: str, verify: Verify) -> None:
+    """Each template that fits a workload of a new structure computes it, or some blocks of it."""
+    for ir in _new_structures()[network]:
+        for program in _programs(ir):
+            # Of shared sums, all parts are needed.
+            n_blocks = 4 if len(program.kernels) == 1 and not program.workspace else 0
+            assert verify(ir, program, n_blocks=n_blocks) == "", program.kernels[0].name
 
 
-@pytest.mark.parametrize(
-    "network",
-    [
-        name
-        if name in _ALWAYS
-        else pytest.param(name, marks=pytest.mark.slow("interprets more of the same layers"))
-        for name in _NETWORKS
-    ],
-)
+@pytest.mark.slow("interprets the same layers in all blocks")
+@pytest.mark.parametrize("network", _NETWORKS)
 def test_kernels_agree(network: str, verify: Verify) -> None:
     """Each template that fits a workload computes it, with shared sums and without."""
     for ir in _NETWORKS[network]:
-        function = workloads.load(ir)["main"]
-        pairs = [(template, template.find(function)) for template in variants.TEMPLATES]
-        matched = {template: match for template, match in pairs if match is not None}
-        assert matched
-        if len(matched) > 1:  # windows of many numbers are interpreted slowly
-            matched.pop(variants.WINDOWS, None)
-        for template, match in matched.items():
-            for choice in _choices(template, match):
-                assert verify(ir, template.print(match, choice), ALL_KINDS) == "", choice.name
+        for program in _programs(ir):
+            assert verify(ir, program, ALL_KINDS) == "", program.kernels[0].name
+
+
+@cache
+def _new_structures() -> dict[str, list[bytes]]:
+    """Return the workloads of each network that differ from those before by more than numbers."""
+    structures: dict[str, bytes] = {}
+    for ir in itertools.chain.from_iterable(_NETWORKS.values()):
+        text = workloads.load(ir)["main"].script()
+        structures.setdefault(re.sub(r"(?<![a-z])\d+", "0", text), ir)
+    first = set(structures.values())
+    return {name: [ir for ir in irs if ir in first] for name, irs in _NETWORKS.items()}
+
+
+def _programs(ir: bytes) -> Iterator[Program]:
+    """Print the first choices of each template that fits."""
+    function = workloads.load(ir)["main"]
+    pairs = [(template, template.find(function)) for template in variants.TEMPLATES]
+    matched = {template: match for template, match in pairs if match is not None}
+    assert matched
+    if len(matched) > 1:  # windows of many numbers are interpreted slowly
+        matched.pop(variants.WINDOWS, None)
+    for template, match in matched.items():
+        for choice in _choices(template, match):
+            yield template.print(match, choice)
 
 
 def _choices(template: variants.Template, match: Any) -> list[Any]:
