@@ -29,7 +29,8 @@ from tuner.workers.processes import process_start
 TERMINAL = ("COLUMNS", "LINES")
 # Variables that are read when they are used. Others, such as LD_PRELOAD, matter when a process
 # starts: commands that change one are not forked.
-_READ_LATE = ("TUNER_", "TOY_", "PYTEST_", *TERMINAL, "NO_COLOR", "AWS_")
+_CONTROLS = "TOY_"
+_READ_LATE = ("TUNER_", _CONTROLS, "PYTEST_", *TERMINAL, "NO_COLOR", "AWS_")
 # Modules that commands import when they need them.
 _IMPORTED_LATE = (
     "tests.engines.toy",
@@ -44,9 +45,11 @@ _IMPORTED_LATE = (
 )
 # Modules that the functions of workers import when they need them.
 _IMPORTED_BY_WORKERS = ("tuner.networks.onnx.cleaning", "onnxslim", "xgboost")
-_SERVER = "from tests.forked import serve; serve({fd})"
+_SERVER = "from tests.forked import serve_commands; serve_commands({fd})"
 _MAX_BYTES = 2**20
 _MAX_TEMPLATES = 3
+# The function of the product.
+_CURRENT_FOLDER = worker_templates._current_folder
 
 
 class Forked:
@@ -162,7 +165,7 @@ def fork_server(root: Path) -> ForkServer:
     return ForkServer(root)
 
 
-def serve(descriptor: int) -> None:
+def serve_commands(descriptor: int) -> None:
     """Fork a child for each request on a socket, until it is closed."""
     from records import migrations
     from records.storage import connections
@@ -209,6 +212,7 @@ def serve(descriptor: int) -> None:
                 migrations.migrate = new_databases.MIGRATE
             else:
                 worker_templates._Template = templates.share  # type: ignore[misc, assignment]
+                worker_templates._current_folder = _current_place
             _end(_status_of(programs[module]))
         for each in descriptors:
             os.close(each)
@@ -239,7 +243,8 @@ class _Templates:
         variables, environ, packages = json.loads(question)
         own_variables = dict(os.environ)
         _replace_variables(variables)
-        key = json.dumps([process_start.variables(environ), packages], sort_keys=True)
+        shared = _without_controls(process_start.variables(environ))
+        key = json.dumps([shared, packages], sort_keys=True)
         requests = self._requests.pop(key, None)
         if requests is None or not worker_templates._is_wanted(requests):
             requests = _start_template(environ, packages)
@@ -251,6 +256,31 @@ class _Templates:
         # The command may have been killed.
         with socket.socket(fileno=descriptor) as reply, suppress(OSError):
             socket.send_fds(reply, [b"."], [requests.fileno()])
+
+
+def serve(descriptor: int, parent: int) -> None:
+    """Be a template whose workers get the variables that control the toy engine, each its own."""
+    work = worker_templates._work
+
+    def work_there(
+        files: Sequence[int], folder: str, current: str, arguments: Sequence[Any]
+    ) -> None:
+        place, controls = json.loads(current)
+        _replace_variables(_without_controls(os.environ) | controls)
+        work(files, folder, place, arguments)
+
+    worker_templates._work = work_there
+    worker_templates.serve(descriptor, parent)
+
+
+def _current_place() -> str:
+    """Return the current folder of a command, and the variables of its workers."""
+    controls = {name: value for name, value in os.environ.items() if name.startswith(_CONTROLS)}
+    return json.dumps([_CURRENT_FOLDER(), controls])
+
+
+def _without_controls(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if not name.startswith(_CONTROLS)}
 
 
 class _SharedTemplate:
@@ -278,7 +308,7 @@ def _start_template(environ: Mapping[str, str], packages: Sequence[str]) -> sock
             None,
             None,
             theirs,
-            worker_templates.__name__,
+            __name__,
             os.getpid(),
             environ=environ,
             packages=packages,

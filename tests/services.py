@@ -94,7 +94,7 @@ class Service:
         log: IO[str]
         with (self.folder / f"{name}.log").open("a") as log:
             variables = self.here.environ(**{**self.settings, **environ})
-            self._running[name] = start(program, variables, ROOT, log)
+            self._running[name] = start(program, variables, ROOT, log, waits=False)
 
 
 @contextlib.contextmanager

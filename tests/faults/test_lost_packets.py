@@ -19,7 +19,7 @@ from sqlalchemy import Connection, exc, make_url, text
 from records import database
 from records.tuning import events
 from tests.cli import ROOT
-from tests.service.rig import rig, serve
+from tests.service.rig import rig
 from tests.services import is_ready
 from tests.tuner.client.tokens import make_token
 from tests.waiting import wait_for
@@ -175,7 +175,7 @@ _RECOVERY_SECS = 30.0
 def test_a_service_recovers_within_half_a_minute(network: Network, tmp_path: Path) -> None:
     """The API says that it is unavailable, and API and worker go on once packets arrive."""
     with rig(network.url, tmp_path, run_secs=0.1) as opened:
-        _, url = serve(opened)
+        url = opened.serve()
         opened.engine.dispose()
         opened.engine = database.open_database(network.direct)
         opened.sessions = database.sessions(opened.engine)
@@ -188,7 +188,7 @@ def test_a_service_recovers_within_half_a_minute(network: Network, tmp_path: Pat
         assert answer.status_code == 503, answer.text
         assert time.monotonic() - lost < _RECOVERY_SECS
         standing_by = "standing by again"
-        wait_for(lambda: standing_by in (tmp_path / "serve.0.log").read_text(), 60.0)
+        wait_for(lambda: standing_by in (tmp_path / "worker.1.log").read_text(), 60.0)
         assert time.monotonic() - lost < 2 * _RECOVERY_SECS
         n_before = opened.n_trials()
         network.mend()

@@ -23,6 +23,7 @@ from records.tuning import events
 from tests.cli import ROOT, WORKER_VARIABLES, start
 from tests.engines import toy
 from tests.forked import Process
+from tests.services import is_ready
 from tests.waiting import wait_for
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
@@ -35,12 +36,16 @@ T = TypeVar("T")
 
 @dataclass
 class Rig:
-    """A database and processes that work on it, with the toy engine or the real one."""
+    """A database and processes that work on it, with the toy engine or the real one.
+
+    Those that wait do as the processes of users, see :meth:`tests.forked.ForkServer.start`.
+    """
 
     url: str
     folder: Path
     run_secs: float = 0.0
     is_toy: bool = True
+    waits: bool = False
     processes: list[Process] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -59,8 +64,22 @@ class Rig:
     def tuner(self, *args: str, **environ: str) -> Process:
         """Start a command of the command line."""
         log = self.folder / f"{args[0]}.{len(self.processes)}.log"
+        return self._start(log, "tuner", *args, **environ)
+
+    def serve(self, port: int | None = None) -> str:
+        """Start an API and a worker without their supervisor; return its URL once it is ready."""
+        port = port or free_port(HOST)
+        places = ("--host", HOST, "--port", str(port), "--data-dir", str(self.folder / "data"))
+        self.processes.append(self._start(self.folder / "api.log", "api", *places))
+        self.start()
+        url = f"http://{HOST}:{port}"
+        wait_for(lambda: is_ready(url), 60.0)
+        return url
+
+    def _start(self, log: Path, *program: str, **environ: str) -> Process:
         with log.open("ab") as stream:
-            return start(("tuner", *args), self.environ(**environ), self.folder, stream)
+            variables = self.environ(**environ)
+            return start(program, variables, self.folder, stream, waits=self.waits)
 
     def environ(self, **changes: str) -> dict[str, str]:
         """Return the environment of a process, without settings of the developer."""
@@ -175,9 +194,9 @@ class Rig:
 
 
 @contextmanager
-def rig(url: str, folder: Path, run_secs: float = 0.0, *, is_toy: bool = True) -> Iterator[Rig]:
+def rig(url: str, folder: Path, run_secs: float = 0.0, **options: bool) -> Iterator[Rig]:
     """Open a rig, and close it in any case."""
-    opened = Rig(url, folder, run_secs, is_toy)
+    opened = Rig(url, folder, run_secs, **options)
     try:
         yield opened
     finally:

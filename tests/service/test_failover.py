@@ -15,7 +15,7 @@ from records.models import Job, MeasureRecord
 from tests.cli import ROOT, Cli, finish
 from tests.engines import toy
 from tests.engines.toy_network import open_sessions, trials_of
-from tests.service.rig import Rig, get, rig, serve
+from tests.service.rig import Rig, get, rig
 from tests.tuner.tuning.test_interrupted_command import expire_leases, tune
 from tests.waiting import wait_for
 from tuner.client import TunerClient
@@ -95,7 +95,7 @@ def test_a_worker_that_slept_through_its_lease_writes_nothing(
 
     Not with SQLite: a process that is stopped in a transaction keeps the file locked.
     """
-    with rig(postgres_url, tmp_path, run_secs=0.05) as opened:
+    with rig(postgres_url, tmp_path, run_secs=0.05, waits=True) as opened:
         job = opened.submit(trials=_TRIALS)
         sleeper = opened.start("one", TUNER_RUNTIME_DIR=str(tmp_path / "machine-one"))
         wait_for(lambda: opened.n_trials() >= 4)
@@ -139,7 +139,8 @@ def test_a_standby_takes_over_from_a_worker_that_hangs(
     ends, so that two never measure at once on one machine.
     """
     hangs = str(Path(__file__).with_name("hanging"))
-    with rig(postgres_url, tmp_path, run_secs=0.05) as opened, counting_active(opened) as seen:
+    rigged = rig(postgres_url, tmp_path, run_secs=0.05, waits=True)
+    with rigged as opened, counting_active(opened) as seen:
         (tmp_path / "hung").mkdir()
         environ = {
             "PYTHONPATH": f"{hangs}:{ROOT}",
@@ -177,7 +178,7 @@ def test_a_job_survives_an_outage_of_its_database(own_postgres: Any, tmp_path: P
     During the outage the API says how long to wait, and a client that watches misses no event.
     """
     with rig(own_postgres.get_uri(), tmp_path, run_secs=0.05) as opened:
-        _, url = serve(opened)
+        url = opened.serve()
         job = opened.submit(trials=_TRIALS)
         with watching(url, job) as seen:
             wait_for(lambda: opened.n_trials() >= 4 and seen)

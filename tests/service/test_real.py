@@ -14,7 +14,7 @@ import pytest
 from onnx import helper
 
 import tuner
-from tests.service.rig import rig, serve
+from tests.service.rig import rig
 from tests.tuner.networks.detectors import detector, feeds
 from tests.tuner.networks.models import Array, difference, model, run
 from tuner.client import TunerClient
@@ -87,7 +87,7 @@ def test_a_network_becomes_a_tuned_library_that_computes_the_same(
     path = tmp_path / "small.onnx"
     path.write_bytes(content)
     with rig(postgres_url, tmp_path, is_toy=False) as opened:
-        _, url = serve(opened)
+        url = opened.serve()
         with TunerClient(url) as client:
             submitted = client.tune(path, trials=_TRIALS, trials_per_round=2)
             job = submitted.job.id

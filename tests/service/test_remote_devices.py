@@ -1,11 +1,9 @@
 """A device that knows a URL measures for a service, through a kill of the service."""
 
-import os
-import signal
 from pathlib import Path
 
 from records.models import MeasureRecord
-from tests.service.rig import rig, serve
+from tests.service.rig import rig
 from tests.waiting import wait_for
 from tuner.client import TunerClient
 
@@ -15,7 +13,8 @@ _TRIALS = 24
 def test_a_job_and_its_library_on_a_device_elsewhere(tmp_path: Path) -> None:
     """The job ends with the service that is started again, and the device is listed."""
     with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path, run_secs=0.05) as opened:
-        service, url = serve(opened)
+        url = opened.serve()
+        service = tuple(opened.processes)
         locks = {"TUNER_RUNTIME_DIR": str(tmp_path / "locks of lab")}
         opened.start("lab", "--server", url, "--name", "lab", "--device", "cpu", **locks)
         wait_for(lambda: "lab/cpu is online" in [line["message"] for line in opened.logs()])
@@ -26,9 +25,9 @@ def test_a_job_and_its_library_on_a_device_elsewhere(tmp_path: Path) -> None:
 
         job = submitted.job.id
         wait_for(lambda: opened.n_trials() >= 8, 60.0)
-        os.killpg(service.pid, signal.SIGKILL)
-        again = ("--port", url.rpartition(":")[2], "--data-dir", str(tmp_path / "data"))
-        opened.processes.append(opened.tuner("serve", *again))
+        for process in service:
+            process.kill()
+        opened.serve(int(url.rpartition(":")[2]))
         wait_for(lambda: opened.state(job) == "done", 60.0)
         build = opened.build(job)
         with TunerClient(url) as client:

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from tests.database_fixtures import empty_postgres
-from tests.service.rig import Rig, rig, serve
+from tests.service.rig import Rig, rig
 from tests.tuner.networks.models import relu_model
 from tests.waiting import wait_for
 
@@ -45,8 +45,7 @@ def opened(
 @pytest.fixture(scope="module")
 def client(opened: Rig) -> Iterator[httpx.Client]:
     """A client of the service."""
-    _, url = serve(opened)
-    with httpx.Client(base_url=url, timeout=30, trust_env=False, verify=False) as http:
+    with httpx.Client(base_url=opened.serve(), timeout=30, trust_env=False, verify=False) as http:
         yield http
 
 

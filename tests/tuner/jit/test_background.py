@@ -15,7 +15,7 @@ import torch
 import tuner
 from records.models import Job
 from tests.cli import ROOT
-from tests.service.rig import rig, serve
+from tests.service.rig import rig
 from tests.services import free_port
 from tests.tuner.jit.modules import Perceptron, close, eager
 from tuner.errors import RequestError
@@ -81,7 +81,7 @@ def test_a_better_library_replaces_the_fallback(tmp_path: Path) -> None:
     x = torch.randn(4, 6)
     expected = eager(module, x)
     with rig(f"sqlite:///{tmp_path / 'service.db'}", tmp_path, is_toy=False) as opened:
-        _, url = serve(opened)
+        url = opened.serve()
         options: Any = {"data_dir": tmp_path / "here", "service": url, "trials": 8}
         jitted = tuner.jit(module, **options)
         close(jitted(x), expected)
