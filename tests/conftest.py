@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from tests import durability, new_databases
+from tests import durability, new_databases, templates
 from tests.cli import ROOT, WORKER_VARIABLES
 
 pytest_plugins = ("tests.database_fixtures",)
@@ -40,6 +40,7 @@ settings.register_profile(
 settings.load_profile("busy")
 durability.do_not_wait()
 new_databases.create_tables_at_once()
+templates.share_templates()
 # Collection makes millions of objects that live as long as the process.
 gc.disable()
 

@@ -22,15 +22,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+from tests import templates
+from tests.templates import CONTROLS, TemplateStart, replace_variables
 from tuner.workers.processes import fork_server as worker_templates
-from tuner.workers.processes import process_start
 
 #: The size of a terminal, which readline sets in processes of xdist.
 TERMINAL = ("COLUMNS", "LINES")
 # Variables that are read when they are used. Others, such as LD_PRELOAD, matter when a process
 # starts: commands that change one are not forked.
-_CONTROLS = "TOY_"
-_READ_LATE = ("TUNER_", _CONTROLS, "PYTEST_", *TERMINAL, "NO_COLOR", "AWS_")
+_READ_LATE = ("TUNER_", CONTROLS, "PYTEST_", *TERMINAL, "NO_COLOR", "AWS_")
 # Modules that commands import when they need them.
 _IMPORTED_LATE = (
     "tests.engines.toy",
@@ -45,11 +45,9 @@ _IMPORTED_LATE = (
 )
 # Modules that the functions of workers import when they need them.
 _IMPORTED_BY_WORKERS = ("tuner.networks.onnx.cleaning", "onnxslim", "xgboost")
-_SERVER = "from tests.forked import serve_commands; serve_commands({fd})"
+_SERVER = "from tests.forked import serve; serve({fd})"
 _MAX_BYTES = 2**20
 _MAX_TEMPLATES = 3
-# The function of the product.
-_CURRENT_FOLDER = worker_templates._current_folder
 
 
 class Forked:
@@ -165,7 +163,7 @@ def fork_server(root: Path) -> ForkServer:
     return ForkServer(root)
 
 
-def serve_commands(descriptor: int) -> None:
+def serve(descriptor: int) -> None:
     """Fork a child for each request on a socket, until it is closed."""
     from records import migrations
     from records.storage import connections
@@ -176,18 +174,19 @@ def serve_commands(descriptor: int) -> None:
         import_module(name)
     durability.do_not_wait()
     new_databases.create_tables_at_once()
+    templates.share_templates()
     programs: dict[str, Callable[[], int | None]] = {
         "tuner": partial(program.run_program, program.make_program())
     }
     # A child that collects garbage would copy the pages of all modules.
     gc.freeze()
     requests = socket.socket(fileno=descriptor)
-    templates = _Templates()
+    shared = _Templates()
     # What forks the command ends with it, and nothing waits for that.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        if templates.questions in select.select([requests, templates.questions], [], [])[0]:
-            templates.answer()
+        if shared.questions in select.select([requests, shared.questions], [], [])[0]:
+            shared.answer()
             continue
         request, descriptors, _, _ = socket.recv_fds(requests, _MAX_BYTES, 3)
         if not request:
@@ -204,15 +203,14 @@ def serve_commands(descriptor: int) -> None:
             os.dup2(err, 2)
             for each in (out, err, status):
                 os.close(each)
-            _replace_variables(variables)
+            replace_variables(variables)
             os.chdir(folder)
             sys.argv = ["-c", *arguments]
             if waits:
                 connections.SYNCHRONOUS = durability.DURABLE
                 migrations.migrate = new_databases.MIGRATE
             else:
-                worker_templates._Template = templates.share  # type: ignore[misc, assignment]
-                worker_templates._current_folder = _current_place
+                worker_templates._Template = shared.share  # type: ignore[misc, assignment]
             _end(_status_of(programs[module]))
         for each in descriptors:
             os.close(each)
@@ -242,13 +240,12 @@ class _Templates:
         question, (descriptor,), _, _ = socket.recv_fds(self.questions, _MAX_BYTES, 1)
         variables, environ, packages = json.loads(question)
         own_variables = dict(os.environ)
-        _replace_variables(variables)
-        shared = _without_controls(process_start.variables(environ))
-        key = json.dumps([shared, packages], sort_keys=True)
+        replace_variables(variables)
+        key = json.dumps([TemplateStart.variables(environ), packages], sort_keys=True)
         requests = self._requests.pop(key, None)
         if requests is None or not worker_templates._is_wanted(requests):
             requests = _start_template(environ, packages)
-        _replace_variables(own_variables)
+        replace_variables(own_variables)
         # The one that was used last is last.
         self._requests[key] = requests
         if len(self._requests) > _MAX_TEMPLATES:
@@ -256,31 +253,6 @@ class _Templates:
         # The command may have been killed.
         with socket.socket(fileno=descriptor) as reply, suppress(OSError):
             socket.send_fds(reply, [b"."], [requests.fileno()])
-
-
-def serve(descriptor: int, parent: int) -> None:
-    """Be a template whose workers get the variables that control the toy engine, each its own."""
-    work = worker_templates._work
-
-    def work_there(
-        files: Sequence[int], folder: str, current: str, arguments: Sequence[Any]
-    ) -> None:
-        place, controls = json.loads(current)
-        _replace_variables(_without_controls(os.environ) | controls)
-        work(files, folder, place, arguments)
-
-    worker_templates._work = work_there
-    worker_templates.serve(descriptor, parent)
-
-
-def _current_place() -> str:
-    """Return the current folder of a command, and the variables of its workers."""
-    controls = {name: value for name, value in os.environ.items() if name.startswith(_CONTROLS)}
-    return json.dumps([_CURRENT_FOLDER(), controls])
-
-
-def _without_controls(variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in variables.items() if not name.startswith(_CONTROLS)}
 
 
 class _SharedTemplate:
@@ -294,21 +266,16 @@ class _SharedTemplate:
         self.requests.close()
 
 
-def _replace_variables(variables: Mapping[str, str]) -> None:
-    os.environ.clear()
-    os.environ.update(variables)
-
-
 def _start_template(environ: Mapping[str, str], packages: Sequence[str]) -> socket.socket:
     own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     # It waits for what it forks.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     with theirs:
-        process_start.start(
+        TemplateStart.start(
             None,
             None,
             theirs,
-            __name__,
+            worker_templates.__name__,
             os.getpid(),
             environ=environ,
             packages=packages,

@@ -4,7 +4,7 @@ A network has four tasks: two that every network shares, one of its batch size, 
 whose space holds ``TINY`` programs. Settings come from the environment of the coordinator:
 ``TOY_RUN_SECS`` is slept in every run, ``TOY_OFFSET`` is added to every output of a network,
 ``TOY_SPLIT_SECS`` is slept when a network with a batch of ``SLOW_BATCH`` is split into tasks.
-Every latency is multiplied by the number in the file that ``TOY_SLOWNESS`` names, if there is one.
+Every latency is multiplied by the number in the file that ``SLOWNESS_FILE`` names, if there is one.
 Programs of the tasks in ``TOY_WRONG``, as ``heavy,light``, are wrong; those in ``TOY_LOST`` lose
 their worker.
 Workers import this module by name, so the repository root has to be on their path.
@@ -236,7 +236,7 @@ def run_secs_of(trace: str, base_secs: float) -> float:
 
 
 def _slowness() -> float:
-    file = os.environ.get("TOY_SLOWNESS")
+    file = os.environ.get("SLOWNESS_FILE")
     return float(Path(file).read_text()) if file else 1.0
 
 

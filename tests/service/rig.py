@@ -194,9 +194,11 @@ class Rig:
 
 
 @contextmanager
-def rig(url: str, folder: Path, run_secs: float = 0.0, **options: bool) -> Iterator[Rig]:
+def rig(
+    url: str, folder: Path, run_secs: float = 0.0, *, is_toy: bool = True, waits: bool = False
+) -> Iterator[Rig]:
     """Open a rig, and close it in any case."""
-    opened = Rig(url, folder, run_secs, **options)
+    opened = Rig(url, folder, run_secs, is_toy, waits)
     try:
         yield opened
     finally:

@@ -103,7 +103,7 @@ def open_fleet(workshop: Workshop, tmp_path: Path) -> Iterator[Callable[..., Fle
                 settings,
                 name,
                 shares_cores=False,
-                device=LocalDevice(name, "llvm", toy.SPEC, {"TOY_SLOWNESS": str(tmp_path / name)}),
+                device=LocalDevice(name, "llvm", toy.SPEC, {"SLOWNESS_FILE": str(tmp_path / name)}),
             )
             for name in names
         ]

@@ -66,11 +66,11 @@ def test_search_paths_do_not_lead_to_the_current_folder(name: str) -> None:
 def test_a_worker_never_had_the_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are not even in the memory that the kernel filled when it started."""
     monkeypatch.setenv("TUNER_DATABASE", "postgresql://me:secret@db/tuner")
-    monkeypatch.setenv("TOY_SETTING", "kept")
+    monkeypatch.setenv("TUNER_TEST_SETTING", "kept")
     monkeypatch.setenv("GITHUB_PAT", "a-pat")
     with Pool(WorkerSettings(1, tmp_path / "worker.log")) as pool:
         first = pool.call(helpers.NAME, "read_text", "/proc/self/environ")
-        kept = pool.call(helpers.NAME, "environ", "TOY_SETTING")
+        kept = pool.call(helpers.NAME, "environ", "TUNER_TEST_SETTING")
 
     assert "me:secret" not in first
     assert "a-pat" not in first

@@ -84,11 +84,11 @@ def test_a_change_of_our_variables_reaches_the_next_worker(
     open_pool: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A template keeps those that it began with."""
-    before = open_pool().call(HELPERS, "environ", "TOY_TEMPLATE")
-    monkeypatch.setenv("TOY_TEMPLATE", "later")
+    before = open_pool().call(HELPERS, "environ", "TUNER_TEST_TEMPLATE")
+    monkeypatch.setenv("TUNER_TEST_TEMPLATE", "later")
 
     assert before is None
-    assert open_pool().call(HELPERS, "environ", "TOY_TEMPLATE") == "later"
+    assert open_pool().call(HELPERS, "environ", "TUNER_TEST_TEMPLATE") == "later"
 
 
 def test_a_killed_template_costs_the_calls_of_its_workers_only(
