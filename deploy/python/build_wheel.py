@@ -16,7 +16,7 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
 _NAME, _PACKAGE = "subgraph_tuner_runtime", "tuner_runtime"
-# Modules of the tuner that loading needs; none imports more than NumPy.
+# Modules of the tuner that loading needs; none imports more than NumPy and msgspec.
 _MODULES = (
     "errors",
     *("library/__init__", "library/arrays", "library/buckets", "library/constant_inputs"),
@@ -31,6 +31,7 @@ Summary: Runs libraries of Subgraph Tuner without the tuner and without TVM's co
 License: Apache-2.0
 Requires-Python: >=3.11
 Requires-Dist: numpy>=2.0
+Requires-Dist: msgspec>=0.19
 Provides-Extra: onnxruntime
 Requires-Dist: onnxruntime>=1.23; extra == "onnxruntime"
 

@@ -1,10 +1,12 @@
 """The wheel for machines that only run libraries computes what the tuner's own ``load`` does."""
 
+import re
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import distribution
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +92,21 @@ def test_pip_installs_the_wheel(wheel: Path, tmp_path: Path) -> None:
     subprocess.run([*command, "--target", str(tmp_path), str(wheel)], check=True)
 
     assert (tmp_path / "tuner_runtime" / "lib" / "libtuner.so").is_file()
+
+
+def test_it_needs_no_package_that_it_does_not_name(wheel: Path, tmp_path: Path) -> None:
+    """Its modules are imported where nothing but its requirements is installed."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    (information,) = tmp_path.glob("*.dist-info")
+    metadata = (information / "METADATA").read_text()
+    required = re.findall(r"^Requires-Dist: (\w+)[^;\n]*$", metadata, re.MULTILINE)
+    for name in required:
+        for top in {file.parts[0] for file in distribution(name).files or ()} - {".."}:
+            (tmp_path / top).symlink_to(distribution(name).locate_file(top))
+    code = f"import sys; sys.path.append({str(tmp_path)!r}); import tuner_runtime"
+
+    subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True)
 
 
 def test_outputs_are_those_of_onnx_runtime(built: Path, call: Call) -> None:
