@@ -103,7 +103,7 @@ def test_it_needs_no_package_that_it_does_not_name(wheel: Path, tmp_path: Path) 
     required = re.findall(r"^Requires-Dist: (\w+)[^;\n]*$", metadata, re.MULTILINE)
     for name in required:
         for top in {file.parts[0] for file in distribution(name).files or ()} - {".."}:
-            (tmp_path / top).symlink_to(distribution(name).locate_file(top))
+            (tmp_path / top).symlink_to(str(distribution(name).locate_file(top)))
     code = f"import sys; sys.path.append({str(tmp_path)!r}); import tuner_runtime"
 
     subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True)
