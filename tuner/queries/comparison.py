@@ -35,7 +35,8 @@ def compare_jobs(session: Session, a: int, b: int) -> JobComparison:
         b=views[1].job,
         a_secs=totals[0],
         b_secs=totals[1],
-        verdict=_verdict(views[0].job, views[1].job, totals[0], totals[1]),
+        verdict=_verdict(views[0].job, views[1].job, totals[0], totals[1])
+        + _about_targets(views[0].job, views[1].job),
         tasks=_sorted(compared),
     )
 
@@ -104,9 +105,15 @@ def _verdict(a: JobSummary, b: JobSummary, a_secs: float | None, b_secs: float |
     if None not in (a.network_id, b.network_id) and a.network_id != b.network_id:
         return "The jobs tune different networks, so their latencies do not compare."
     if a_secs is None or b_secs is None:
-        return "One of the jobs has no latency yet."
+        job = a if a_secs is None else b
+        return f"Job {job.id} ({job.name}) is {job.state} and has no latency."
     ratio = a_secs / b_secs
     if abs(ratio - 1) <= _EQUAL:
         return "Both jobs reached the same latency, within 1 %."
     first, second = (f"B ({b.name})", "A") if ratio > 1 else (f"A ({a.name})", "B")
     return f"{first} runs its network {max(ratio, 1 / ratio):.2f} times as fast as {second}."
+
+
+def _about_targets(a: JobSummary, b: JobSummary) -> str:
+    are_known = None not in (a.target_id, b.target_id)
+    return " The jobs have different targets." if are_known and a.target_id != b.target_id else ""

@@ -74,5 +74,4 @@ def _compared(session: Session, a: int, b: int, sort: str) -> dict[str, Any]:
         "table": sorting,
         "charts": [charts.latency_over_trials(curves), charts.latency_over_time(curves)],
         "counts": {key: sum(row.faster == key for row in rows) for key in ("a", "b", "equal", "")},
-        "same_target": compared.a.target_id == compared.b.target_id,
     }

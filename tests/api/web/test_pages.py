@@ -321,7 +321,7 @@ def test_different_networks_are_not_called_faster(quick: ApiSettings) -> None:
     assert "different networks" in page
     assert "times as fast" not in page
     assert "different networks" not in unknown
-    assert "One of the jobs has no latency yet." in unknown
+    assert "Job 3 (three) is queued and has no latency.</strong>" in unknown
 
 
 @pytest.mark.parametrize(

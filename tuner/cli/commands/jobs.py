@@ -113,11 +113,9 @@ def compare(
         print_json(comparison_as_json(compared))
         return
     first, second = compared.a, compared.b
-    title = f"A: job {first.id}, {first.name}. B: job {second.id}, {second.name}."
+    title = f"A: search of job {first.id}, {first.name}. B: of job {second.id}, {second.name}."
     stdout_console().print(comparison_table(compared.tasks, title))
     print_line(compared.verdict)
-    if compared.a.target_id != compared.b.target_id:
-        print_line("The jobs have different targets.")
 
 
 _ACTIONS: "dict[Action, str]" = {

@@ -45,7 +45,7 @@ def console_callbacks(console: Console) -> Iterator[TuningCallbacks]:
     """Render a local tuning run on a console."""
 
     def print_dim(line: str) -> None:
-        console.print(line, style="dim", highlight=False)
+        console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
 
     def print_busy(shares: Mapping[str, float]) -> None:
         busy = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())

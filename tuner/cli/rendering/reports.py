@@ -92,7 +92,8 @@ def show_tasks_of_network(report: ExtractReport) -> None:
         f"{counted(len(report.tasks), 'task')}, {calls}{total:,.2f} MFLOP", highlight=False
     )
     for note in report.notes:
-        console.print(f"note: {note}", style="dim", highlight=False)
+        line = f"note: {note}"
+        console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
     for task in report.tasks if report.definitions else ():
         console.print(f"\n[bold]{short_name(task.workload)}[/bold] {task.name}", highlight=False)
         definition = report.definitions[task.workload]

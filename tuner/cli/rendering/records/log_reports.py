@@ -31,7 +31,7 @@ def report_import(file: str, report: LogImportReport, *, json_output: bool) -> N
 def show_export(file: str, form: str, exported: Exported, *, to_stderr: bool) -> None:
     """Print how many records were exported, and the reasons for those left out."""
     n_unverified = exported.n_unverified
-    unverified = f"; left out {n_unverified} unverified ones" if n_unverified else ""
+    unverified = f"; left out {counted(n_unverified, 'unverified record')}" if n_unverified else ""
     line = f"exported {counted(exported.n_records, 'record')} to {file} ({form}){unverified}"
     print_line(line, to_stderr=to_stderr)
     for reason, count in exported.skipped.items():
