@@ -44,11 +44,23 @@ def _embedding_bag(
     return result, bags, sizes, sizes
 
 
+def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return the length of a vector, whose square may leave the range."""
+    x, y = x.abs(), y.abs()
+    larger, smaller = torch.maximum(x, y), torch.minimum(x, y)
+    is_regular = (larger > 0) & (larger < float("inf"))
+    ratio = torch.where(is_regular, smaller / larger, 0.0)
+    length = larger * torch.sqrt(1 + ratio * ratio)
+    return torch.where((x == float("inf")) | (y == float("inf")), float("inf"), length)
+
+
 _aten = torch.ops.aten
 #: Functions of the operands by operator.
 DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
     _aten._embedding_bag.default: _embedding_bag,
     _aten._embedding_bag_forward_only.default: _embedding_bag,
+    _aten._neg_view.default: torch.neg,
+    _aten.hypot.default: _hypot,
     **{
         operator: decomposition_table[operator]
         for operator in (_aten.tril_indices.default, _aten.triu_indices.default)

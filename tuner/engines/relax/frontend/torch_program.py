@@ -25,6 +25,7 @@ from tuner.engines.relax.ir.tensor_types import is_fixed, is_number
 from tuner.errors import ModelError, summary
 from tuner.networks.onnx.cleaning import clean
 from tuner.networks.torch.archives import fix_program, is_dynamic
+from tuner.networks.torch.torch_complex import as_real
 from tuner.networks.torch.torch_empty import fold_empty
 from tuner.networks.torch.torch_onnx import as_onnx
 from tuner.networks.torch.torch_random import refuse_random
@@ -42,6 +43,7 @@ def import_program(model: ModelFile) -> tvm.IRModule:
     if is_dynamic(program):
         program = fix_program(program, {name: shape for name, (shape, _) in model.inputs.items()})
     fold_empty(program)
+    program = as_real(program)
     try:
         return _import_by_tvm(program)
     except ModelError as error:

@@ -60,6 +60,7 @@ _DIRECT: Functions = {
     "infinite mask": lambda x: (x + torch.full((7, 4), -torch.inf).tril(-1)).exp(),
     "elements": lambda x: x.scatter(2, _PLACES, -x[:, :5, :2]),
     "number": lambda x: x.scatter(2, _PLACES, 7.0),
+    "complex numbers": lambda x: torch.view_as_complex(x.reshape(3, 7, 2, 2)).conj().imag + 0,
     "constants, which TVM folds": lambda x: (
         x + torch.zeros(3, 7, 4).scatter(2, _PLACES, torch.ones(3, 5, 2))
     ),
@@ -98,6 +99,7 @@ _WHOLE_BY_ONNX: Functions = {
 }
 # Formulas that must not overflow.
 _FORMULAS: Functions = {
+    "length of a vector": lambda x: torch.hypot(x, x.flip(1)),
     "logsigmoid": functional.logsigmoid,
     "logaddexp": lambda x: torch.logaddexp(x, x.flip(1)),
     "expm1": torch.expm1,

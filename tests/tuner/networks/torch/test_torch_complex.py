@@ -1,0 +1,85 @@
+"""Programs with complex numbers compute the same from real ones."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tuner.errors import ModelError
+from tuner.networks.torch.torch_complex import as_real
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+_PHASES = torch.polar(torch.ones(3, 5), torch.arange(15.0).reshape(3, 5))
+_FREQUENCIES = torch.fft.fftfreq(6)
+
+
+class _Applied(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.register_buffer("phases", _PHASES)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        """Apply the function."""
+        return self.function(x, y, self.phases)
+
+
+def _export(function: Callable[..., Any]) -> tuple[Any, tuple[torch.Tensor, ...]]:
+    generator = torch.Generator().manual_seed(0)
+    inputs = tuple(torch.randn(2, 3, n, generator=generator) for n in (5, 6))
+    return torch.export.export(_Applied(function), inputs), inputs
+
+
+def _transforms(x: torch.Tensor, y: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    spectra = [
+        *(torch.fft.rfft(y, norm=norm) for norm in ("backward", "ortho", "forward")),
+        *(torch.fft.fft2(x), torch.fft.rfft2(x, s=(4, 8)), torch.fft.ifft(x, dim=1)),
+        torch.stft(y.flatten(1), 6, 2, window=torch.ones(6), return_complex=True),
+    ]
+    back = [
+        *(torch.fft.irfft(torch.fft.rfft(each), n=each.shape[-1] + 1) for each in (x, y)),
+        torch.fft.irfft2(torch.fft.rfft2(x), s=x.shape[-2:], norm="ortho"),
+        torch.fft.ifftn(torch.fft.fftn(x) * 2).real,
+    ]
+    return *map(torch.view_as_real, map(torch.resolve_conj, spectra)), *back
+
+
+def _arithmetic(x: torch.Tensor, y: torch.Tensor, p: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    z = torch.complex(x, y[..., 1:])
+    spectrum = torch.zeros(2, 3, 6, dtype=torch.complex64)
+    spectrum[..., :5] = torch.einsum("bij,kj->bkj", z, p) + 1j
+    numbers = [
+        *(z * p, z / p, z - x, 2 * z, z * 1j + 1, z**2, z.exp(), z.conj(), 1 / z, x * p, x * 1j),
+        *(z @ p.mT, torch.cat([z, p[None]]), z.roll(1, -1), z.sum(1), torch.where(x > 0, z, p)),
+        *(spectrum * _FREQUENCIES, torch.full((2,), 1 + 2j), torch.polar(x.abs(), x)),
+    ]
+    return *map(torch.view_as_real, map(torch.resolve_conj, numbers)), z.abs(), z.angle(), p.imag
+
+
+@pytest.mark.parametrize("function", [_transforms, _arithmetic])
+def test_parts_give_the_results_of_torch(function: Callable[..., Any]) -> None:
+    """No value is complex any more, and the inputs keep their names."""
+    program, inputs = _export(function)
+
+    real = as_real(program)
+
+    values = [node.meta.get("val") for node in real.graph.nodes]
+    assert not any(isinstance(v, torch.Tensor) and v.is_complex() for v in values)
+    assert real.graph_signature.user_inputs == program.graph_signature.user_inputs
+    for actual, expected in zip(real.module()(*inputs), program.module()(*inputs), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x, _, p: x * p, "'mul' is complex: export the program with its parts"),
+        (lambda x, _, p: torch.linalg.svdvals(x * p), "cannot import complex numbers: .*svd"),
+    ],
+)
+def test_what_has_no_parts_is_refused(function: Callable[..., Any], message: str) -> None:
+    """The message names the output or the operator."""
+    with pytest.raises(ModelError, match=message):
+        as_real(_export(function)[0])
