@@ -35,6 +35,12 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "phone": {"viewport": PHONE, "color_scheme": "dark", "has_touch": True},
 }
 
+_CELLS_THAT_OVERFLOW = """
+[...document.querySelectorAll("table.cards td, .facts dd")]
+  .filter(cell => cell.clientWidth > 1 && cell.scrollWidth > cell.clientWidth + 1)
+  .map(cell => cell.innerText)
+"""
+
 
 @pytest.mark.parametrize(
     "look",
@@ -59,6 +65,8 @@ def test_axe_finds_nothing(browser: Browser, tuned: Service, look: str) -> None:
             }
             wide = tab.page.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert wide <= 0, f"{address} is {wide} pixels too wide"
+            over = tab.page.evaluate(_CELLS_THAT_OVERFLOW)
+            problems |= {f"{address} overflow": over} if over else {}
     assert not problems, json.dumps(problems, indent=1)
 
 
