@@ -21,8 +21,6 @@ from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.target.targets import make_target
 from tuner.errors import ModelError
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 
 def outputs_of(model: ModelFile, target: TargetInfo) -> tuple[Array, Array]:
     """Run a lowered model without schedules, and run the model under ONNX Runtime."""
@@ -35,6 +33,14 @@ def outputs_of(model: ModelFile, target: TargetInfo) -> tuple[Array, Array]:
 def names_of(model: ModelFile, target: TargetInfo) -> list[str]:
     """Return the names of the subgraphs of a lowered model."""
     return [s.name for s in find_subgraphs(lower(model, make_target(target.spec)))]
+
+
+def checked_names(model: ModelFile, target: TargetInfo) -> list[str]:
+    """Compare the output of a model with ONNX Runtime's; return the names of its subgraphs."""
+    actual, expected = outputs_of(model, target)
+    assert actual.shape == expected.shape
+    assert difference(actual, expected) < 1e-5
+    return names_of(model, target)
 
 
 @pytest.mark.parametrize(
@@ -65,26 +71,19 @@ def test_padded_convolution_computes_the_same(
     used = {name for node in nodes for name in node.input}
     model = save(nodes, (1, 8, 5, 5), {k: v for k, v in weights.items() if k in used})
 
-    actual, expected = outputs_of(model, target)
-
-    assert actual.shape == expected.shape == (1, 1000, 5, 5)
-    assert difference(actual, expected) < 1e-5
+    assert checked_names(model, target)
 
 
 @pytest.mark.parametrize(
-    ("op", "attributes", "size"),
+    ("op", "attributes"),
     [
-        ("GlobalAveragePool", {}, 1),
-        ("AveragePool", {"kernel_shape": [2, 2], "strides": [2, 2]}, 2),
-        ("MaxPool", {"kernel_shape": [3, 3]}, 3),
+        ("GlobalAveragePool", {}),
+        ("AveragePool", {"kernel_shape": [2, 2], "strides": [2, 2]}),
+        ("MaxPool", {"kernel_shape": [3, 3]}),
     ],
 )
 def test_padding_is_dropped_behind_poolings(
-    save: Save,
-    target: TargetInfo,
-    op: str,
-    attributes: dict[str, list[int]],
-    size: int,
+    save: Save, target: TargetInfo, op: str, attributes: dict[str, list[int]]
 ) -> None:
     """No convolution kernel slices, and the output equals ONNX Runtime's."""
     nodes = [
@@ -94,11 +93,7 @@ def test_padding_is_dropped_behind_poolings(
     ]
     model = save(nodes, (1, 8, 5, 5), {"w": draw(1000, 8, 1, 1)})
 
-    actual, expected = outputs_of(model, target)
-
-    assert actual.shape == expected.shape == (1, 1000, size, size)
-    assert difference(actual, expected) < 1e-5
-    assert not any("conv" in name and "slice" in name for name in names_of(model, target))
+    assert not any("conv" in name and "slice" in name for name in checked_names(model, target))
 
 
 def test_padding_leaves_the_slices_of_a_model_alone(save: Save, target: TargetInfo) -> None:
@@ -117,10 +112,7 @@ def test_padding_leaves_the_slices_of_a_model_alone(save: Save, target: TargetIn
         helper.make_node("Relu", ["a"], ["y"]),
     ]
 
-    actual, expected = outputs_of(save(nodes, (1, 8, 5, 5), weights), target)
-
-    assert actual.shape == expected.shape == (1, 500, 5, 5)
-    assert difference(actual, expected) < 1e-5
+    assert checked_names(save(nodes, (1, 8, 5, 5), weights), target)
 
 
 def test_every_folder_agrees_with_the_kernel_of_tvm() -> None:
@@ -141,6 +133,9 @@ def test_every_folder_agrees_with_the_kernel_of_tvm() -> None:
         "relax.strided_slice": lambda a, _: relax.op.strided_slice(a, [1], [-1], [0], [-2]),
         "relax.take": lambda a, _: relax.op.take(a, relax.const([2, 0], "int64"), 1, "wrap"),
         "relax.full": lambda *_: relax.op.full((3, 4), relax.const(7, "float32")),
+        "relax.full_like": lambda a, _: relax.op.full_like(a, relax.const(7, "float32")),
+        "relax.floor": lambda a, _: relax.op.floor(a),
+        "relax.sum": lambda a, _: relax.op.sum(a, [1], keepdims=True),
         "relax.arange": lambda *_: relax.op.arange(-1, 5, 2, "int64"),
         "relax.concat": lambda a, b: relax.op.concat([a, b], -1),
         "relax.logical_and": lambda a, b: relax.op.logical_and(less(a, b), less(b, a)),
@@ -210,11 +205,10 @@ def test_batch_norm_and_dropout_leave_no_kernel(save: Save, target: TargetInfo) 
     ]
     model = load(save(nodes, (1, 8, 9, 9), weights).path)
 
-    actual, expected = outputs_of(model, target)
+    names = checked_names(model, target)
 
-    assert sum("conv2d" in name for name in names_of(model, target)) == 1
-    assert not [name for name in names_of(model, target) if "norm" in name]
-    assert difference(actual, expected) < 1e-5
+    assert sum("conv2d" in name for name in names) == 1
+    assert not [name for name in names if "norm" in name]
 
 
 @pytest.mark.parametrize("op", ["ScatterND", "ScatterElements"])

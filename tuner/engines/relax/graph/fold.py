@@ -53,6 +53,12 @@ def _take(call: relax.Call, data: Array, indices: Array) -> Array:
     return np.asarray(np.take(data, indices, axis=_axis(call), mode=mode))
 
 
+def _sum(call: relax.Call, array: Array) -> Array:
+    axis = call.attrs.axis
+    axes = None if axis is None else tuple(int(each) for each in axis)
+    return np.asarray(np.sum(_extended(array), axes, keepdims=bool(call.attrs.keepdims)))
+
+
 def _arange(call: relax.Call) -> Array:
     start, stop, step = (arg.value for arg in call.args)
     # The type that TVM infers for negative steps is too long.
@@ -97,12 +103,15 @@ FOLDERS: dict[str, Folder] = {
     "relax.sqrt": lambda _, args: np.sqrt(args[0]),
     "relax.rsqrt": lambda _, args: 1 / np.sqrt(args[0]),
     "relax.exp": lambda _, args: np.exp(_extended(args[0])),
+    "relax.floor": lambda _, args: np.floor(args[0]),
+    "relax.sum": lambda call, args: _sum(call, args[0]),
     # The shape itself may be a literal, which is left out of the operands.
     "relax.shape_to_tensor": lambda call, _: np.array([int(n) for n in call.args[0].ty.values]),
     "relax.strided_slice": _slice,
     "relax.arange": lambda call, _: _arange(call),
     # TVM has none of infinities and NaN.
     "relax.full": lambda call, args: np.full(_shape(call), args[0]),
+    "relax.full_like": lambda call, args: np.full(_shape(call), args[1]),
     "relax.take": lambda call, args: _take(call, *args),
     "relax.concat": lambda call, args: np.concatenate(args, _axis(call)),
 }
