@@ -35,6 +35,16 @@ Save = Callable[..., ModelFile]
 CPUS = ("x86-64-v2", "znver3", "skylake-avx512")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of this folder: TVM warns about itself, and torch and Triton as well."""
+    folder = Path(__file__).parent
+    for item in items:
+        if folder in item.path.parents:
+            is_noisy = "torch" in item.path.name or "triton" in item.path.parts
+            item.add_marker(pytest.mark.tvm)
+            item.add_marker(pytest.mark.filterwarnings("ignore" if is_noisy else "ignore:::tvm"))
+
+
 @pytest.fixture(scope="session")
 def target() -> TargetInfo:
     """Canonical JSON of this CPU."""

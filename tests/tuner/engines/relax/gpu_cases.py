@@ -73,12 +73,17 @@ def failing(spec: str) -> Iterator[None]:
 
 def run_kernel(request: RunRequest, environ: dict[str, str]) -> RunResult:
     """Run a kernel with some variables for the stub."""
-    os.environ.update(environ)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environ.items():
+            patch.setenv(name, value)
         return worker.run(request)
-    finally:
-        for name in environ:
-            del os.environ[name]
+
+
+def describe_hidden() -> None:
+    """Describe the GPU, which is hidden."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        worker.describe_target("cuda")
 
 
 def load(folder: str) -> network.Library:

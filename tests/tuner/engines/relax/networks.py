@@ -135,6 +135,19 @@ def build_untuned(
     return Library(link_untuned(models, target, objects, folder / "library"))
 
 
+def build_proto(
+    proto: onnx.ModelProto,
+    target: TargetInfo,
+    folder: Path,
+    traces: Mapping[str, str] | None = None,
+) -> Library:
+    """Clean a model, and build and load its library, which is the folder ``library``."""
+    path = folder / "model.onnx"
+    onnx.save(proto, path)
+    file = load_model(str(path), {}, None, str(folder / "models")).file
+    return build_untuned([file], target, folder, traces)
+
+
 def link_untuned(
     models: Sequence[ModelFile], target: TargetInfo, objects: Mapping[str, LinkedObject], out: Path
 ) -> Path:

@@ -5,13 +5,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import tuner
-from tests.tuner.networks.models import run
+from tests.tuner.networks.models import model, run
 from tests.tuner.networks.onnx.folding.test_fixed_values import rated
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 
 def attention_model() -> onnx.ModelProto:
@@ -37,22 +35,16 @@ def attention_model() -> onnx.ModelProto:
         helper.make_node("Softmax", ["masked"], ["p"]),
         helper.make_node("MatMul", ["p", "e"], ["y"]),
     ]
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        nodes,
-        "attention",
-        [value(name, TensorProto.INT64, ["batch", "length"]) for name in ("ids", "mask")],
-        [value("y", TensorProto.FLOAT, ["batch", "length", 8])],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    inputs = dict.fromkeys(("ids", "mask"), ("batch", "length"))
+    kinds = dict.fromkeys(inputs, TensorProto.INT64)
+    return model(nodes, inputs, {"y": ("batch", "length", 8)}, weights, kinds=kinds)
 
 
 @pytest.mark.slow("compiles four programs for half a minute")
 def test_every_size_agrees_with_the_model(tmp_path: Path) -> None:
     """Sizes between buckets are padded in both dimensions, and outputs are cut."""
-    model = attention_model()
-    onnx.save(model, tmp_path / "attention.onnx")
+    made = attention_model()
+    onnx.save(made, tmp_path / "attention.onnx")
     buckets = {"batch": [1, 2], "length": [4, 8]}
     tuner.build(tmp_path / "attention.onnx", tmp_path / "lib", buckets=buckets, data_dir=tmp_path)
     network = tuner.load(tmp_path / "lib")
@@ -63,7 +55,7 @@ def test_every_size_agrees_with_the_model(tmp_path: Path) -> None:
         mask = np.ones((batch, length), np.int64)
         mask[0, 1] = 0
         feeds = {"ids": ids, "mask": mask}
-        (expected,) = run(model.SerializeToString(), feeds)
+        (expected,) = run(made.SerializeToString(), feeds)
         np.testing.assert_allclose(network(feeds)["y"], expected, rtol=1e-4, atol=1e-5)
 
     with pytest.raises(ValueError, match="'length' is 9"):
@@ -78,9 +70,9 @@ def test_a_fixed_value_holds_where_padding_is_tried(
 ) -> None:
     """The outputs are those of the branch that the value chooses, cut where it has a length."""
     monkeypatch.setenv("TUNER_N_BUILDERS", "1")
-    model = rated(())
-    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
-    onnx.save(model, tmp_path / "rated.onnx")
+    made = rated(())
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    onnx.save(made, tmp_path / "rated.onnx")
     tuner.build(
         tmp_path / "rated.onnx",
         tmp_path / "lib",

@@ -3,13 +3,9 @@
 import math
 from pathlib import Path
 
-import pytest
-
 from tests.gpu_compilers import needs_nvrtc
 from tuner.engines.base import BuildRequest, EvaluatorSettings, RunRequest, TargetInfo
 from tuner.engines.relax import worker
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 
 def test_it_runs_on_this_cpu(target: TargetInfo, tmp_path: Path) -> None:

@@ -20,11 +20,7 @@ from tuner.engines.relax.triton.compilation import compiler
 from tuner.errors import TargetError
 from tuner.library import manifest
 
-pytestmark = [
-    pytest.mark.tvm,
-    pytest.mark.filterwarnings("ignore:::tvm"),
-    needs_nvrtc,
-]
+pytestmark = needs_nvrtc
 
 # No compiler may be used where the library is loaded: neither NVRTC, a toolkit, torch nor TVM's.
 _CALL = """

@@ -29,8 +29,6 @@ from tuner.engines.relax.target import devices
 from tuner.engines.relax.target.targets import make_target
 from tuner.errors import RequestError, WorkError
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 _EM_CUDA = 190
 
 

@@ -11,13 +11,14 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from tests.cli import ROOT, Cli
 from tests.tuner.engines.relax.conftest import draw
+from tests.tuner.networks import models
 from tuner.tuning_logs.metaschedule import RECORDS, WORKLOADS
 
-pytestmark = [pytest.mark.tvm, pytest.mark.slow("starts plain TVM again and again")]
+pytestmark = pytest.mark.slow("starts plain TVM again and again")
 
 _PLAIN = Path(__file__).parent / "plain_tvm.py"
 _SHAPE = (8, 64)
@@ -41,21 +42,14 @@ def plain(*words: str) -> str:
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Two dense layers, which plain TVM splits like the tuner."""
     weights = {"w1": draw(64, 32), "b1": draw(32), "w2": draw(32, 16)}
-    graph = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["data", "w1"], ["a"]),
-            helper.make_node("Add", ["a", "b1"], ["b"]),
-            helper.make_node("Relu", ["b"], ["c"]),
-            helper.make_node("MatMul", ["c", "w2"], ["y"]),
-        ],
-        "dense",
-        [helper.make_tensor_value_info("data", TensorProto.FLOAT, _SHAPE)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (8, 16))],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
+    nodes = [
+        helper.make_node("MatMul", ["data", "w1"], ["a"]),
+        helper.make_node("Add", ["a", "b1"], ["b"]),
+        helper.make_node("Relu", ["b"], ["c"]),
+        helper.make_node("MatMul", ["c", "w2"], ["y"]),
+    ]
     path = tmp_path_factory.mktemp("model") / "dense.onnx"
-    opset = helper.make_opsetid("", 17)
-    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=8), path)
+    onnx.save(models.model(nodes, {"data": _SHAPE}, {"y": (8, 16)}, weights), path)
     return str(path)
 
 

@@ -20,14 +20,10 @@ from tuner.engines.relax import worker
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.target import cudart
 from tuner.errors import RequestError, TargetError, WorkerLost
-from tuner.workers.pool import Pool, WorkerSettings
+from tuner.workers.pool import Pool
 
 ENGINE = "tuner.engines.relax.worker"
-pytestmark = [
-    pytest.mark.tvm,
-    pytest.mark.filterwarnings("ignore:::tvm"),
-    needs_nvrtc,
-]
+pytestmark = needs_nvrtc
 
 
 def ir() -> bytes:
@@ -116,12 +112,10 @@ def test_runtime_is_loaded_where_there_is_a_driver(pool: Pool) -> None:
     assert packaged.endswith("nvidia/cu13/lib/libcudart.so.13")
 
 
-@pytest.mark.usefixtures("pool")
-def test_hidden_gpu_is_not_described(tmp_path: Path) -> None:
+def test_hidden_gpu_is_not_described(pool: Pool) -> None:
     """CUDA_VISIBLE_DEVICES may hide all GPUs."""
-    hidden = WorkerSettings(1, tmp_path / "worker.log", {"CUDA_VISIBLE_DEVICES": ""})
-    with Pool(hidden) as pool, pytest.raises(TargetError, match="no CUDA device"):
-        describe(pool, "cuda")
+    with pytest.raises(TargetError, match="no CUDA device"):
+        pool.call(gpu_cases.__name__, "describe_hidden", timeout_secs=60.0)
 
 
 def test_samples_and_conditions_are_those_of_the_device(pool: Pool, artifact: str) -> None:

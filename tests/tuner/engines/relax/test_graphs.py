@@ -24,11 +24,7 @@ from tuner.library.arrays import write_arrays
 from tuner.networks.worker import load_model
 from tuner.workers.pool import Pool
 
-pytestmark = [
-    pytest.mark.tvm,
-    pytest.mark.filterwarnings("ignore:::tvm"),
-    needs_nvrtc,
-]
+pytestmark = needs_nvrtc
 _SHAPES: dict[str, tuple[int, ...]] = {"r": (0, 8, 8), "s": (0, 64)}
 _VIEWS: dict[str, tuple[int, ...]] = {
     "i": (0, 64),

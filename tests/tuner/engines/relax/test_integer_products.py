@@ -16,7 +16,7 @@ from tvm import te
 from tvm.s_tir import Schedule
 
 from tests.tuner.engines.relax.conftest import described
-from tests.tuner.engines.relax.networks import build_untuned, lower_proto, names_of, run_module
+from tests.tuner.engines.relax.networks import build_proto, lower_proto, names_of, run_module
 from tests.tuner.engines.relax.operator_cases import Case, combine
 from tests.tuner.networks.models import Array
 from tuner import cost_models
@@ -30,9 +30,6 @@ from tuner.engines.relax.schedules.cpu import dots
 from tuner.engines.relax.schedules.variants.winograd import Winograd
 from tuner.engines.relax.search import propose
 from tuner.engines.relax.target.targets import make_target
-from tuner.networks.worker import load_model
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 # Each has another instruction; LLVM compiles for all of them anywhere.
 _CPUS = {
@@ -423,13 +420,9 @@ def test_kernels_by_rule_multiply_vectors_of_bytes(
 ) -> None:
     """A library without records has the instruction in each product, and the same outputs."""
     proto, feeds, expected = combine([_CASES[name]])
-    path = tmp_path / "model.onnx"
-    onnx.save(proto, path)
-    file = load_model(str(path), {}, None, str(tmp_path / "models")).file
 
-    library = build_untuned([file], target, tmp_path / "out")
+    (actual,) = build_proto(proto, target, tmp_path)(feeds).values()
 
-    (actual,) = library({key: feeds[key] for key in file.inputs}).values()
     _check(name, actual, expected[0])
 
 

@@ -4,15 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from tests.tuner.engines.relax.conftest import draw
 from tests.tuner.engines.relax.networks import names_of, run_lowered
 from tests.tuner.engines.relax.operator_cases import Case, Family, case, combine
+from tests.tuner.networks.models import Array, model
 from tuner.engines.base import TargetInfo
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 _PICTURE = draw(1, 2, 5, 7)
 _ODD = draw(2, 2, 7, 9)
@@ -301,47 +300,38 @@ _ARITHMETIC = {
 }
 
 
-@pytest.mark.parametrize(
-    ("axis", "shape", "is_constant"),
-    [(0, (2, 3), False), (1, (3,), True), (-3, (3, 4), True), (2, (4, 5), False)],
-)
-def test_old_operands_lie_along_an_axis(
-    target: TargetInfo, axis: int, shape: tuple[int, ...], is_constant: bool
-) -> None:
+def test_old_operands_lie_along_an_axis(target: TargetInfo) -> None:
     """Before version 7, which ONNX Runtime does not run, the second operand begins at an axis."""
-    data, other = np.abs(_TOKENS) + 0.5, np.abs(draw(*shape, seed=1)) + 0.5
-    feeds = {"data": data} if is_constant else {"data": data, "other": other}
-    nodes = [
-        helper.make_node(op, ["data", "other"], [op], axis=axis, broadcast=1) for op in _ARITHMETIC
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "old",
-        [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape)
-            for name, array in feeds.items()
-        ],
-        [helper.make_tensor_value_info(op, TensorProto.FLOAT, data.shape) for op in _ARITHMETIC],
-        [numpy_helper.from_array(other, "other")] * is_constant,
-    )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 6)], ir_version=4)
+    data, cases = np.abs(_TOKENS) + 0.5, list[Case]()
+    expected: list[Array] = []
+    for axis, shape, is_constant in (
+        *((0, (2, 3), False), (1, (3,), True)),
+        *((-3, (3, 4), True), (2, (4, 5), False)),
+    ):
+        other = np.abs(draw(*shape, seed=1)) + 0.5
+        nodes = [
+            helper.make_node(op, ["data", "other"], [op], axis=axis, broadcast=1)
+            for op in _ARITHMETIC
+        ]
+        inputs = {"data": data} if is_constant else {"data": data, "other": other}
+        weights = {"other": other} if is_constant else {}
+        cases.append(Case(f"axis{len(cases)}", nodes, inputs, weights))
+        aligned = other.reshape(*shape, *[1] * (4 - axis % 4 - len(shape)))
+        expected += [compute(data, aligned) for compute in _ARITHMETIC.values()]
+    proto, feeds, _ = combine(cases, 6, expected)
 
     actual = run_lowered(proto, feeds, target.spec)
 
-    aligned = other.reshape(*shape, *[1] * (4 - axis % 4 - len(shape)))
-    for array, compute in zip(actual, _ARITHMETIC.values(), strict=True):
-        np.testing.assert_allclose(array, compute(data, aligned), rtol=1e-5)
+    for array, each in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(array, each, rtol=1e-5)
 
 
 def test_the_normalisation_of_a_constant_channel_is_finite(target: TargetInfo) -> None:
     """Its deviation is zero, to which ONNX adds a number; ONNX Runtime returns NaN."""
     data = _TOKENS.copy()
     data[:, 1] = 3.3
-    info = helper.make_tensor_value_info("data", TensorProto.FLOAT, data.shape)
-    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, data.shape)
     node = helper.make_node("MeanVarianceNormalization", ["data"], ["y"])
-    graph = helper.make_graph([node], "norm", [info], [output])
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    proto = model([node], {"data": data}, {"y": data.shape})
 
     (actual,) = run_lowered(proto, {"data": data}, target.spec)
 

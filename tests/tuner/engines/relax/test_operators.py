@@ -12,8 +12,6 @@ from tests.tuner.engines.relax.operator_cases import (
 )
 from tuner.engines.base import TargetInfo
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 
 @pytest.mark.parametrize(
     ("family", "each"),

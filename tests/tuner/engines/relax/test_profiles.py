@@ -12,8 +12,6 @@ from tuner.engines.base import TargetInfo
 from tuner.engines.relax import worker
 from tuner.errors import RequestError, WorkError
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 IMAGE = (1, 16, 14, 14)
 FLOAT = 4
 

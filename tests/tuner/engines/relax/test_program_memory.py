@@ -15,7 +15,6 @@ from tuner.engines.relax.library import program_memory
 from tuner.engines.relax.target.targets import make_target
 from tuner.library.manifest import BEGIN_CALL, WORKSPACE, ProgramMemory
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 _N_CALLS = 24
 
 

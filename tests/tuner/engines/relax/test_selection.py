@@ -11,8 +11,6 @@ from tuner.engines.relax.graph.pipeline import lower
 from tuner.engines.relax.target.targets import make_target
 from tuner.networks.worker import load_model
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 
 def test_what_follows_a_branch_is_part_of_its_kernel(
     save: Save, target: TargetInfo, tmp_path_factory: pytest.TempPathFactory

@@ -20,8 +20,6 @@ from tuner.engines.verification.interpreter import interpret, slabs
 from tuner.engines.verification.interpreter.translation import translate
 from tuner.engines.verification.limits import Highs, Limits
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 KERNELS = kernel_cases.functions()
 JudgeOf = Callable[[str], Judge]
 

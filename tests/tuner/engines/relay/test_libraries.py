@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import tuner
 from tests.cli import Cli
@@ -137,21 +137,14 @@ def special(built: Built) -> dict[str, Array]:
         helper.make_node("ArgMin", ["x"], ["ArgMin"], axis=3, keepdims=0, select_last_index=1),
         helper.make_node("ArgMax", ["x"], ["ArgMax"], axis=3, keepdims=0),
     ]
-    graph = helper.make_graph(
+    names = [node.op_type for node in nodes]
+    model = models.model(
         nodes,
-        "test",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, _ROWS.shape)],
-        [
-            helper.make_tensor_value_info(
-                node.output[0],
-                TensorProto.INT64 if "Arg" in node.op_type else TensorProto.FLOAT,
-                None,
-            )
-            for node in nodes
-        ],
-        [numpy_helper.from_array(np.float32(n), name) for name, n in (("low", -1), ("high", 2))],
+        rows,
+        dict.fromkeys(names),
+        {"low": np.float32(-1), "high": np.float32(2)},
+        kinds={name: TensorProto.INT64 for name in names if "Arg" in name},
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, built.cli.folder / "special.onnx")
     answer = built.cli("build", "special.onnx", "-o", "special.lib", "--json")
     assert answer.status == 0, answer.err

@@ -11,7 +11,7 @@ from tuner.engines.relax.codegen.cuda.packing import pack_function
 from tuner.engines.relax.schedules.gpu.defaults import schedule_by_default
 from tuner.engines.relax.target.targets import make_target
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm"), needs_nvrtc]
+pytestmark = needs_nvrtc
 
 
 def _product(left: te.Tensor, right: te.Tensor) -> te.Tensor:

@@ -1,13 +1,10 @@
 """Weights of networks in packs."""
 
 import numpy as np
-import pytest
 import tvm
 
 from tuner.engines.packed import PackedBlock
 from tuner.engines.relax.codegen.packed_network import _weight
-
-pytestmark = pytest.mark.tvm
 
 
 def test_infinite_weights_are_left_out_of_the_distribution() -> None:

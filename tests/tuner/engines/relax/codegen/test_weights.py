@@ -4,12 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import tvm
 
 from tuner.engines.relax.codegen.weights import WeightPool, load_weights
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 ARRAYS: dict[str, np.ndarray[Any, Any]] = {
     "first": np.arange(64, dtype=np.float32),

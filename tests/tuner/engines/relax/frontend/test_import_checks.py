@@ -14,8 +14,6 @@ from tuner.engines.relax import worker
 from tuner.engines.relax.frontend.converters import CONVERTERS
 from tuner.errors import ModelError
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 
 def _misread(change: Callable[[Any], relax.Expr]) -> Callable[..., relax.Expr]:
     """Return a converter that makes something else of its first operand."""

@@ -8,13 +8,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.tuner.engines.relax.frontend import torch_programs
-from tests.tuner.engines.relax.frontend.torch_programs import grouped
+from tests.tuner.engines.relax.frontend.torch_programs import Applied, grouped
 from tuner.engines.relax.frontend.torch_agreement import check_agreement
 from tuner.errors import ModelError
 from tuner.networks.torch.torch_onnx import as_onnx
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
 
 Function = Callable[[torch.Tensor], Any]
 
@@ -49,21 +46,9 @@ _SENSITIVE: list[Function] = [
 ]
 
 
-class Applied(torch.nn.Module):  # type: ignore[misc]
-    """A function of a tensor as a module."""
-
-    def __init__(self, function: Function) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: torch.Tensor) -> Any:
-        """Apply the function."""
-        return self.function(x)
-
-
 def program_of(dtype: torch.dtype, function: Function) -> Any:
     """Return the program of a function of 4 rows and 6 columns."""
-    return torch.export.export(Applied(function), (torch.ones(4, 6).to(dtype),))
+    return torch.export.export(Applied({"y": function}), (torch.ones(4, 6).to(dtype),))
 
 
 _ROUNDED: list[dict[torch.dtype, list[Function]]] = [
@@ -83,7 +68,7 @@ def test_roundings_refuse_no_program(rounded: dict[torch.dtype, list[Function]])
     """Sums that cancel, ties, phases of large arguments and narrow types have many results."""
     functions = grouped(*({str(n): f for n, f in enumerate(each)} for each in rounded.values()))
     inputs = tuple(torch.ones(4, 6).to(dtype) for dtype in rounded)
-    program = torch.export.export(torch_programs.Applied(functions), inputs)
+    program = torch.export.export(Applied(functions), inputs)
 
     check_agreement(program, as_onnx(program))
 

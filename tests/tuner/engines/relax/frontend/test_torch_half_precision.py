@@ -10,16 +10,12 @@ import pytest
 import torch
 import tvm
 from torch.nn import functional
-from tvm import relax
 
 from tests.tuner.engines.relax import networks
 from tests.tuner.engines.relax.frontend.torch_programs import Applied, Functions, save_program
 from tuner.engines.relax.frontend import torch_program
-from tuner.engines.relax.graph.definitions import nested_calls
 from tuner.engines.relax.graph.pipeline import lower
 from tuner.engines.relax.target.targets import describe_target, make_target
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
 
 
 def _functions(dtype: torch.dtype) -> Functions:
@@ -68,18 +64,13 @@ def _target(name: str) -> tvm.target.Target:
 
 def _check(module: tvm.IRModule, functions: Functions, x: torch.Tensor, tolerance: float) -> None:
     """Compare the outputs of a module, computed on a CPU, with those of torch."""
-    built = tvm.compile(module, networks.UNOPTIMISED, tir_pipeline=nested_calls.PIPELINE)
-    machine = relax.VirtualMachine(built, tvm.cpu())
     half = x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    given = half if x.dtype == torch.bfloat16 else x.numpy()
-    returned = machine["main"](tvm.runtime.tensor(given))
-    outputs = [returned] if hasattr(returned, "numpy") else list(returned)
+    outputs = networks.run_network(module, half if x.dtype == torch.bfloat16 else x.numpy())
     results = Applied(functions).results(x)
+    limits: dict[str, Any] = {"rtol": tolerance, "atol": tolerance, "strict": True}
     for output, (name, (expected,)) in zip(outputs, results.items(), strict=True):
-        actual = np.asarray(output.numpy(), "float64")
-        np.testing.assert_allclose(
-            actual, expected.double(), rtol=tolerance, atol=tolerance, err_msg=name, strict=True
-        )
+        actual = output.astype("float64")
+        np.testing.assert_allclose(actual, expected.double(), err_msg=name, **limits)
 
 
 _HIDDEN = torch.zeros(1, 1, 17, 17)

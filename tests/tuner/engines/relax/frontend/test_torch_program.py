@@ -17,8 +17,6 @@ from tuner.engines.relax.graph.pipeline import lower
 from tuner.engines.relax.target.targets import describe_target, make_target
 from tuner.errors import ModelError
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
-
 _PLACES = torch.tensor([3, 1]).expand(3, 5, 2).clone()
 # Reductions of the first axis of (0, 4), which have no elements to reduce.
 _OF_NOTHING: Functions = {

@@ -33,10 +33,14 @@ class Applied(torch.nn.Module):  # type: ignore[misc]
 
 
 def save_program(
-    functions: Functions, folder: Path, *inputs: torch.Tensor, is_core: bool = False
+    network: Functions | torch.nn.Module,
+    folder: Path,
+    *inputs: torch.Tensor,
+    is_core: bool = False,
 ) -> ModelFile:
-    """Write the program of some functions; with core operators alone if asked."""
-    program = torch.export.export(Applied(functions), inputs)
+    """Write the program of a module or of some functions; with core operators alone if asked."""
+    module = network if isinstance(network, torch.nn.Module) else Applied(network)
+    program = torch.export.export(module.eval(), inputs)
     torch.export.save(program.run_decompositions() if is_core else program, folder / "m.pt2")
     names = program.graph_signature.user_inputs
     return ModelFile(

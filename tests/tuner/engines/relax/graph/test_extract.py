@@ -1,6 +1,5 @@
 """Networks are split into weighted tasks whose hashes depend on the subgraph only."""
 
-import pytest
 import tvm
 
 from tests.tuner.engines.relax.networks import load
@@ -10,8 +9,6 @@ from tuner.engines.relax.graph.extract import find_subgraphs
 from tuner.engines.relax.graph.pipeline import lower
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.target.targets import make_target
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 
 def test_tasks_do_not_depend_on_the_weights(target: TargetInfo) -> None:

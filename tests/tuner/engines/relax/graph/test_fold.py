@@ -7,8 +7,6 @@ from tvm import relax, tirx
 
 from tuner.engines.relax.graph.fold import fold_constants
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 
 def expanded(size: int | tirx.Var, dtype: str = "float32") -> tvm.IRModule:
     """Return a module that expands a constant to the shape of its input."""

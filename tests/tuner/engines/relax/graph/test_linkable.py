@@ -11,8 +11,6 @@ from tuner.engines.relax import worker
 from tuner.engines.relax.graph.linkable import check_linkable
 from tuner.errors import LinkError, ModelError, WorkError, described
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 
 def test_an_operator_without_a_kernel_is_named_with_its_shape() -> None:
     """An operator of Relax that stayed in the lowered module is refused."""

@@ -13,8 +13,6 @@ from tuner.engines.relax.graph.extract import find_subgraphs
 from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.target.targets import make_target
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 
 def model(branch: str) -> onnx.ModelProto:
     """Return the product of x and a constant, times a branch of z named u."""

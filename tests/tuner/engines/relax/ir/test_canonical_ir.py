@@ -18,8 +18,6 @@ from tuner.engines.relax.graph.pipeline import lower
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.target.targets import make_target
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 # Prints the names of the tasks of a network, and that of the calibration kernel.
 _EXTRACT = """\
 import hashlib, sys, warnings

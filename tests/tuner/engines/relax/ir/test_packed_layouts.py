@@ -2,7 +2,6 @@
 
 import numpy as np
 import onnx
-import pytest
 from onnx import helper
 
 from tests.tuner.engines.relax.networks import lower_proto
@@ -13,8 +12,6 @@ from tuner.engines.relax.graph.extract import find_subgraphs
 from tuner.engines.relax.ir import traces
 from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.target.targets import make_target
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 
 def n_packed(node: onnx.NodeProto, weight: Array, target: TargetInfo) -> int:

@@ -9,8 +9,6 @@ import tvm
 from tuner.devices import cpu_caches
 from tuner.engines.relax.run import cache_operations
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 
 def test_every_core_reads_the_first_word_of_each_of_its_lines() -> None:
     """The maximum of each share proves that it was read."""

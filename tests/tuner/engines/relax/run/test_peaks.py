@@ -6,8 +6,6 @@ from tuner.devices.gpus import Gpu, GpuLimits
 from tuner.engines.relax.run import peaks
 from tuner.errors import RequestError
 
-pytestmark = pytest.mark.tvm
-
 # Name, capability, multiprocessors, highest clocks of these and of the memory (MHz), and its bits;
 # then what the data sheet has: products of float16 and bytes per second.
 _SHEETS = [

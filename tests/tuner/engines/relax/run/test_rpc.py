@@ -32,11 +32,7 @@ from tuner.engines.relax import worker
 from tuner.engines.verification import references
 from tuner.errors import TargetError, WorkError
 
-pytestmark = [
-    pytest.mark.tvm,
-    pytest.mark.filterwarnings("ignore:::tvm"),
-    pytest.mark.slow("starts servers and a tracker for each case"),
-]
+pytestmark = pytest.mark.slow("starts servers and a tracker for each case")
 
 BOARD = '{"kind":"llvm","mtriple":"aarch64-linux-gnu","mcpu":"cortex-a72","num-cores":4}'
 EVALUATOR = EvaluatorSettings(min_repeat_ms=0)

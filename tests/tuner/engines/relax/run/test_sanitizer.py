@@ -9,8 +9,6 @@ from tuner.engines.base import SanitizerResult
 from tuner.engines.relax.run import sanitizer
 from tuner.errors import RequestError
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 TARGET = '{"kind":"cuda","arch":"sm_90"}'
 # As compute-sanitizer 2024 and later print it.
 CLEAN = """========= COMPUTE-SANITIZER

@@ -11,8 +11,6 @@ from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.schedules.base import Workload
 from tuner.engines.relax.target.targets import make_target
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 
 @pytest.mark.parametrize(
     ("name", "rules"),

@@ -29,8 +29,6 @@ from tuner.engines.relax.schedules.cpu.primitives.register_tiles import Register
 from tuner.engines.relax.target.targets import make_target
 from tuner.errors import WorkError
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 _OPS = relax.op
 
 

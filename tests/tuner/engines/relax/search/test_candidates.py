@@ -1,9 +1,10 @@
 """Candidates are proposed by a pure function, built, and verified against the reference."""
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -36,11 +37,10 @@ from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.search import propose
 from tuner.engines.relax.target.targets import make_target
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 QUICK = EvaluatorSettings(min_repeat_ms=0)
 KINDS: tuple[InputKind, ...] = ("whole", "real")
 TaskOf = Callable[[str], ExtractedTask]
+ArtifactOf = Callable[[str], str]
 CONV = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
 
 
@@ -80,6 +80,18 @@ def _extracted(kind: str, target: str) -> ExtractedTask:
         onnx.save(onnx.shape_inference.infer_shapes(proto), path)
         tasks = worker.extract(ModelFile(str(path), "onnx", {"data": (shape, "float32")}), target)
     return max(tasks.tasks, key=lambda task: task.flop)
+
+
+@pytest.fixture(scope="module")
+def artifact_of(target: TargetInfo, tmp_path_factory: pytest.TempPathFactory) -> ArtifactOf:
+    """Factory of the unscheduled kernel of the heaviest task, which no test changes."""
+
+    @cache
+    def build(kind: str) -> str:
+        out, task = tmp_path_factory.mktemp(kind), _extracted(kind, target.spec)
+        return worker.build(BuildRequest(task.ir, target.spec, "", str(out))).artifact
+
+    return build
 
 
 @pytest.fixture
@@ -214,27 +226,23 @@ def test_missing_artifact_raises(target: TargetInfo, tmp_path: Path) -> None:
 
 
 def test_damaged_artifact_is_a_run_error(
-    task_of: TaskOf, target: TargetInfo, tmp_path: Path
+    artifact_of: ArtifactOf, target: TargetInfo, tmp_path: Path
 ) -> None:
     """A library that does not load is data, not a crash."""
-    task = task_of("matmul")
-    built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
-    (tmp_path / "plain" / "kernel.so").write_bytes(b"no library")
+    damaged = shutil.copytree(artifact_of("matmul"), tmp_path / "damaged")
+    (damaged / "kernel.so").write_bytes(b"no library")
 
-    result = worker.run(RunRequest(built.artifact, target.spec, (), QUICK))
+    result = worker.run(RunRequest(str(damaged), target.spec, (), QUICK))
 
     assert result.error_kind == "run_error"
 
 
 def test_slow_candidate_gets_the_fewest_samples(
-    task_of: TaskOf, target: TargetInfo, tmp_path: Path
+    artifact_of: ArtifactOf, target: TargetInfo
 ) -> None:
     """A candidate that cannot win is timed briefly."""
-    task = task_of("matmul")
-    built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
-    request = RunRequest(
-        built.artifact, target.spec, (), EvaluatorSettings(min_repeat_ms=1000, repeat=4)
-    )
+    settings = EvaluatorSettings(min_repeat_ms=1000, repeat=4)
+    request = RunRequest(artifact_of("matmul"), target.spec, (), settings)
 
     hopeless = worker.run(replace(request, best_secs=1e-12))
     hopeful = worker.run(replace(request, best_secs=1.0))
@@ -246,16 +254,14 @@ def test_slow_candidate_gets_the_fewest_samples(
 
 @pytest.mark.parametrize("cache_flush", [True, False])
 def test_samples_with_and_without_a_flush(
-    task_of: TaskOf, target: TargetInfo, tmp_path: Path, cache_flush: bool
+    artifact_of: ArtifactOf, target: TargetInfo, cache_flush: bool
 ) -> None:
     """Both ways of timing give positive samples."""
-    task = task_of("softmax")
-    built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
     settings = EvaluatorSettings(
         number=2, repeat=5, min_repeat_ms=1, cache_flush=cache_flush, cooldown_ms=1
     )
 
-    result = worker.run(RunRequest(built.artifact, target.spec, (), settings))
+    result = worker.run(RunRequest(artifact_of("softmax"), target.spec, (), settings))
 
     assert result.run_secs is not None
     assert len(result.run_secs) >= 5
@@ -293,15 +299,13 @@ def _last_of_each(attempts: Sequence[Sequence[float | None]]) -> list[float] | N
 
 
 def test_the_clock_kernel_is_timed_beside_the_samples(
-    task_of: TaskOf, target: TargetInfo, tmp_path: Path
+    artifact_of: ArtifactOf, target: TargetInfo
 ) -> None:
     """One kernel tells how fast the device is, whatever the candidate.
 
     A reading whose threads wait for a core does not count, so busy cores are asked again.
     """
-    task = task_of("matmul")
-    built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
-    request = RunRequest(built.artifact, target.spec, (), QUICK)
+    request = RunRequest(artifact_of("matmul"), target.spec, (), QUICK)
 
     def read() -> list[float | None]:
         results = [worker.run(request), *worker.run_interleaved([request, request], 2)]
@@ -318,13 +322,11 @@ def test_the_clock_kernel_is_timed_beside_the_samples(
 
 @pytest.mark.parametrize(("kind", "weights"), [("matmul", [1]), ("softmax", [])])
 def test_weights_are_where_a_network_of_this_size_has_them(
-    task_of: TaskOf, target: TargetInfo, tmp_path: Path, kind: str, weights: list[int]
+    artifact_of: ArtifactOf, target: TargetInfo, kind: str, weights: list[int]
 ) -> None:
     """The artifact names the constants; a network larger than any cache has them in memory."""
-    task = task_of(kind)
-    built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
-    described = json.loads((tmp_path / "plain" / "kernel.json").read_text())
-    small = RunRequest(built.artifact, target.spec, (), replace(QUICK, network_bytes=1))
+    described = json.loads((Path(artifact_of(kind)) / "kernel.json").read_text())
+    small = RunRequest(artifact_of(kind), target.spec, (), replace(QUICK, network_bytes=1))
     large = replace(small, evaluator=replace(QUICK, network_bytes=2**60))
 
     places = [(worker.run(request).conditions or {})["weights"] for request in (small, large)]

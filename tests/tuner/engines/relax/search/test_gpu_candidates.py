@@ -35,12 +35,7 @@ from tuner.engines.relax.search.gpu import gpu_sampling
 from tuner.engines.relax.search.gpu.gpu_resources import Limits, Plan
 from tuner.engines.relax.target.targets import make_target
 
-pytestmark = [
-    pytest.mark.tvm,
-    pytest.mark.filterwarnings("ignore:::tvm"),
-    needs_nvrtc,
-    pytest.mark.slow("compiles kernels for many seconds"),
-]
+pytestmark = [needs_nvrtc, pytest.mark.slow("compiles kernels for many seconds")]
 
 # What starts an ELF file for a GPU.
 _CUBIN = b"\x7fELF\x02\x01\x01"

@@ -10,8 +10,6 @@ from tuner.engines.relax import worker
 from tuner.errors import TargetError
 from tuner.workers.confinement.environment import MACHINE_CORES
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 
 def test_this_cpu_is_described() -> None:
     """The target has the CPU and its cores, the device the name of the processor."""

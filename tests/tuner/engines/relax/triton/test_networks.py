@@ -26,11 +26,7 @@ from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.target.targets import make_target
 from tuner.engines.relax.triton import variants
 
-pytestmark = [
-    pytest.mark.tvm,
-    pytest.mark.filterwarnings("ignore"),
-    needs_triton,
-]
+pytestmark = needs_triton
 
 # Interpreting a larger workload takes seconds.
 _MAX_FLOP = 2e6
@@ -262,19 +258,16 @@ def test_some_blocks_of_large_kernels_agree(ir: bytes, verify: Verify) -> None:
         ("program_id(0)", "program_id(0) // 2"),
         ("turn in range(", "turn in range(1, "),
     ):
-        assert verify(ir, broken(program, old, new), n_blocks=4) != ""
+        assert verify(ir, broken(program, old, new), n_blocks=2) != ""
 
 
-@pytest.mark.parametrize(("kind", "zero"), [(np.int8, 0), (np.uint8, 0), (np.uint8, 7)])
-def test_quantised_networks_multiply_bytes(
-    kind: type[np.generic], zero: int, tmp_path: Path, verify: Verify
-) -> None:
+def test_quantised_networks_multiply_bytes(tmp_path: Path, verify: Verify) -> None:
     """Convolutions and products of dequantised numbers are of bytes, with their zero points."""
     model = HalfModel()
     codes = np.random.default_rng(0).integers(-127, 128, (16, 16, 3, 3), np.int8)
 
-    def quantised(value: str, scale: float) -> str:
-        of = [model.constant(np.array(scale, np.float32)), model.constant(np.array(zero, kind))]
+    def quantised(value: str, scale: float, zero: np.generic) -> str:
+        of = [model.constant(np.array(scale, np.float32)), model.constant(np.asarray(zero))]
         return model.add("DequantizeLinear", model.add("QuantizeLinear", value, *of), *of)
 
     def weight(array: np.ndarray) -> str:
@@ -283,16 +276,18 @@ def test_quantised_networks_multiply_bytes(
         axis = 0 if array.ndim > 2 else 1
         return model.add("DequantizeLinear", model.constant(array), *scales, axis=axis)
 
-    value = quantised(model.input(1, 16, 6, 6, kind=TensorProto.FLOAT), 0.02)
-    value = model.add("Relu", model.add("Conv", value, weight(codes), pads=[1] * 4))
-    value = quantised(model.add("Transpose", value, perm=[0, 2, 3, 1]), 0.05)
-    value = quantised(model.add("MatMul", value, weight(codes[..., 0, 0])), 0.05)
-    output = model.add("Cast", value, to=TensorProto.FLOAT16)
-    file = model.load(tmp_path, output, shape=(1, 6, 6, 16))
-    feeds = {"x0": draw(1, 16, 6, 6, seed=1)}
+    outputs = []
+    for zero in (np.int8(0), np.uint8(0), np.uint8(7)):
+        value = quantised(model.input(1, 16, 6, 6, kind=TensorProto.FLOAT), 0.02, zero)
+        value = model.add("Relu", model.add("Conv", value, weight(codes), pads=[1] * 4))
+        value = quantised(model.add("Transpose", value, perm=[0, 2, 3, 1]), 0.05, zero)
+        value = quantised(model.add("MatMul", value, weight(codes[..., 0, 0])), 0.05, zero)
+        outputs.append(model.add("Cast", value, to=TensorProto.FLOAT16))
+    file = model.load(tmp_path, *outputs, shape=(1, 6, 6, 16))
+    feeds = {name: draw(1, 16, 6, 6, seed=1) for name in file.inputs}
 
     matched = _matched(file, verify)
-    (result,), (expected,) = (
+    results, expected = (
         networks.run_module(lower(file, made), file, feeds, _CPU)
         for made in map(make_target, (SPEC, _CPU))
     )
@@ -303,8 +298,9 @@ def test_quantised_networks_multiply_bytes(
     assert [str(each.dtype) for kernel in kernels for each in kernel.params[:2]] == [
         "uint8",
         "int8",
-    ] * 2
-    np.testing.assert_array_equal(result, expected)
+    ] * 6
+    for result, each in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(result, each)
 
 
 def _blocked_product(model: HalfModel, n_rows: int, bits: int, *, has_zeros: bool) -> list[str]:

@@ -14,8 +14,6 @@ from tuner.engines.relax.triton.templates.attention import Configuration as Atte
 from tuner.engines.relax.triton.templates.configurations import Configuration
 from tuner.engines.relax.triton.templates.contractions import Contraction
 
-pytestmark = pytest.mark.tvm
-
 # Shapes (batches, rows, columns, steps), and microseconds of configurations on an H200.
 _MEASURED = [
     (

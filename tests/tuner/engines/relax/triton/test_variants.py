@@ -19,11 +19,7 @@ from tuner.engines.relax.triton.templates.configurations import Configuration
 from tuner.engines.relax.triton.templates.contractions import Contraction
 from tuner.errors import WorkError
 
-pytestmark = [
-    pytest.mark.tvm,
-    pytest.mark.filterwarnings("ignore"),
-    needs_triton,
-]
+pytestmark = needs_triton
 
 _SPEC = worker.describe_target("cuda:sm_90").spec
 

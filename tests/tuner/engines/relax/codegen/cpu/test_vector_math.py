@@ -16,8 +16,6 @@ from tuner.engines.relax.codegen.cpu import cpu_codegen, vector_math
 from tuner.engines.relax.codegen.cpu.vector_functions import FUNCTIONS
 from tuner.engines.relax.target.targets import make_target
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 # The ends of the range of exp and the numbers beside them are among them.
 _SPECIAL = np.array(
     [

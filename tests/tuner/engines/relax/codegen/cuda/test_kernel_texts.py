@@ -1,6 +1,5 @@
 """The code of candidates as people read it."""
 
-import pytest
 from tvm import tirx
 
 from tests.gpu_compilers import needs_nvrtc, needs_triton
@@ -12,8 +11,6 @@ from tuner.engines.relax.ir import traces, workloads
 from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.target.targets import describe_target, make_target
 from tuner.engines.relax.triton import variants
-
-pytestmark = pytest.mark.tvm
 
 
 def test_a_kernel_of_a_cpu_is_tir_llvm_and_instructions() -> None:

@@ -14,10 +14,7 @@ from tests.tuner.engines.relax.triton.conftest import (
 from tests.tuner.engines.relax.triton.templates.test_windows import depthwise
 from tuner.engines.relax.codegen.cuda import packing
 
-pytestmark = [
-    pytest.mark.tvm,
-    needs_triton,
-]
+pytestmark = needs_triton
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,6 @@ from tests.tuner.engines.relax.networks import names_of
 from tests.tuner.networks import models
 from tuner.engines.base import TargetInfo
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 _SHAPE = (4, 5, 6, 3)
 
 

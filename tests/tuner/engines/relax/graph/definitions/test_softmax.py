@@ -9,22 +9,14 @@ import tvm
 from tvm import te
 
 from tests.tuner.engines.relax.conftest import Array, draw
-from tuner.engines.relax.codegen.cpu import cpu_codegen
+from tests.tuner.engines.relax.networks import run_kernel
 from tuner.engines.relax.graph.definitions import softmax
-from tuner.engines.relax.target.targets import make_target
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 
 def evaluate(define: Callable[[te.Tensor], te.Tensor], x: Array) -> Array:
     """Compile a definition without a schedule, and run it."""
     data = te.placeholder(x.shape, "float32", "x")
-    function = te.create_prim_func([data, define(data)]).with_attr("global_symbol", "kernel")
-    target = make_target('{"kind":"llvm"}', intrinsics=False)
-    kernel = cpu_codegen.compile_kernels(tvm.IRModule({"kernel": function}), target)
-    result = tvm.runtime.tensor(np.empty_like(x))
-    kernel["kernel"](tvm.runtime.tensor(x), result)
-    values: Array = result.numpy()
+    (values,) = run_kernel(tvm.IRModule({"main": te.create_prim_func([data, define(data)])}), x)
     return values
 
 

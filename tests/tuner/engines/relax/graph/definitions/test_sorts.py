@@ -7,12 +7,10 @@ from tvm import relax
 from tvm.relax.backend import DispatchSortScan
 from tvm.relax.transform import LegalizeOps
 
-from tests.tuner.engines.relax.networks import UNOPTIMISED
+from tests.tuner.engines.relax.networks import UNOPTIMISED, run_network
 from tuner.engines.relax.graph.definitions import sorts
 from tuner.engines.relax.schedules.gpu import block_limits
 from tuner.engines.relax.target.targets import describe_target, make_target
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 
 def _topk(shape: tuple[int, ...], dtype: str, *arguments: object) -> tvm.IRModule:
@@ -61,10 +59,9 @@ def test_first_elements_are_those_of_a_stable_sort(
     module = _topk(shape, dtype, k, axis, "both", largest)
     with UNOPTIMISED:
         module = LegalizeOps(sorts.SORTS_ON_GPUS)(module)
-        machine = relax.VirtualMachine(tvm.compile(module, UNOPTIMISED), tvm.cpu())
     x = _draw(shape, dtype)
 
-    values, indices = (each.numpy() for each in machine["main"](tvm.runtime.tensor(x)))
+    values, indices = run_network(module, x)
 
     numbers = np.where(np.isnan(x), np.inf, x), np.isnan(x)
     signs = [-each.astype("float64") if largest else each for each in numbers]

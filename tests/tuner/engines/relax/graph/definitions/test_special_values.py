@@ -15,8 +15,6 @@ from tuner.engines.base import TargetInfo
 from tuner.engines.relax.codegen.cpu import cpu_codegen
 from tuner.engines.relax.target.targets import make_target
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 _EXPECTED = {each.name: arrays for each, arrays in BY_NUMPY}
 _CASES = [*SPECIAL, *(each for each, _ in BY_NUMPY)]
 _CHOICES = [np.nan, np.inf, -np.inf, 0.0, 2.0]

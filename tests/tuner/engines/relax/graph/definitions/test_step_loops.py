@@ -1,17 +1,16 @@
 """Recurrent layers are loops over the kernel of a step, and compute what ONNX Runtime does."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
 from tvm.s_tir import Schedule
 
 from tests.tuner.engines.relax.conftest import draw
-from tests.tuner.engines.relax.networks import build_untuned, lower_proto, run_module
+from tests.tuner.engines.relax.networks import build_proto, lower_proto, run_module
 from tests.tuner.engines.relax.operator_cases import RECURRENT, Case, combine, recurrent
 from tests.tuner.networks.models import model, run
 from tuner.engines.base import (
@@ -31,9 +30,6 @@ from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.target.targets import make_target
 from tuner.errors import WorkError
 from tuner.library import manifest
-from tuner.networks.worker import load_model
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 _BOTH = recurrent("both", "LSTM", optional="b", batch=1, direction="bidirectional")
 
@@ -47,10 +43,7 @@ def spec_of(n_cores: int) -> str:
 def check(cases: list[Case], target: TargetInfo, folder: Path) -> tuple[manifest.KernelCall, ...]:
     """Build cases, compare all outputs with ONNX Runtime's; return the kernel calls."""
     proto, feeds, expected = combine(cases)
-    path = folder / "model.onnx"
-    onnx.save(proto, path)
-    loaded = load_model(str(path), {}, None, str(folder / "models"))
-    library = build_untuned([loaded.file], target, folder)
+    library = build_proto(proto, target, folder)
     for actual, reference in zip(library(feeds).values(), expected, strict=True):
         assert actual.shape == reference.shape
         np.testing.assert_allclose(actual, reference, rtol=0, atol=1e-5)
@@ -67,14 +60,7 @@ def layer(hidden: int, directions: int, n_cores: int) -> Subgraph:
     node = helper.make_node(
         *("LSTM", ["data", "w", "r"], ["y"]), hidden_size=hidden, direction=direction
     )
-    graph = helper.make_graph(
-        *([node], "layer"),
-        [helper.make_tensor_value_info("data", 1, (3, 1, 8))],
-        [helper.make_tensor_value_info("y", 1, (3, directions, 1, hidden))],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    opsets = [helper.make_opsetid("", 18)]
-    proto = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    proto = model([node], {"data": (3, 1, 8)}, {"y": (3, directions, 1, hidden)}, constants)
     module, _ = lower_proto(proto, spec_of(n_cores))
     (step,) = (each for each in find_subgraphs(module) if each.name.startswith("lstm_step"))
     return step
@@ -114,10 +100,7 @@ def test_lengths_beyond_the_sequence_stay_inside(target: TargetInfo, tmp_path: P
     weights = {"w": draw(1, 32, 5), "r": draw(1, 32, 8, seed=1)}
     made = model([node], {"data": (4, 2, 5)}, {"y": (4, 1, 2, 8)}, weights)
     made.graph.input.append(helper.make_tensor_value_info("lengths", onnx.TensorProto.INT32, [2]))
-    path = tmp_path / "model.onnx"
-    onnx.save(made, path)
-    loaded = load_model(str(path), {}, None, str(tmp_path / "models"))
-    library = build_untuned([loaded.file], target, tmp_path)
+    library = build_proto(made, target, tmp_path)
     data = draw(4, 2, 5, seed=2)
 
     whole, beyond = (
@@ -168,7 +151,7 @@ def test_a_step_is_timed_after_another(target: TargetInfo, tmp_path: Path) -> No
     trace = ranking.compute_trace(module, make_target(target.spec))
     request = BuildRequest(workloads.dump(module), target.spec, trace, str(tmp_path / "built"))
     artifact = worker.build(request).artifact
-    settings = replace(EvaluatorSettings(), network_bytes=2**40)
+    settings = EvaluatorSettings(min_repeat_ms=0, network_bytes=2**40)
 
     result = worker.run(RunRequest(artifact, target.spec, (), settings))
 
@@ -187,16 +170,9 @@ def test_layers_of_constants_are_folded(target: TargetInfo, tmp_path: Path) -> N
     """A layer that no input reaches has no loop: TVM would run it before its steps are linked."""
     (name, data), *_ = _BOTH.inputs.items()
     nodes = [*_BOTH.nodes, helper.make_node("Add", ["y0", "more"], ["z"])]
-    graph = helper.make_graph(
-        *(nodes, "constant"),
-        [helper.make_tensor_value_info("more", 1, (3, 2, 1, 5))],
-        [helper.make_tensor_value_info("z", 1, (3, 2, 1, 5))],
-        [numpy_helper.from_array(a, n) for n, a in {**_BOTH.weights, name: data}.items()],
-    )
-    opsets = [helper.make_opsetid("", 18)]
-    path = tmp_path / "model.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
     more = draw(3, 2, 1, 5, seed=7)
+    path = tmp_path / "model.onnx"
+    onnx.save(model(nodes, {"more": more}, {"z": more}, {**_BOTH.weights, name: data}), path)
     file = ModelFile(str(path), "onnx", {"more": (more.shape, "float32")})
     module = lower(file, make_target(target.spec, intrinsics=False))
 

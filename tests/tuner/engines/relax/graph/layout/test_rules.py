@@ -18,8 +18,6 @@ with warnings.catch_warnings():
     from tuner.engines.relax.graph.layout import assign_layouts
     from tuner.engines.relax.graph.layout.rules import RULES
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 _OPS = relax.op
 # An operation on the result of a convolution, of shape (2, 8, 4, 6), and on the network's input.
 Case = Callable[[relax.BlockBuilder, relax.Var, relax.Var], relax.Expr]

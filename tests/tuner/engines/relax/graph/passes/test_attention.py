@@ -17,7 +17,7 @@ from tests.gpu_compilers import needs_triton
 from tests.tuner.engines.relax.conftest import Array, Save, draw
 from tests.tuner.engines.relax.networks import build_untuned, run_kernel
 from tests.tuner.engines.relax.schedules.test_ranking import ranked_traces
-from tests.tuner.engines.relax.test_lowering import names_of, outputs_of
+from tests.tuner.engines.relax.test_lowering import checked_names, names_of
 from tests.tuner.networks.models import difference, run
 from tuner.engines.base import ExtractedTask, ModelFile, TargetInfo
 from tuner.engines.relax.graph.extract import extract
@@ -31,8 +31,6 @@ from tuner.engines.relax.schedules.cpu.attention import (
 )
 from tuner.engines.relax.target.targets import describe_target, make_target
 from tuner.engines.relax.triton import variants as triton
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 
 def _attention(
@@ -159,9 +157,7 @@ def test_a_fill_may_have_axes(save: Save, target: TargetInfo) -> None:
     onnx.save(model, path)
 
     file = ModelFile(str(path), "onnx", {"data": ((1, 32, 32), "float32")})
-    actual, expected = outputs_of(file, target)
-
-    assert difference(actual, expected) < 1e-5
+    assert checked_names(file, target)
 
 
 def test_attention_without_a_schedule_leaves_others_alone(
@@ -187,11 +183,9 @@ def test_attention_without_a_schedule_leaves_others_alone(
     onnx.save(model, path)
     file = ModelFile(str(path), "onnx", {"data": ((1, 32, 32), "float32")})
 
-    actual, expected = outputs_of(file, target)
+    names = [name.partition("[")[0] for name in checked_names(file, target)]
 
-    names = [name.partition("[")[0] for name in names_of(file, target)]
     assert (names.count("attention"), names.count("softmax")) == (2, 1)
-    assert difference(actual, expected) < 1e-5
 
 
 def _copy(model: onnx.ModelProto, prefix: str) -> onnx.GraphProto:

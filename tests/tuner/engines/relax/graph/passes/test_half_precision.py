@@ -17,8 +17,6 @@ from tuner.engines.relax.graph.passes.half_precision import compute_in_float32
 from tuner.engines.relax.graph.pipeline import lower
 from tuner.engines.relax.target.targets import make_target
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 # One rounding to float16, and one more of an operand.
 _ERROR = 2.0**-10
 

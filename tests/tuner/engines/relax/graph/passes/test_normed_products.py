@@ -11,8 +11,6 @@ from tests.tuner.engines.relax.networks import run_network
 from tests.tuner.networks.models import difference
 from tuner.engines.relax.graph.passes.attention import REGION, outline_attention
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 Emit = Callable[[relax.Expr], relax.Var]
 _WIDTH = 32
 

@@ -6,12 +6,9 @@ import pytest
 from onnx import helper
 
 from tests.tuner.engines.relax.conftest import Array, Save, draw
-from tests.tuner.engines.relax.test_lowering import names_of, outputs_of
-from tests.tuner.networks.models import difference
+from tests.tuner.engines.relax.test_lowering import checked_names
 from tuner.engines.base import ModelFile, TargetInfo
 from tuner.engines.relax.graph.passes.reshapes import _reshape_broadcast
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 
 def _dense(save: Save, tail: list[onnx.NodeProto], **more: Array) -> ModelFile:
@@ -55,11 +52,7 @@ def test_a_tail_is_fused_into_the_dense_layer(
     nodes = [helper.make_node(op, inputs, [output]) for op, inputs, output in tail]
     model = _dense(save, nodes, **more)
 
-    actual, expected = outputs_of(model, target)
-
-    assert len(names_of(model, target)) == 1
-    assert actual.shape == expected.shape
-    assert difference(actual, expected) < 1e-5
+    assert len(checked_names(model, target)) == 1
 
 
 def test_a_residual_of_a_product_is_added_by_the_dense_layer(
@@ -73,11 +66,8 @@ def test_a_residual_of_a_product_is_added_by_the_dense_layer(
     ]
     model = _dense(save, tail, scale=draw(2, 5, 1, seed=3), each=draw(2, 16, 16, seed=4))
 
-    actual, expected = outputs_of(model, target)
-
-    names = sorted(name.partition("[")[0] for name in names_of(model, target))
+    names = sorted(name.partition("[")[0] for name in checked_names(model, target))
     assert names == ["matmul", "matmul_add_multiply_add"]
-    assert difference(actual, expected) < 1e-5
 
 
 @pytest.mark.parametrize("place", [1, -1, [2]])
@@ -91,12 +81,8 @@ def test_one_place_of_an_axis_is_a_slice(
     ]
     model = save(nodes, (2, 3, 4), {"place": np.array(place)})
 
-    actual, expected = outputs_of(model, target)
-
-    (name,) = names_of(model, target)
+    (name,) = checked_names(model, target)
     assert name.startswith("strided_slice_relu")
-    assert actual.shape == expected.shape
-    assert difference(actual, expected) == 0
 
 
 def test_an_operand_that_would_be_repeated_keeps_the_reshape(
@@ -104,11 +90,8 @@ def test_an_operand_that_would_be_repeated_keeps_the_reshape(
 ) -> None:
     """A value per position of the second axis does not broadcast to the flat one."""
     nodes = [helper.make_node("Mul", ["d", "row"], ["y"])]
-    model = _dense(save, nodes, row=draw(5, 1, seed=3))
 
-    actual, expected = outputs_of(model, target)
-
-    assert difference(actual, expected) < 1e-5
+    assert checked_names(_dense(save, nodes, row=draw(5, 1, seed=3)), target)
 
 
 def test_products_of_different_rows_of_the_same_data_stay_apart(
@@ -128,11 +111,8 @@ def test_products_of_different_rows_of_the_same_data_stay_apart(
         "w": draw(8, 8),
         "v": draw(32, 4, seed=1),
     }
-    model = save(nodes, (2, 6, 32), weights)
 
-    actual, expected = outputs_of(model, target)
-
-    assert difference(actual, expected) < 1e-5
+    assert checked_names(save(nodes, (2, 6, 32), weights), target)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,6 @@ from tuner.engines.relax.schedules.cpu.primitives.register_tiles import Register
 from tuner.engines.relax.schedules.cpu.primitives.vector_loops import vector_sizes
 from tuner.engines.relax.target.targets import make_target
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 _AVX512, _AVX2, _NEON = Registers(32, 16), Registers(16, 8), Registers(32, 4)
 
 

@@ -28,8 +28,6 @@ from tuner.engines.relax.schedules.cpu.primitives.spread_loads import MARK
 from tuner.engines.relax.schedules.cpu.primitives.vector_loops import vector_sizes
 from tuner.engines.relax.target.targets import make_target
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 _AVX512, _AVX2, _NEON = Registers(32, 16), Registers(16, 8), Registers(32, 4)
 # Columns that no vector divides, groups of less and of more than a vector, two columns a channel.
 _CONVOLUTIONS = [

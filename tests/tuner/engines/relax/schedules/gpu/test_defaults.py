@@ -7,15 +7,13 @@ import pytest
 import tvm
 from tvm import te, topi
 
-from tests.tuner.engines.relax.conftest import draw
-from tests.tuner.engines.relax.networks import UNOPTIMISED
+from tests.tuner.engines.relax.conftest import Array, draw
+from tests.tuner.engines.relax.networks import run_kernel
 from tuner.engines.relax.graph.definitions import sorts
 from tuner.engines.relax.schedules.gpu import block_limits, defaults
 from tuner.engines.relax.schedules.gpu.defaults import schedule_by_default
 from tuner.engines.relax.target.targets import describe_target, make_target
 from tuner.errors import WorkError
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 _THREADS = r'T\.thread_binding\((.*?), thread="[^"]*"(?:, annotations=\{.*?\})?\)'
 
@@ -64,13 +62,10 @@ def in_sequence(module: tvm.IRModule) -> tvm.IRModule:
     return tvm.IRModule({"main": tvm.script.from_source(text)["main"]})
 
 
-def run(module: tvm.IRModule) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+def run(module: tvm.IRModule) -> Array:
     """Return the output of a kernel, which is its last argument."""
-    arrays = [draw(*map(int, each.shape)) for each in module["main"].params]
-    tensors = [tvm.runtime.tensor(array) for array in arrays]
-    with UNOPTIMISED:
-        tvm.compile(module, UNOPTIMISED)["main"](*tensors)
-    output: np.ndarray[tuple[int, ...], np.dtype[np.float32]] = tensors[-1].numpy()
+    *inputs, _ = (draw(*map(int, each.shape)) for each in module["main"].params)
+    (output,) = run_kernel(module, *inputs)
     return output
 
 

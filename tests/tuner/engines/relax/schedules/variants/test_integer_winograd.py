@@ -1,15 +1,16 @@
 """Winograd's convolution of bytes: matrices, the workloads that it fits, and exact sums."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from tests.tuner.engines.relax.conftest import Array, described
-from tests.tuner.engines.relax.networks import build_untuned, lower_proto
+from tests.tuner.engines.relax.networks import build_proto, lower_proto
+from tests.tuner.networks.models import Spec, model
 from tuner.engines.base import variant_of
 from tuner.engines.relax.graph.extract import Subgraph, find_subgraphs
 from tuner.engines.relax.ir import traces
@@ -20,9 +21,6 @@ from tuner.engines.relax.schedules.variants.winograd_transforms import (
     max_exact,
 )
 from tuner.engines.relax.target.targets import make_target
-from tuner.networks.worker import load_model
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 _SIZES = [2, 4]
 
@@ -89,17 +87,17 @@ class Case(NamedTuple):
 
 def _model(**cases: Case) -> onnx.ModelProto:
     """Return convolutions of bytes that give their sums."""
-    nodes, inputs, outputs, weights = [], [], [], []
+    nodes: list[onnx.NodeProto] = []
+    inputs: dict[str, Spec] = {}
+    outputs: dict[str, Spec] = {}
+    weights: dict[str, Any] = {}
     for name, case in cases.items():
         x, w, z, sums, y = (f"{name}_{each}" for each in ("x", "w", "z", "sums", "y"))
         nodes.append(helper.make_node("ConvInteger", [x, w, z], [sums], pads=case.pads))
         nodes.append(helper.make_node("Cast", [sums], [y], to=TensorProto.FLOAT))
-        inputs.append(helper.make_tensor_value_info(x, TensorProto.UINT8, case.data.shape))
-        outputs.append(helper.make_tensor_value_info(y, TensorProto.FLOAT, case.sums().shape))
-        weights.append(numpy_helper.from_array(case.weight.astype(np.int8), w))
-        weights.append(numpy_helper.from_array(np.uint8(case.zero), z))
-    graph = helper.make_graph(nodes, "sums", inputs, outputs, weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        inputs[x], outputs[y] = case.data.astype(np.uint8), case.sums().shape
+        weights |= {w: case.weight.astype(np.int8), z: np.uint8(case.zero)}
+    return model(nodes, inputs, outputs, weights)
 
 
 def _convolutions(proto: onnx.ModelProto, spec: str) -> list[Subgraph]:
@@ -133,9 +131,6 @@ def test_sums_are_exact(tmp_path: Path, mcpu: str, n_outputs: int, names: tuple[
         pytest.skip(target.problem)
     cases = {name: _CASES[name] for name in names}
     proto = _model(**cases)
-    path = tmp_path / "model.onnx"
-    onnx.save(proto, path)
-    file = load_model(str(path), {}, None, str(tmp_path / "models")).file
     variant, made = Winograd(n_outputs, is_integer=True), make_target(target.spec)
     chosen = {}
     for subgraph in _convolutions(proto, target.spec):
@@ -144,7 +139,7 @@ def test_sums_are_exact(tmp_path: Path, mcpu: str, n_outputs: int, names: tuple[
         schedule = variant.schedule(program, made, variant.choices(program, made)[0])
         chosen[subgraph.workload] = traces.dump(schedule.trace, variant.name)
 
-    library = build_untuned([file], target, tmp_path / "out", chosen)
+    library = build_proto(proto, target, tmp_path, chosen)
 
     feeds = {f"{name}_x": case.data.astype(np.uint8) for name, case in cases.items()}
     outputs = library(feeds).values()

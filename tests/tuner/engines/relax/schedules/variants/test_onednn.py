@@ -30,11 +30,9 @@ from tuner.errors import RequestError, WorkError, install_command
 from tuner.library import manifest
 from tuner.networks.worker import load_model
 
-pytestmark = [
-    pytest.mark.tvm,
-    pytest.mark.filterwarnings("ignore:::tvm"),
-    pytest.mark.skipif(bool(onednn.problem()), reason="oneDNN has no build for this machine"),
-]
+pytestmark = pytest.mark.skipif(
+    bool(onednn.problem()), reason="oneDNN has no build for this machine"
+)
 
 
 @pytest.fixture(autouse=True)

@@ -29,8 +29,6 @@ from tuner.engines.relax.schedules.variants.winograd_transforms import matrices
 from tuner.engines.relax.target.targets import make_target
 from tuner.engines.verification import checks
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 LANES = 16
 
 

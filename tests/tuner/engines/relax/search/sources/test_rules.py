@@ -16,8 +16,6 @@ from tuner.engines.relax.search.sources import rules
 from tuner.engines.relax.target.targets import make_target
 from tuner.errors import WorkError
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 _PRODUCT, _N_PROGRAMS = "conv of 40 channels", 6
 
 

@@ -24,8 +24,6 @@ from tuner.engines.verification import references
 from tuner.engines.verification.interpreter.translation import translate
 from tuner.errors import WorkError
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 LARGE, SMALL = "winograd-4x4", "winograd-2x2"
 
 

@@ -18,11 +18,7 @@ from tuner.engines.relax.triton.templates.contractions import Contraction
 from tuner.engines.relax.triton.templates.gemm import print_program
 from tuner.errors import RequestError, WorkError
 
-pytestmark = [
-    pytest.mark.tvm,
-    pytest.mark.filterwarnings("ignore"),
-    needs_triton,
-]
+pytestmark = needs_triton
 
 
 def kernels_of(ir: bytes, configuration: Configuration) -> tuple[Kernel, ...]:

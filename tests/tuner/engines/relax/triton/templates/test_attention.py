@@ -29,11 +29,7 @@ from tuner.engines.relax.triton.templates.attention import (
     ranked,
 )
 
-pytestmark = [
-    pytest.mark.tvm,
-    pytest.mark.filterwarnings("ignore"),
-    needs_triton,
-]
+pytestmark = needs_triton
 
 _SMALL = Configuration(16, 32, 2, 4)
 # Without tensor cores, and with keys that three blocks share.

@@ -9,7 +9,6 @@ from tvm import te, tirx, topi
 
 from tests.gpu_compilers import needs_triton
 from tests.tuner.engines.relax.triton.conftest import (
-    ALL_KINDS,
     Verify,
     branches,
     broken,
@@ -26,11 +25,7 @@ from tuner.engines.relax.triton.templates.configurations import Configuration
 from tuner.engines.relax.triton.templates.contractions import Contraction
 from tuner.engines.relax.triton.templates.gemm import print_program
 
-pytestmark = [
-    pytest.mark.tvm,
-    pytest.mark.filterwarnings("ignore"),
-    needs_triton,
-]
+pytestmark = needs_triton
 
 _PLAIN = Configuration(16, 16, 32, 2, 4)
 _SPLIT = Configuration(32, 16, 16, 2, 4, 2, order="columns")
@@ -132,7 +127,7 @@ def test_unsigned_bytes_are_multiplied_by_signed_ones(is_swapped: bool, verify: 
 
     ir = workload([data, weight, te.compute((24, 20) if is_swapped else (20, 24), multiplied)])
     for configuration in (_PLAIN, _SPLIT):
-        assert verify(ir, program_of(ir, configuration), ALL_KINDS) == ""
+        assert verify(ir, program_of(ir, configuration), ["whole"]) == ""
 
     binary = compiler.compile_kernel(program_of(ir, _PLAIN).kernels[0], "sm_80")
     assert binary.facts.uses_tensor_cores
@@ -163,7 +158,7 @@ def test_operands_are_computed_as_they_are_loaded(verify: Verify) -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "configuration"),
     [
-        ((5, (16, 24), 3), {}, Configuration(16, 16, 16, 2, 4, 3)),
+        ((3, (16, 24), 3), {}, Configuration(16, 16, 16, 2, 4, 3)),
         ((6, (16, 16), 3), {"stride": 2, "dilation": 2}, Configuration(32, 16, 16, 2, 4)),
         ((7, (3, 16), 5), {"stride": 2}, Configuration(16, 16, 32, 2, 4, 2, is_one_kernel=True)),
         ((4, (32, 32), 3), {"groups": 2}, Configuration(32, 16, 16, 2, 4)),

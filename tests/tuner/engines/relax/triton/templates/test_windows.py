@@ -18,11 +18,7 @@ from tuner.engines.relax.triton.templates.windows import (
     ranked,
 )
 
-pytestmark = [
-    pytest.mark.tvm,
-    pytest.mark.filterwarnings("ignore"),
-    needs_triton,
-]
+pytestmark = needs_triton
 
 
 def program_of(ir: bytes, configuration: Configuration) -> Program:

@@ -22,8 +22,6 @@ with warnings.catch_warnings():
     from tuner.engines.relax.frontend.onnx_graph import import_graph
     from tuner.engines.relax.graph.layout import assign_layouts
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 _PADS = np.array([0, 0, 1, 2, 0, 0, 2, 1])
 
 

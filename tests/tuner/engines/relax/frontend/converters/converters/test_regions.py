@@ -2,7 +2,6 @@
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, helper
 
 from tests.tuner.engines.relax.conftest import draw
@@ -10,8 +9,6 @@ from tests.tuner.engines.relax.networks import run_lowered
 from tests.tuner.networks import models
 from tests.tuner.networks.models import run
 from tuner.engines.base import TargetInfo
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 
 def test_a_grid_of_float64_samples_a_picture_of_float32(target: TargetInfo) -> None:

@@ -9,8 +9,6 @@ import torch
 from tests.tuner.engines.relax.frontend.torch_programs import Functions, check_groups
 from tuner.engines.relax.frontend import torch_program
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
-
 _pool2d, _pool3d = torch.nn.functional.avg_pool2d, torch.nn.functional.avg_pool3d
 _SMALL = np.geomspace(1e-30, 1.0, 99)
 _SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, -2.0, 88.0, -200.0, 1e30]

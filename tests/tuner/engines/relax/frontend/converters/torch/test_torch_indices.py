@@ -2,12 +2,9 @@
 
 from pathlib import Path
 
-import pytest
 import torch
 
 from tests.tuner.engines.relax.frontend.torch_programs import Functions, check_results
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
 
 _EVERY, _ORDER = slice(None), torch.tensor([2, 0])
 

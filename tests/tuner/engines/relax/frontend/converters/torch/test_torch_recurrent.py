@@ -8,13 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from tests.tuner.engines.relax.frontend.torch_programs import save_program
 from tests.tuner.engines.relax.networks import UNOPTIMISED, run_network
-from tuner.engines.base import ModelFile
 from tuner.engines.relax.frontend.converters.torch.torch_recurrent import CONVERTERS
 from tuner.engines.relax.graph.extract import find_subgraphs
 from tuner.engines.relax.graph.pipeline import lower
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
 
 _STEPS, _BATCH, _SIZE, _HIDDEN = 3, 2, 6, 4
 
@@ -45,24 +43,13 @@ class Layers(nn.Module):  # type: ignore[misc]
         return tuple(each for outputs in flat for each in outputs)
 
 
-def save(network: nn.Module, folder: Path, *inputs: torch.Tensor) -> ModelFile:
-    """Write the program of a network."""
-    program = torch.export.export(network.eval(), inputs)
-    torch.export.save(program, folder / "m.pt2")
-    names = program.graph_signature.user_inputs
-    shapes = {
-        name: (tuple(each.shape), "float32") for name, each in zip(names, inputs, strict=True)
-    }
-    return ModelFile(str(folder / "m.pt2"), "pt2", shapes)
-
-
 def test_outputs_are_those_of_torch(tmp_path: Path) -> None:
     """States of all steps and last states agree, of stacks, both directions, and given states."""
     torch.manual_seed(0)
     network = Layers()
     inputs = torch.randn(_BATCH, _STEPS, _SIZE), torch.randn(1, _BATCH, _HIDDEN)
 
-    module = lower(save(network, tmp_path, *inputs), UNOPTIMISED, is_whole=True)
+    module = lower(save_program(network, tmp_path, *inputs), UNOPTIMISED, is_whole=True)
 
     actual = run_network(module, *(each.numpy() for each in inputs))
     for mine, expected in zip(actual, network(*inputs), strict=True):
@@ -71,7 +58,7 @@ def test_outputs_are_those_of_torch(tmp_path: Path) -> None:
 
 def test_long_sequences_are_one_loop(tmp_path: Path) -> None:
     """A layer of many steps has one product of all inputs, and one kernel of a step."""
-    file = save(nn.LSTM(_SIZE, _HIDDEN), tmp_path, torch.randn(50, 1, _SIZE))
+    file = save_program(nn.LSTM(_SIZE, _HIDDEN), tmp_path, torch.randn(50, 1, _SIZE))
 
     subgraphs = find_subgraphs(lower(file, UNOPTIMISED))
 
@@ -94,7 +81,7 @@ def test_projections_are_those_of_torch(tmp_path: Path) -> None:
     network = nn.LSTM(_SIZE, _HIDDEN, proj_size=2)
     x = torch.randn(_STEPS, _BATCH, _SIZE)
 
-    module = lower(save(network, tmp_path, x), UNOPTIMISED, is_whole=True)
+    module = lower(save_program(network, tmp_path, x), UNOPTIMISED, is_whole=True)
 
     expected, (state, memory) = network(x)
     actual = run_network(module, x.numpy())

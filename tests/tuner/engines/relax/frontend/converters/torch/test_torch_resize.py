@@ -1,20 +1,15 @@
 """Interpolations of torch agree with it: modes, sizes, scales, corners and antialiasing."""
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from torch.nn import functional
 
-from tests.tuner.engines.relax.frontend.torch_programs import Applied, save_program
+from tests.tuner.engines.relax.frontend.torch_programs import Applied, grouped, save_program
 from tests.tuner.engines.relax.networks import run_network
-from tests.tuner.networks.models import Array
 from tuner.engines.relax.frontend.importer import import_model
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
 
 LINE, IMAGE, VOLUME = (1, 3, 16), (1, 3, 16, 20), (1, 2, 4, 6, 5)
 SIZES: list[dict[str, Any]] = [
@@ -49,26 +44,28 @@ CASES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
 ]
 
 
-@cache
-def outputs_of(shape: tuple[int, ...], folder: Path) -> list[tuple[Array, torch.Tensor]]:
-    """Return the outputs of all cases of a shape, each with that of torch."""
-    x = torch.from_numpy(np.random.default_rng(0).standard_normal(shape).astype("float32"))
-    functions = {
-        str(options): lambda x, options=options: functional.interpolate(x, **options)
-        for of, options in CASES
-        if of == shape
-    }
-    module = import_model(save_program(functions, folder, x))
-    return list(zip(run_network(module, x.numpy()), Applied(functions)(x), strict=True))
-
-
-@pytest.mark.parametrize(("shape", "options"), CASES, ids=str)
-def test_interpolation(
-    shape: tuple[int, ...], options: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_interpolations_agree(tmp_path: Path) -> None:
     """Shapes and values are those of torch."""
-    outputs = outputs_of(shape, tmp_path_factory.getbasetemp())
+    rng = np.random.default_rng(0)
+    shapes = list(dict.fromkeys(shape for shape, _ in CASES))
+    inputs = [torch.from_numpy(rng.standard_normal(each).astype("float32")) for each in shapes]
+    functions = grouped(
+        *(
+            {
+                str(options): lambda x, options=options: functional.interpolate(x, **options)
+                for of, options in CASES
+                if of == shape
+            }
+            for shape in shapes
+        )
+    )
 
-    actual, expected = outputs[[each for of, each in CASES if of == shape].index(options)]
+    module = import_model(save_program(functions, tmp_path, *inputs))
 
-    np.testing.assert_allclose(actual, expected.numpy(), rtol=1e-4, atol=1e-4, strict=True)
+    outputs = run_network(module, *(each.numpy() for each in inputs))
+    for output, (name, (expected,)) in zip(
+        outputs, Applied(functions).results(*inputs).items(), strict=True
+    ):
+        np.testing.assert_allclose(
+            output, expected.numpy(), rtol=1e-4, atol=1e-4, err_msg=name, strict=True
+        )

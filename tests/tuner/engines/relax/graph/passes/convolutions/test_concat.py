@@ -5,11 +5,8 @@ import pytest
 from onnx import helper
 
 from tests.tuner.engines.relax.conftest import Save, draw
-from tests.tuner.engines.relax.test_lowering import names_of, outputs_of
-from tests.tuner.networks.models import difference
+from tests.tuner.engines.relax.test_lowering import checked_names
 from tuner.engines.base import TargetInfo
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 _POOL = helper.make_node("MaxPool", ["c"], ["p"], kernel_shape=[2, 2])
 
@@ -35,7 +32,4 @@ def test_a_convolution_of_a_concatenation_is_a_sum(
     weights |= {"w": draw(n_channels, 20, 3, 3, seed=2), "bias": draw(n_channels, seed=3)}
     model = save(nodes, (1, 3, 10, 10), weights)
 
-    actual, expected = outputs_of(model, target)
-
-    assert any("concat" in name for name in names_of(model, target)) == has_copy
-    assert difference(actual, expected) < 1e-5
+    assert any("concat" in name for name in checked_names(model, target)) == has_copy

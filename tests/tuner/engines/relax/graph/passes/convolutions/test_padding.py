@@ -13,8 +13,6 @@ from tests.tuner.engines.relax.networks import run_network
 from tuner.engines.relax.graph.passes.convolutions.padding import choose_width, pad_channels
 from tuner.engines.relax.schedules.cpu.primitives.register_tiles import Registers
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 _OPS = relax.op
 _AVX512, _AVX2 = Registers(32, 16), Registers(16, 8)
 _SHAPE = (1, 14, 14, 58)

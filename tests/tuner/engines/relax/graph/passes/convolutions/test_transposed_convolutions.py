@@ -7,8 +7,6 @@ from onnx import helper
 from tests.tuner.engines.relax.networks import names_of, run_lowered
 from tests.tuner.networks.models import model, run
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 _ANY = '{"kind":"llvm","num-cores":2}'
 # One with an instruction for bytes, and one without.
 _TARGETS = ('{"kind":"llvm","mcpu":"icelake-server","num-cores":2}', _ANY)

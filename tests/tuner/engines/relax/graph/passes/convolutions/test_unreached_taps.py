@@ -12,8 +12,6 @@ from tests.tuner.networks.models import run
 from tuner.engines.base import TargetInfo
 from tuner.engines.relax.graph.extract import find_subgraphs
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 
 def network(data: Array, weight: Array, **attributes: object) -> onnx.ModelProto:
     """Return a model with one convolution."""

@@ -7,12 +7,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.tuner.engines.relax.test_lowering import names_of, outputs_of
+from tests.tuner.engines.relax.test_lowering import checked_names
 from tests.tuner.networks import models
-from tests.tuner.networks.models import difference
 from tuner.engines.base import ModelFile, TargetInfo
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 _N_KEYS, _SIZE = 24, 16
 
@@ -56,11 +53,9 @@ def test_no_step_copies_the_cache(
     """One matrix for each head, shared ones, and several rows of each head."""
     model = _step(tmp_path / "model.onnx", n_shared, n_repeats, n_rows)
 
-    actual, expected = outputs_of(model, target)
+    names = [name.partition("[")[0] for name in checked_names(model, target)]
 
-    assert difference(actual, expected) < 1e-5
     if n_repeats * n_rows < 16:
-        names = [name.partition("[")[0] for name in names_of(model, target)]
         assert not any("broadcast" in name or "transpose" in name for name in names), names
 
 
@@ -94,6 +89,4 @@ def test_other_products_stay(
     path.write_bytes(onnx.shape_inference.infer_shapes(model).SerializeToString())
     file = ModelFile(str(path), "onnx", {n: (s, "float32") for n, s in shapes.items()})
 
-    actual, expected = outputs_of(file, target)
-
-    assert difference(actual, expected) < 1e-5
+    assert checked_names(file, target)

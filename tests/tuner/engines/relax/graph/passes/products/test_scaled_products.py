@@ -6,11 +6,8 @@ import pytest
 from onnx import helper
 
 from tests.tuner.engines.relax.conftest import Save, draw
-from tests.tuner.engines.relax.test_lowering import names_of, outputs_of
-from tests.tuner.networks.models import difference
+from tests.tuner.engines.relax.test_lowering import checked_names, names_of, outputs_of
 from tuner.engines.base import TargetInfo
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 _FACTORS = {
     "one number": np.float32(0.35),
@@ -41,13 +38,9 @@ def test_a_factor_of_the_columns_is_folded(
     used = weights if bias else {name: weights[name] for name in "wf"}
     model = save(_product(scale, bias=bias), (5, 16), used)
 
-    actual, expected = outputs_of(model, target)
-
-    names = " ".join(names_of(model, target))
+    names = " ".join(checked_names(model, target))
     is_folded = "multiply" not in names and "divide" not in names
     assert is_folded == (factor in ("one number", "a number for each column", "a row"))
-    assert actual.shape == expected.shape
-    assert difference(actual, expected) < 1e-5
 
 
 def test_a_factor_that_leaves_the_range_stays(save: Save, target: TargetInfo) -> None:
@@ -69,9 +62,7 @@ def test_a_product_that_is_used_twice_stays(save: Save, target: TargetInfo) -> N
         helper.make_node("Add", ["a", "s"], ["y"]),
     ]
     weights = {"w": draw(16, 24), "f": np.float32(3), "b": draw(24, seed=2)}
-    model = save(nodes, (5, 16), weights)
 
-    actual, expected = outputs_of(model, target)
+    names = checked_names(save(nodes, (5, 16), weights), target)
 
-    assert sum("matmul" in name for name in names_of(model, target)) == 1
-    assert difference(actual, expected) < 1e-5
+    assert sum("matmul" in name for name in names) == 1

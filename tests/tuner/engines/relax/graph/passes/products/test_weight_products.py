@@ -6,22 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from tests.tuner.engines.relax.conftest import draw
-from tests.tuner.engines.relax.networks import build_untuned, lower_proto, names_of
+from tests.tuner.engines.relax.networks import build_proto, lower_proto, names_of
 from tests.tuner.engines.relax.operator_cases import Case, case, combine
-from tests.tuner.networks.models import Array
+from tests.tuner.networks.models import Array, model
 from tuner.engines.base import TargetInfo
 from tuner.engines.relax.graph.extract import find_subgraphs
 from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.schedules.cpu import packed_weights
 from tuner.engines.relax.target.targets import make_target
-from tuner.networks.worker import load_model
-
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 
 def _bytes(*shape: int, seed: int = 0) -> Array:
@@ -118,13 +114,6 @@ _FLOAT_MODELS: dict[str, Callable[[], Case]] = {
 _FLOAT_CASES = {name: replace(make(), name=name) for name, make in _FLOAT_MODELS.items()}
 
 
-def _library_outputs(proto: onnx.ModelProto, target: TargetInfo, folder: Path) -> Any:
-    path = folder / "model.onnx"
-    onnx.save(proto, path)
-    file = load_model(str(path), {}, None, str(folder / "models")).file
-    return build_untuned([file], target, folder / "out")
-
-
 def _exact(each: Case) -> Array:
     """Return the output of a product whose data ONNX Runtime quantises too."""
     axis = each.weights["w"].shape.index(64)
@@ -141,7 +130,7 @@ def test_outputs_are_those_of_onnxruntime(target: TargetInfo, tmp_path: Path) ->
     cases = [*_CASES.values(), *_FLOAT_CASES.values(), _chained()]
     proto, feeds, expected = combine(cases)
 
-    actual = _library_outputs(proto, target, tmp_path)(feeds).values()
+    actual = build_proto(proto, target, tmp_path)(feeds).values()
 
     for each, left, theirs in zip(cases, actual, expected, strict=True):
         right = theirs if "w" not in each.weights else _exact(each)
@@ -192,21 +181,12 @@ def test_weights_of_4_bits_load(target: TargetInfo, tmp_path: Path, kind: int, b
         helper.make_node("DequantizeLinear", ["w", "s", "z"], ["d"], axis=axis, **attributes),
         helper.make_node("MatMul", ["x", "d"], ["y"]),
     ]
-    weights = [
-        numpy_helper.from_array(numbers.astype(dtype), "w"),
-        numpy_helper.from_array(scales, "s"),
-        numpy_helper.from_array(zeros.astype(dtype), "z"),
-    ]
+    weights = {"w": numbers.astype(dtype), "s": scales, "z": zeros.astype(dtype)}
     data = draw(3, 64, seed=1)
-    ends = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in (("x", (3, 64)), ("y", (3, 48)))
-    ]
-    graph = helper.make_graph(nodes, "four", ends[:1], ends[1:], weights)
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    proto = model(nodes, {"x": data}, {"y": (3, 48)}, weights, opset=21)
     each_scale, each_zero = (np.repeat(v, 16, 0) if block else v for v in (scales, zeros))
 
-    (actual,) = _library_outputs(proto, target, tmp_path)({"x": data}).values()
+    (actual,) = build_proto(proto, target, tmp_path)({"x": data}).values()
 
     assert [name for name in names_of(proto, target.spec) if "weight_product" in name]
     expected = data @ ((numbers - each_zero) * each_scale)

@@ -22,8 +22,6 @@ from tuner.engines.relax.schedules.cpu.primitives import prefetch
 from tuner.engines.relax.target.targets import make_target
 from tuner.engines.runs import KERNEL
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 _PREFETCH = "llvm.prefetch"
 _LINE = 16
 

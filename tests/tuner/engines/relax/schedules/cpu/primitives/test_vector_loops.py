@@ -14,8 +14,6 @@ from tuner.engines.relax.codegen.cpu import cpu_codegen
 from tuner.engines.relax.schedules.cpu.primitives.vector_loops import split_vectors, vector_sizes
 from tuner.engines.relax.target.targets import make_target
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
-
 
 @pytest.mark.parametrize(
     ("extent", "lanes", "sizes"),
