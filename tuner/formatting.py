@@ -116,6 +116,17 @@ def spent(job: JobSummary) -> str:
     return f"{number}, {clock(job.spent_secs)}{limit}"
 
 
+def plain(value: Any) -> str:
+    """Format a value of a JSON document for people."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {plain(item)}" for key, item in value.items()) or "none"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(plain, value)) or "none"
+    return "none" if value is None else str(value)
+
+
 def printable(text: str) -> str:
     """Replace line breaks and control characters by spaces."""
     return "".join(char if char.isprintable() else " " for char in text)

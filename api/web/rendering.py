@@ -103,17 +103,6 @@ def _breakable(name: str) -> Markup:
     return escape(name).replace("[", Markup("<wbr>["))
 
 
-def _plain(value: Any) -> str:
-    """Format a value of a JSON document for people."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_plain(item)}" for key, item in value.items()) or "none"
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(_plain, value)) or "none"
-    return "none" if value is None else str(value)
-
-
 def _here(request: Request) -> str:
     """Return the address of the page on this server, to return to."""
     query = request.url.query
@@ -141,5 +130,5 @@ _FILTERS = {
     "breakable": _breakable,
     "commands": _commands,
     "data": _data,
-    "plain": _plain,
+    "plain": formatting.plain,
 }

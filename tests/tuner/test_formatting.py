@@ -24,6 +24,13 @@ def test_latencies_are_milliseconds() -> None:
     assert formatting.short_milliseconds(0.00123456) == "1.235"
 
 
+def test_facts_are_words() -> None:
+    """Values of JSON are written as people write them."""
+    facts = {"disturbed": True, "throttled": ["power", "heat"], "clock": None}
+
+    assert formatting.plain(facts) == "disturbed yes, throttled power, heat, clock none"
+
+
 def test_durations_are_hours_minutes_and_seconds() -> None:
     """Seconds are rounded."""
     assert formatting.clock(3725.4) == "1:02:05"

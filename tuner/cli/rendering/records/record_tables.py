@@ -15,6 +15,7 @@ from tuner.formatting import (
     counted,
     local_time,
     milliseconds,
+    plain,
     printable,
     short_name,
     source,
@@ -104,7 +105,6 @@ def show_record(record: RecordDetails, code: Mapping[str, str]) -> None:
             latency += f" in the finals, {milliseconds(record.latency_secs)} ms in its trial"
         latency += f"; {throughput(record.gflops)} GFLOPS" if record.gflops else ""
     source_of = "imported" if record.is_imported else "of another owner"
-    conditions = [f"{key} {value}" for key, value in (record.conditions or {}).items()]
     for name, value in (
         ("record", f"{record.record}, {outcome}{', best of its task' if record.is_best else ''}"),
         ("name", by_variant(record.name, record.variant)),
@@ -117,7 +117,7 @@ def show_record(record: RecordDetails, code: Mapping[str, str]) -> None:
         ("origin", record.origin),
         ("job", f"{record.job}, pick {record.pick}" if record.job else source_of),
         ("measured", f"{local_time(record.created)} by {record.worker}"),
-        ("conditions", ", ".join(conditions)),
+        ("conditions", plain(record.conditions) if record.conditions else ""),
         ("device", record.device or ""),
         ("target", record.target),
         ("engine", record.engine),
