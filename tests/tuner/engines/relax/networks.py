@@ -3,7 +3,7 @@
 import atexit
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
@@ -52,6 +52,24 @@ def lower_proto(
 def names_of(proto: onnx.ModelProto, target: str) -> list[str]:
     """Return the names of the subgraphs of a model."""
     return [subgraph.name for subgraph in find_subgraphs(lower_proto(proto, target)[0])]
+
+
+def relax_module(make: Callable[..., relax.Expr], *shapes: tuple[int, ...]) -> tvm.IRModule:
+    """Return a network of float32.
+
+    Args:
+        make: Function of the function that binds a value to a variable, and of the inputs.
+        *shapes: Shapes of the inputs.
+    """
+    builder = relax.BlockBuilder()
+    inputs = [
+        relax.Var(f"x{n}", relax.TensorType(each, "float32")) for n, each in enumerate(shapes)
+    ]
+    with builder.function("main", inputs):
+        with builder.dataflow():
+            output = builder.emit_output(make(builder.emit, *inputs))
+        builder.emit_func_output(output)
+    return builder.get()
 
 
 def compiled(module: tvm.IRModule, target: tvm.target.Target = UNOPTIMISED) -> tvm.runtime.Module:

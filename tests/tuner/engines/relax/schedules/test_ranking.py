@@ -15,7 +15,7 @@ from tvm import relax
 from tvm.s_tir.schedule import Trace
 
 from tests.tuner.engines.relax.conftest import CPUS, Array, described
-from tests.tuner.engines.relax.networks import UNOPTIMISED
+from tests.tuner.engines.relax.networks import UNOPTIMISED, relax_module
 from tuner.engines.base import ObjectRequest, TargetInfo
 from tuner.engines.relax.codegen.build import n_outputs, split_packing
 from tuner.engines.relax.codegen.cpu import cpu_codegen
@@ -182,24 +182,10 @@ CASES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
 def workload(name: str) -> tvm.IRModule:
     """Return a fused subgraph of one of the cases."""
     make, shapes = CASES[name]
-    inputs = [
-        relax.Var(f"x{number}", relax.TensorType(shape, "float32"))
-        for number, shape in enumerate(shapes)
-    ]
-    builder = relax.BlockBuilder()
-    with builder.function("main", inputs):
-        with builder.dataflow():
-            result = builder.emit_output(builder.emit(make(*inputs)))
-        builder.emit_func_output(result)
-    passes = relax.transform
-    module = tvm.transform.Sequential(
-        [
-            passes.LegalizeOps(),
-            passes.AnnotateTIROpPattern(),
-            passes.FuseOps(),
-            passes.FuseTIR(),
-        ]
-    )(builder.get())
+    module = relax_module(lambda emit, *inputs: emit(make(*inputs)), *shapes)
+    steps = relax.transform
+    passes = [steps.LegalizeOps(), steps.AnnotateTIROpPattern(), steps.FuseOps(), steps.FuseTIR()]
+    module = tvm.transform.Sequential(passes)(module)
     (function,) = (f for f in module.functions.values() if isinstance(f, tvm.tirx.PrimFunc))
     return workloads.as_workload(function)
 

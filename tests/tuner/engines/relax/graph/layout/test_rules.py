@@ -1,22 +1,17 @@
 """Each operator computes the same in the layout of its operands, and hands the layout on."""
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+import tvm
+from tvm import relax
 
 from tests.tuner.engines.relax.conftest import Array, draw
 from tests.tuner.engines.relax.networks import run_network
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import tvm
-    from tvm import relax
-
-    from tuner.engines.relax.graph.layout import assign_layouts
-    from tuner.engines.relax.graph.layout.rules import RULES
+from tuner.engines.relax.graph.layout import assign_layouts
+from tuner.engines.relax.graph.layout.rules import RULES
 
 _OPS = relax.op
 # An operation on the result of a convolution, of shape (2, 8, 4, 6), and on the network's input.

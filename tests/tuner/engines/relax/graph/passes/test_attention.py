@@ -1,5 +1,6 @@
 """Attention is one kernel, with the outputs of its operators."""
 
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from benchmarks.robustness import kernel_cases
 from benchmarks.robustness.verification import Judge
 from tests.gpu_compilers import needs_triton
 from tests.tuner.engines.relax.conftest import Array, Save, draw
-from tests.tuner.engines.relax.networks import build_untuned, run_kernel
+from tests.tuner.engines.relax.networks import build_untuned, relax_module, run_kernel
 from tests.tuner.engines.relax.schedules.test_ranking import ranked_traces
 from tests.tuner.engines.relax.test_lowering import checked_names, names_of
 from tests.tuner.networks.models import difference, run
@@ -273,17 +274,13 @@ def _run(module: tvm.IRModule) -> Array:
 
 def test_a_chain_before_a_product_may_be_long() -> None:
     """Each of its operators is looked at once, however often its value is used."""
-    builder = relax.BlockBuilder()
-    data = relax.Var("data", relax.TensorType((4, 8), "float32"))
-    with builder.function("main", [data]):
-        with builder.dataflow():
-            value = data
-            for _ in range(600):
-                value = builder.emit(relax.op.multiply(value, value))
-            weight = relax.const(np.ones((8, 3), "float32"))
-            output = builder.emit_output(relax.op.matmul(value, weight))
-        builder.emit_func_output(output)
-    module = builder.get()
+
+    def chain(emit: Callable[[relax.Expr], relax.Var], value: relax.Expr) -> relax.Expr:
+        for _ in range(600):
+            value = emit(relax.op.multiply(value, value))
+        return relax.op.matmul(value, relax.const(np.ones((8, 3), "float32")))
+
+    module = relax_module(chain, (4, 8))
 
     outlined, results = outline_attention(module, is_worthwhile)
 

@@ -7,7 +7,7 @@ import tvm
 from tvm import relax
 
 from tests.tuner.engines.relax.conftest import draw
-from tests.tuner.engines.relax.networks import run_network
+from tests.tuner.engines.relax.networks import relax_module, run_network
 from tests.tuner.networks.models import difference
 from tuner.engines.relax.graph.passes.attention import REGION, outline_attention
 
@@ -96,13 +96,7 @@ _NETWORKS: dict[str, tuple[Callable[[Emit, relax.Var], list[relax.Var]], list[st
 
 
 def _module(network: Callable[[Emit, relax.Var], list[relax.Var]], n_rows: int) -> tvm.IRModule:
-    builder = relax.BlockBuilder()
-    data = relax.Var("data", relax.TensorType((n_rows, _WIDTH), "float32"))
-    with builder.function("main", [data]):
-        with builder.dataflow():
-            outputs = builder.emit_output(relax.Tuple(network(builder.emit, data)))
-        builder.emit_func_output(outputs)
-    return builder.get()
+    return relax_module(lambda emit, data: relax.Tuple(network(emit, data)), (n_rows, _WIDTH))
 
 
 @pytest.mark.parametrize("name", _NETWORKS)

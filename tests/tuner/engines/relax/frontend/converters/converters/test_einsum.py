@@ -1,22 +1,17 @@
 """Products of Einsum agree with NumPy, and those of two matrices are operators of Relax."""
 
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from tvm import relax
 
 from tests.tuner.engines.relax.conftest import draw
 from tests.tuner.engines.relax.networks import run_network
 from tests.tuner.networks import models
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from tvm import relax
-
-    from tuner.engines.relax.frontend.onnx_graph import import_graph
+from tuner.engines.relax.frontend.onnx_graph import import_graph
 
 _SIZES = {"b": 2, "h": 3, "i": 4, "j": 5, "d": 6, "e": 7, "u": 1}
 

@@ -1,6 +1,5 @@
 """Bounds, slopes and paddings agree with ONNX Runtime, and leave convolutions channels last."""
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -8,19 +7,15 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import helper
+from tvm import relax
 
 from tests.tuner.engines.relax.conftest import Array, Save, draw
 from tests.tuner.engines.relax.networks import run_network
 from tests.tuner.engines.relax.test_lowering import names_of
 from tests.tuner.networks import models
 from tuner.engines.base import TargetInfo
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from tvm import relax
-
-    from tuner.engines.relax.frontend.onnx_graph import import_graph
-    from tuner.engines.relax.graph.layout import assign_layouts
+from tuner.engines.relax.frontend.onnx_graph import import_graph
+from tuner.engines.relax.graph.layout import assign_layouts
 
 _PADS = np.array([0, 0, 1, 2, 0, 0, 2, 1])
 

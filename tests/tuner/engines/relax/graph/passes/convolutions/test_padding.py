@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tvm
 from tvm import relax
 
 from tests.tuner.engines.relax.conftest import draw
-from tests.tuner.engines.relax.networks import run_network
+from tests.tuner.engines.relax.networks import relax_module, run_network
 from tuner.engines.relax.graph.passes.convolutions.padding import choose_width, pad_channels
 from tuner.engines.relax.schedules.cpu.primitives.register_tiles import Registers
 
@@ -56,21 +55,10 @@ CASES: dict[str, Make] = {
 }  # fmt: skip
 
 
-def network(make: Make) -> tvm.IRModule:
-    """Return a network of one input."""
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(_SHAPE, "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            result = builder.emit_output(make(builder.emit, x))
-        builder.emit_func_output(result)
-    return builder.get()
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_padding_changes_no_output(name: str) -> None:
     """The padded network computes what the network does, and something was padded."""
-    module, x = network(CASES[name]), draw(*_SHAPE)
+    module, x = relax_module(CASES[name], _SHAPE), draw(*_SHAPE)
 
     padded = pad_channels(module, _AVX512)
 
@@ -82,7 +70,7 @@ def test_padding_changes_no_output(name: str) -> None:
 @pytest.mark.parametrize("name", ["two convolutions", "depthwise"])
 def test_the_next_convolution_reads_the_padding(name: str) -> None:
     """No slice is left but that of the result."""
-    script = pad_channels(network(CASES[name]), _AVX512)["main"].script()
+    script = pad_channels(relax_module(CASES[name], _SHAPE), _AVX512)["main"].script()
 
     assert script.count("strided_slice") == (name == "two convolutions")
 

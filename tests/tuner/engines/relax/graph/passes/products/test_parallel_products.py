@@ -1,6 +1,7 @@
 """Products of the same rows are one product where their results are only moved."""
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 import onnx
@@ -10,7 +11,7 @@ from onnx import helper
 from tvm import relax
 
 from tests.tuner.engines.relax.conftest import Array, Save, draw
-from tests.tuner.engines.relax.networks import run_network
+from tests.tuner.engines.relax.networks import relax_module, run_network
 from tests.tuner.engines.relax.test_lowering import checked_names
 from tests.tuner.networks.models import difference
 from tuner.engines.base import TargetInfo
@@ -52,25 +53,22 @@ def test_query_key_and_value_are_one_product(save: Save, target: TargetInfo, bia
 
 def _parts(tails: list[dict[str, Array]]) -> tvm.IRModule:
     """Return products of the rows of one input, each with operators on its columns."""
-    builder = relax.BlockBuilder()
-    data = relax.Var("data", relax.TensorType((1, 3, 8), "float32"))
-    with builder.function("main", [data]):
-        with builder.dataflow():
-            parts = []
-            for index, tail in enumerate(tails):
-                rows = builder.emit(relax.op.reshape(data, (3, 8)))
-                weight = relax.const(draw(8, 4 + index, seed=index))
-                part = builder.emit(relax.op.matmul(rows, weight))
-                for name, value in tail.items():
-                    operands = [part, relax.const(value)]
-                    if name == "over":
-                        operands.reverse()
-                    operator = getattr(relax.op, "divide" if name == "over" else name)
-                    part = builder.emit(operator(*operands))
-                parts.append(builder.emit(relax.op.permute_dims(part)))
-            outputs = builder.emit_output(relax.Tuple(parts))
-        builder.emit_func_output(outputs)
-    return builder.get()
+
+    def make(emit: Callable[[relax.Expr], relax.Var], data: relax.Var) -> relax.Expr:
+        parts = []
+        for index, tail in enumerate(tails):
+            rows = emit(relax.op.reshape(data, (3, 8)))
+            part = emit(relax.op.matmul(rows, relax.const(draw(8, 4 + index, seed=index))))
+            for name, value in tail.items():
+                operands = [part, relax.const(value)]
+                if name == "over":
+                    operands.reverse()
+                operator = getattr(relax.op, "divide" if name == "over" else name)
+                part = emit(operator(*operands))
+            parts.append(emit(relax.op.permute_dims(part)))
+        return relax.Tuple(parts)
+
+    return relax_module(make, (1, 3, 8))
 
 
 @pytest.mark.parametrize("name", ["multiply", "divide"])
@@ -123,14 +121,10 @@ def test_products_with_tails_of_their_own_stay(save: Save, target: TargetInfo) -
 
 def test_products_that_are_outputs_stay() -> None:
     """Their tuple does not count as a movement of the results."""
-    builder = relax.BlockBuilder()
-    data = relax.Var("data", relax.TensorType((2, 8), "float32"))
     weights = [relax.const(np.ones((8, n), "float32")) for n in (3, 4)]
-    with builder.function("main", [data]):
-        with builder.dataflow():
-            products = [builder.emit(relax.op.matmul(data, weight)) for weight in weights]
-            outputs = builder.emit_output(relax.Tuple(products))
-        builder.emit_func_output(outputs)
-    module = builder.get()
+    module = relax_module(
+        lambda emit, data: relax.Tuple([emit(relax.op.matmul(data, each)) for each in weights]),
+        (2, 8),
+    )
 
     tvm.ir.assert_structural_equal(ProductMerger(module).run(module), module)

@@ -12,6 +12,7 @@ from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from tvm.tirx import PrimFunc
 
 from tests.tuner.engines.relax.conftest import draw
+from tests.tuner.engines.relax.networks import relax_module
 from tests.tuner.engines.relax.schedules.test_ranking import ranked_traces
 from tuner.engines.base import TargetInfo
 from tuner.engines.relax.codegen.build import PACK, split_packing
@@ -28,14 +29,10 @@ _LINE = 16
 
 def product(n_rows: int, n_terms: int, n_columns: int) -> tvm.IRModule:
     """Return a workload that multiplies rows with weights."""
-    rows = relax.Var("rows", relax.TensorType((n_rows, n_terms), "float32"))
-    weights = relax.Var("weights", relax.TensorType((n_terms, n_columns), "float32"))
-    builder = relax.BlockBuilder()
-    with builder.function("main", [rows, weights]):
-        with builder.dataflow():
-            result = builder.emit_output(relax.op.matmul(rows, weights))
-        builder.emit_func_output(result)
-    module = relax.transform.LegalizeOps()(builder.get())
+    module = relax_module(
+        lambda _, *operands: relax.op.matmul(*operands), (n_rows, n_terms), (n_terms, n_columns)
+    )
+    module = relax.transform.LegalizeOps()(module)
     (function,) = (each for each in module.functions.values() if isinstance(each, PrimFunc))
     return workloads.as_workload(function.with_attr("layout_free_buffers", [1]))
 
