@@ -1,5 +1,7 @@
 """Decompositions of operators that neither TVM's importer nor torch's core operators have."""
 
+import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -54,13 +56,103 @@ def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.where((x == float("inf")) | (y == float("inf")), float("inf"), length)
 
 
+def _in_float64(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of a tensor that computes in float64."""
+
+    @functools.wraps(function)
+    def convert(x: torch.Tensor) -> torch.Tensor:
+        return function(x.double()).to(torch.result_type(x, 1.0))
+
+    return convert
+
+
+# Coefficients of Lanczos' series with g = 7, as Godfrey computed them.
+_LANCZOS = (
+    *(0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313),
+    *(-176.61502916214059, 12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6),
+    1.5056327351493116e-7,
+)
+
+
+@_in_float64
+def _lgamma(x: torch.Tensor) -> torch.Tensor:
+    """Return the logarithm of the gamma function, by reflection left of 0.5."""
+    is_left = x < 0.5
+    z = torch.where(is_left, -x, x - 1)
+    total = _LANCZOS[0] + sum(each / (z + n) for n, each in enumerate(_LANCZOS[1:], 1))
+    shifted = z + 7.5
+    right = (z + 0.5) * shifted.log() - shifted + (total * math.sqrt(2 * math.pi)).log()
+    sine = (math.pi * (x - x.round()).abs()).sin()
+    result = torch.where(is_left, math.log(math.pi) - sine.log() - right, right)
+    return torch.where(x.isinf(), math.inf, result)
+
+
+@_in_float64
+def _erfinv(y: torch.Tensor) -> torch.Tensor:
+    """Return the inverse of the error function: Winitzki's estimate, and steps of Halley."""
+    rest = ((1 - y) * (1 + y)).log()
+    estimate = 2 / (math.pi * 0.147) + rest / 2
+    square = (estimate * estimate - rest / 0.147).sqrt() - estimate
+    x = y.sign() * square.clamp(min=0).sqrt()
+    for _ in range(3):
+        step = (torch.erf(x) - y) * (x * x).exp() * (math.sqrt(math.pi) / 2)
+        x = x - step / (1 + x * step)
+    return torch.where(y.abs() < 1, x, torch.where(y.abs() == 1, y * math.inf, math.nan))
+
+
+def _kth_value(
+    x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False
+) -> tuple[torch.Tensor, ...]:
+    """Return the k-th smallest element of an axis and its place."""
+    results = (each.narrow(dim, k - 1, 1) for each in x.sort(dim=dim, stable=True))
+    return tuple(each if keepdim else each.squeeze(dim) for each in results)
+
+
+def _mode(x: torch.Tensor, dim: int = -1, keepdim: bool = False) -> tuple[torch.Tensor, ...]:
+    """Return the smallest of the most frequent elements of an axis and its last place."""
+    values, order = (each.movedim(dim, -1) for each in x.sort(dim=dim, stable=True))
+    counts = (values[..., None] == values[..., None, :]).sum(-1)
+    first = counts.argmax(-1, keepdim=True)
+    last = first + counts.gather(-1, first) - 1
+    results = (values.gather(-1, first), order.gather(-1, last))
+    return tuple(each.movedim(-1, dim) if keepdim else each.squeeze(-1) for each in results)
+
+
+def _extreme_so_far(
+    is_kept: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> Callable[..., Any]:
+    """Return the function of the extremes up to each element and their places, by doubling."""
+
+    def convert(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+        n_elements, step = x.shape[dim], 1
+        shape = [-1 if axis == dim % x.ndim else 1 for axis in range(x.ndim)]
+        place = torch.arange(n_elements, device=x.device).reshape(shape).expand(x.shape)
+        while step < n_elements:
+            before, place_before = (
+                torch.cat([each.narrow(dim, 0, step), each.narrow(dim, 0, n_elements - step)], dim)
+                for each in (x, place)
+            )
+            keep = is_kept(x, before) | x.isnan()
+            x, place = torch.where(keep, x, before), torch.where(keep, place, place_before)
+            step *= 2
+        return x, place
+
+    return convert
+
+
 _aten = torch.ops.aten
 #: Functions of the operands by operator.
 DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
     _aten._embedding_bag.default: _embedding_bag,
     _aten._embedding_bag_forward_only.default: _embedding_bag,
     _aten._neg_view.default: torch.neg,
+    _aten.cummax.default: _extreme_so_far(torch.ge),
+    _aten.cummin.default: _extreme_so_far(torch.le),
+    _aten.erfinv.default: _erfinv,
     _aten.hypot.default: _hypot,
+    _aten.kthvalue.default: _kth_value,
+    _aten.lgamma.default: _lgamma,
+    _aten.mode.default: _mode,
     **{
         operator: decomposition_table[operator]
         for operator in (_aten.tril_indices.default, _aten.triu_indices.default)

@@ -58,6 +58,10 @@ _DIRECT: Functions = {
     "infinite mask": lambda x: (x + torch.full((7, 4), -torch.inf).tril(-1)).exp(),
     "elements": lambda x: x.scatter(2, _PLACES, -x[:, :5, :2]),
     "number": lambda x: x.scatter(2, _PLACES, 7.0),
+    "order of elements": lambda x: (
+        *(*x.cummax(1), *x.cummin(-1), *x.kthvalue(2, 1)),
+        *x.mul(4).round().mode(1, keepdim=True),
+    ),
     "complex numbers": lambda x: torch.view_as_complex(x.reshape(3, 7, 2, 2)).conj().imag + 0,
     "constants, which TVM folds": lambda x: (
         x + torch.zeros(3, 7, 4).scatter(2, _PLACES, torch.ones(3, 5, 2))
@@ -97,6 +101,8 @@ _WHOLE_BY_ONNX: Functions = {
 }
 # Formulas that must not overflow.
 _FORMULAS: Functions = {
+    "inverse of the error function": lambda x: torch.erfinv(x.clamp(-1, 1)),
+    "logarithm of the gamma function": torch.lgamma,
     "length of a vector": lambda x: torch.hypot(x, x.flip(1)),
     "logsigmoid": functional.logsigmoid,
     "logaddexp": lambda x: torch.logaddexp(x, x.flip(1)),
