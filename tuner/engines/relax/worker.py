@@ -33,9 +33,8 @@ from tuner.engines.relax.network import (
 )
 from tuner.engines.relax.profile import profile
 from tuner.engines.relax.run.artifacts import run, run_interleaved
-from tuner.engines.relax.run.calibration import calibration_kernel
 from tuner.engines.relax.run.clock import clock_secs
-from tuner.engines.relax.run.peaks import measure_peaks
+from tuner.engines.relax.run.peaks import calibration_kernel, measure_peaks
 from tuner.engines.relax.run.reference import reference
 from tuner.engines.relax.run.rpc import call_remotely
 from tuner.engines.relax.run.sanitizer import sanitize

@@ -19,8 +19,7 @@ from tuner.engines.relax.ir.blobs import DeviceModule
 from tuner.engines.relax.ir.packed_layouts import LAYOUT_FREE, PACKS
 from tuner.engines.relax.schedules import catalogue
 from tuner.engines.relax.schedules.cpu.primitives.prefetch import insert_prefetches
-from tuner.engines.relax.schedules.cpu.primitives.spread_loads import spread_loads
-from tuner.engines.relax.schedules.cpu.primitives.vector_loops import split_vectors
+from tuner.engines.relax.schedules.cpu.primitives.spread_loads import split_vectors, spread_loads
 from tuner.engines.relax.schedules.gpu.defaults import schedule_by_default
 from tuner.engines.relax.target.kinds import is_cuda
 from tuner.engines.relax.target.targets import make_target

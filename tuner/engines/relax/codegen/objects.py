@@ -21,7 +21,7 @@ from tuner.engines.relax.codegen.cpu import cpu_codegen
 from tuner.engines.relax.codegen.cuda.packing import read_launches
 from tuner.engines.relax.ir import ir_checks, traces, workloads
 from tuner.engines.relax.ir.blobs import DeviceModule
-from tuner.engines.relax.run import fallbacks
+from tuner.engines.relax.run import reference
 from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.target import cpu_targets
 from tuner.engines.relax.target.kinds import is_cuda
@@ -101,7 +101,7 @@ def _write_by_rule(
     A variant is less accurate than the definition: it is used where its kernel can be verified.
     """
     rules: list[Callable[[tvm.IRModule, Target], str]] = [ranking.compute_trace]
-    if fallbacks.runs_here(request.target):
+    if reference.runs_here(request.target):
         rules.insert(0, ranking.compute_variant)
     for compute_trace in rules:
         trace = compute_trace(module, target)
@@ -120,11 +120,11 @@ def _write_verified(
     try:
         scheduled = traces.schedule_module(module, request.trace, target)
         info = _write_kernel(scheduled, request, target, out)
-        if not fallbacks.runs_here(request.target):
+        if not reference.runs_here(request.target):
             return info
         packed = info["packed"]
         objects = [out / OBJECT, *([out / PACK_OBJECT] if packed else [])]
-        if fallbacks.is_correct(request, objects, packed):
+        if reference.is_correct(request, objects, packed):
             return info
         _LOGGER.warning("the kernel by rule of %s is wrong", request.symbol)
     except (OSError, MemoryError, OutOfMemory):

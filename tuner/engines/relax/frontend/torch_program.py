@@ -11,7 +11,6 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 
 from tuner.engines.base import ModelFile
 from tuner.engines.relax.frontend.converters.torch import (
-    torch_attention,
     torch_functions,
     torch_indices,
     torch_products,
@@ -52,7 +51,6 @@ def import_program(model: ModelFile) -> tvm.IRModule:
 
 def _import_by_tvm(program: Any) -> tvm.IRModule:
     converters = {
-        **torch_attention.CONVERTERS,
         **torch_functions.CONVERTERS,
         **torch_indices.CONVERTERS,
         **torch_products.CONVERTERS,

@@ -36,8 +36,7 @@ from tuner.engines.relax.graph.passes.powers import PowerSimplifier
 from tuner.engines.relax.graph.passes.products.cached_products import CacheReader
 from tuner.engines.relax.graph.passes.products.dot_products import pack_integer_products
 from tuner.engines.relax.graph.passes.products.integer_products import IntegerProductFinder
-from tuner.engines.relax.graph.passes.products.parallel_products import ProductMerger
-from tuner.engines.relax.graph.passes.products.scaled_products import FactorFolder
+from tuner.engines.relax.graph.passes.products.parallel_products import FactorFolder, ProductMerger
 from tuner.engines.relax.graph.passes.products.weight_products import pack_weights
 from tuner.engines.relax.graph.passes.reshapes import sink_reshapes
 from tuner.engines.relax.graph.passes.visitor import CallVisitor

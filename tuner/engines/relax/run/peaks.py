@@ -1,16 +1,19 @@
-"""Peaks of this CPU, measured by :mod:`tuner.engines.runtime.peak_kernels`, or of this GPU."""
+"""Peaks of this CPU, by :mod:`tuner.engines.runtime.peak_kernels`, or GPU; calibration kernels."""
 
 from collections.abc import Callable
 
 import numpy as np
 import tvm
 import tvm_ffi
+from tvm import te
 from tvm.script import from_source
 from tvm.script import tirx as T  # noqa: N812  the name in TVMScript
+from tvm.tirx import PrimFunc
 
 from tuner.devices import gpus
 from tuner.devices.gpus import Gpu, GpuLimits
 from tuner.engines.base import DevicePeaks
+from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.target.kinds import is_cuda
 from tuner.engines.relax.target.targets import make_target
 from tuner.engines.relax.triton.compilation import compiler
@@ -27,6 +30,9 @@ _HOOK = "tuner.before_peak"
 _FLOAT32_OPERATIONS, _FLOAT32_PRODUCTS = 256, 3
 # Transfers of memory per cycle of the clock that NVML tells.
 _TRANSFERS = 2
+# Unscheduled on one core of a CPU, and with the default schedule on a GPU.
+_CPU_SIZE = 192
+_GPU_SIZE = 2048
 
 
 def measure_peaks(target: str) -> DevicePeaks:
@@ -89,3 +95,17 @@ def peaks_of(gpu: Gpu, limits: GpuLimits) -> DevicePeaks:
         memory_bandwidth=_TRANSFERS * gpu.max_memory_mhz * 1e6 * limits.memory_bits / 8,
         weights_kept_secs=None,
     )
+
+
+def calibration_kernel(target: str) -> bytes:
+    """Return the IR of a kernel; see :class:`Engine`."""
+    size = _GPU_SIZE if is_cuda(make_target(target)) else _CPU_SIZE
+    return workloads.dump(workloads.as_workload(_matmul(size)))
+
+
+def _matmul(size: int) -> PrimFunc:
+    a = te.placeholder((size, size), "float32", "a")
+    b = te.placeholder((size, size), "float32", "b")
+    k = te.reduce_axis((0, size), "k")
+    c = te.compute((size, size), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), "c")
+    return te.create_prim_func([a, b, c])

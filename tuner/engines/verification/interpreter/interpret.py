@@ -15,7 +15,13 @@ import numpy as np
 
 from tuner.engines.verification.dtypes import is_bool, is_float
 from tuner.engines.verification.interpreter import numbers
-from tuner.engines.verification.interpreter.evaluation import Grid, Memory, Span
+from tuner.engines.verification.interpreter.evaluation import (
+    Grid,
+    Memory,
+    Span,
+    are_whole,
+    sum_of_products,
+)
 from tuner.engines.verification.interpreter.numbers import UNKNOWN, Number
 from tuner.engines.verification.interpreter.program import (
     Axis,
@@ -34,7 +40,6 @@ from tuner.engines.verification.interpreter.program import (
     Variable,
     variables,
 )
-from tuner.engines.verification.interpreter.reductions import are_whole, sum_of_products
 from tuner.engines.verification.interpreter.slabs import Box, slabs
 from tuner.errors import WorkError
 

@@ -6,7 +6,14 @@ from typing import Any
 from tvm import relax
 
 from tuner.engines.relax.frontend.converters.einsum import convert_einsum
-from tuner.engines.relax.frontend.converters.elementary import convert_clip, convert_pad
+from tuner.engines.relax.frontend.converters.elementary import (
+    convert_clip,
+    convert_pad,
+    convert_sequence_at,
+    convert_sequence_erase,
+    convert_sequence_insert,
+    convert_sequence_length,
+)
 from tuner.engines.relax.frontend.converters.elementwise import (
     convert_cast,
     convert_dynamic_quantize,
@@ -33,12 +40,6 @@ from tuner.engines.relax.frontend.converters.elementwise import (
 from tuner.engines.relax.frontend.converters.recurrent.converters import converter_of
 from tuner.engines.relax.frontend.converters.regions import convert_grid_sample, convert_roi_align
 from tuner.engines.relax.frontend.converters.resize import convert_resize, convert_upsample
-from tuner.engines.relax.frontend.converters.sequences import (
-    convert_sequence_at,
-    convert_sequence_erase,
-    convert_sequence_insert,
-    convert_sequence_length,
-)
 
 #: Converter by name of the operator: builder, inputs, attributes and opset to an expression, or
 #: None for TVM's converter.

@@ -10,8 +10,9 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from tuner.engines.relax.frontend.converters.operands import as_text
+from tuner.engines.relax.frontend.converters.operands import as_text, constant_array
 from tuner.engines.relax.graph.fold import FOLDABLE_DTYPES
+from tuner.errors import ModelError
 
 _FLOATS = {"float16", "float32", "float64"}
 _PAD_MODES = {
@@ -73,3 +74,53 @@ def _without_nan(builder: Any, bound: relax.Expr, limit: float) -> relax.Expr:
         return bound
     is_nan = builder.normalize(relax.op.isnan(bound))
     return builder.normalize(relax.op.where(is_nan, relax.const(limit, dtype), bound))
+
+
+def convert_sequence_at(_builder: Any, inputs: Any, _attrs: Any, _opset: int) -> relax.Expr:
+    """Convert SequenceAt."""
+    tensors = _tensors(inputs[0])
+    return tensors[_position(inputs[1], len(tensors))]
+
+
+def convert_sequence_erase(_builder: Any, inputs: Any, _attrs: Any, _opset: int) -> relax.Expr:
+    """Convert SequenceErase, by default of the last tensor."""
+    tensors = _tensors(inputs[0])
+    tensors.pop(_position([*inputs, None][1], len(tensors), len(tensors) - 1))
+    return relax.Tuple(tensors)
+
+
+def convert_sequence_insert(_builder: Any, inputs: Any, _attrs: Any, _opset: int) -> relax.Expr:
+    """Convert SequenceInsert, by default behind the last tensor."""
+    tensors = _tensors(inputs[0])
+    position = _position([*inputs, None][2], len(tensors), len(tensors))
+    return relax.Tuple([*tensors[:position], inputs[1], *tensors[position:]])
+
+
+def convert_sequence_length(_builder: Any, inputs: Any, _attrs: Any, _opset: int) -> relax.Expr:
+    """Convert SequenceLength."""
+    return relax.const(len(_tensors(inputs[0])), "int64")
+
+
+def _tensors(sequence: relax.Expr) -> list[relax.Expr]:
+    """Return the tensors of a sequence, a tuple or what computes one."""
+    if isinstance(sequence, relax.Tuple):
+        return [*sequence.fields]
+    return [relax.TupleGetItem(sequence, index) for index in range(len(sequence.ty.fields))]
+
+
+def _position(operand: relax.Expr | None, length: int, default: int | None = None) -> int:
+    """Return a position from the start; the default may be behind the last tensor.
+
+    Raises:
+        ModelError: If a sequence of that length does not have it.
+    """
+    last = length - 1 if default is None else default
+    value = constant_array(operand)
+    position = last if value is None else int(value.reshape(-1)[0])
+    if not -length <= position <= last:
+        raise ModelError(
+            f"position {position} is outside of a sequence of {length} tensors: export the model "
+            "again",
+            code="invalid-model",
+        )
+    return position + length if position < 0 else position

@@ -33,7 +33,7 @@ from tuner.engines.relax.schedules.cpu.primitives.register_tiles import (
     largest_divisor,
     max_rows,
 )
-from tuner.engines.relax.schedules.cpu.primitives.vector_loops import vector_sizes
+from tuner.engines.relax.schedules.cpu.primitives.spread_loads import vector_sizes
 
 # Numbers of the longest row of a tile, and vectors of the smallest tile.
 _MAX_WIDTH, _MIN_SUMS = 96, 8

@@ -31,8 +31,7 @@ from tuner.engines.relax.schedules.cpu.primitives.register_tiles import (
     Registers,
     divisors,
 )
-from tuner.engines.relax.schedules.cpu.primitives.spread_loads import MARK
-from tuner.engines.relax.schedules.cpu.primitives.vector_loops import vector_sizes
+from tuner.engines.relax.schedules.cpu.primitives.spread_loads import MARK, vector_sizes
 
 # Numbers of the longest row of a tile, and pixels of the longest tile.
 _MAX_WIDTH, _MAX_ROWS = 128, 16

@@ -13,7 +13,7 @@ from tuner.engines.relax.ir import traces
 from tuner.engines.relax.schedules.cpu.direct import direct_tiles, schedule_direct
 from tuner.engines.relax.schedules.cpu.primitives.operands import Operand, operands_of
 from tuner.engines.relax.schedules.cpu.primitives.register_tiles import Registers
-from tuner.engines.relax.schedules.cpu.primitives.vector_loops import vector_sizes
+from tuner.engines.relax.schedules.cpu.primitives.spread_loads import vector_sizes
 from tuner.engines.relax.target.targets import make_target
 
 _AVX512, _AVX2, _NEON = Registers(32, 16), Registers(16, 8), Registers(32, 4)

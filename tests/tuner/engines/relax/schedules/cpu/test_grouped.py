@@ -24,8 +24,7 @@ from tuner.engines.relax.schedules.cpu.primitives import blocks
 from tuner.engines.relax.schedules.cpu.primitives.operands import operands_of
 from tuner.engines.relax.schedules.cpu.primitives.products import REDUCTION, SPATIAL, tiles_of
 from tuner.engines.relax.schedules.cpu.primitives.register_tiles import Registers
-from tuner.engines.relax.schedules.cpu.primitives.spread_loads import MARK
-from tuner.engines.relax.schedules.cpu.primitives.vector_loops import vector_sizes
+from tuner.engines.relax.schedules.cpu.primitives.spread_loads import MARK, vector_sizes
 from tuner.engines.relax.target.targets import make_target
 
 _AVX512, _AVX2, _NEON = Registers(32, 16), Registers(16, 8), Registers(32, 4)

@@ -19,7 +19,7 @@ from tuner.engines.base import (
 from tuner.engines.relax import worker
 from tuner.engines.relax.codegen import build
 from tuner.engines.relax.ir import traces, workloads
-from tuner.engines.relax.run import fallbacks
+from tuner.engines.relax.run import reference
 from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.schedules.cpu.primitives.register_tiles import Registers
 from tuner.engines.relax.schedules.variants import winograd_schedule
@@ -222,7 +222,7 @@ def test_a_fallback_is_a_variant_where_that_is_much_faster(
 ) -> None:
     """Its object takes transformed weights; a small convolution stays direct."""
     target = described(mcpu)
-    if not fallbacks.runs_here(target.spec):
+    if not reference.runs_here(target.spec):
         pytest.skip("such a schedule is verified by running it")
     large = convolution(save, target, (1, 32, 32, 32), 32)
     small = convolution(save, target, (1, 16, 8, 8), 16)

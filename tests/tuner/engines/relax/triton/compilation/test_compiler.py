@@ -10,7 +10,7 @@ from tvm import tirx
 from tests.gpu_compilers import needs_triton
 from tests.tuner.engines.relax.triton.conftest import convolution, product
 from tuner.engines.relax.ir import workloads
-from tuner.engines.relax.triton.compilation import compiler, cubins
+from tuner.engines.relax.triton.compilation import compiler
 from tuner.engines.relax.triton.compilation.compiler import compile_kernel
 from tuner.engines.relax.triton.programs import Kernel, named_by_content
 from tuner.engines.relax.triton.templates.configurations import Configuration
@@ -187,4 +187,4 @@ def test_other_architectures_have_no_kernels(arch: str) -> None:
 def test_only_binaries_are_read() -> None:
     """Another file is an error."""
     with pytest.raises(ValueError, match="not a 64-bit ELF file"):
-        cubins.read(b"text", "")
+        compiler.read(b"text", "")

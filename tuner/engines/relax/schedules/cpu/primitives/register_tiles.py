@@ -9,7 +9,7 @@ import tvm
 from tvm.target import Target
 
 from tuner.engines.relax.schedules.cpu.primitives.operands import Operand
-from tuner.engines.relax.schedules.cpu.primitives.vector_loops import vector_sizes
+from tuner.engines.relax.schedules.cpu.primitives.spread_loads import vector_sizes
 
 # Registers left for operands beside the sums of a tile.
 _N_OPERAND_REGISTERS = 8

@@ -13,20 +13,21 @@ from tvm import ir, tirx
 from tvm.ir import Op, register_op_attr
 from tvm.s_tir import SBlock
 from tvm.sym import Analyzer
-from tvm.tirx import PrimFunc
+from tvm.tirx import For, ForKind, PrimFunc, SeqStmt, Var
 
 from tuner.engines.relax.ir.rebuilt import rebuilt_block
 
 #: Annotation of a product whose vectors lie in several groups: the columns of a group, and the
 #: numbers that it reads. Also the attribute of its kernel.
 MARK = "tuner.groups"
-
 _NAME = "tirx.tuner_spread"
 _PURE = 1
 # TVM's own rules for llvm have level 10.
 _LEVEL = 20
 _REDUCTION = 2
 _MIN_VECTOR = 2
+# Numbers of the largest vector of any CPU; LLVM splits it in halves for others.
+_MAX_VECTOR = 16
 
 
 def register() -> None:
@@ -126,3 +127,47 @@ def _lane(index: Any, number: int) -> Any:
     if hasattr(index, "a") and hasattr(index, "b"):
         return type(index)(_lane(index.a, number), _lane(index.b, number))
     return tirx.Shuffle([index], [tirx.const(number, "int32")])
+
+
+def vector_sizes(extent: int, lanes: int = _MAX_VECTOR) -> list[int]:
+    """Return the sizes of the vectors that hold some numbers, the largest first.
+
+    Args:
+        extent: Numbers.
+        lanes: Numbers of a register, a power of two.
+    """
+    rest = extent % lanes
+    powers = [1 << bit for bit in range(lanes.bit_length() - 1, -1, -1)]
+    return [lanes] * (extent // lanes) + [power for power in powers if rest & power]
+
+
+def split_vectors(function: PrimFunc) -> PrimFunc:
+    """Split the vectorised loops of a kernel into vectors whose sizes are powers of two."""
+    body = tvm_ffi.structural_map(function.body, (For, _split))
+    return function if body.same_as(function.body) else function.with_body(body)
+
+
+def _split(loop: For) -> For | SeqStmt:
+    """Return loops over the vectors of a loop, or the loop if it is a vector already."""
+    if loop.kind != ForKind.VECTORIZED or not isinstance(loop.extent, tirx.IntImm):
+        return loop
+    extent = int(loop.extent)
+    if extent & (extent - 1) == 0:
+        return loop
+    start, loops = 0, []
+    for size in vector_sizes(extent):
+        loops.append(_part(loop, start, size))
+        start += size
+    return SeqStmt(loops)
+
+
+def _part(loop: For, start: int, size: int) -> For:
+    """Return a loop over a part of the numbers of another."""
+    dtype = str(loop.extent.ty.dtype)
+    lane = Var(f"{loop.loop_var.name}_{start}", dtype)
+    index = loop.min + tirx.const(start, dtype) + lane
+    body = tvm_ffi.structural_map(
+        loop.body, (Var, lambda variable: index if variable.same_as(loop.loop_var) else variable)
+    )
+    zero, extent = tirx.const(0, dtype), tirx.const(size, dtype)
+    return For(lane, zero, extent, ForKind.VECTORIZED if size > 1 else ForKind.SERIAL, body)

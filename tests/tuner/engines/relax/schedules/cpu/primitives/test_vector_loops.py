@@ -11,7 +11,7 @@ from tvm.tirx import For, ForKind, PrimFunc
 from tests.tuner.engines.relax.conftest import draw
 from tuner.engines.base import TargetInfo
 from tuner.engines.relax.codegen.cpu import cpu_codegen
-from tuner.engines.relax.schedules.cpu.primitives.vector_loops import split_vectors, vector_sizes
+from tuner.engines.relax.schedules.cpu.primitives.spread_loads import split_vectors, vector_sizes
 from tuner.engines.relax.target.targets import make_target
 
 
