@@ -23,7 +23,8 @@ def link_shared(objects: list[Path], out: Path, options: tuple[str, ...] = ()) -
     linker = find_linker(machine_of(objects[0]))
     arguments = out.with_name(f"{out.name}.args")
     words = ["-shared", "-o", str(out), *options, *map(str, objects)]
-    arguments.write_text("\n".join(map(_quoted, words)))
+    escaped = (word.replace("\\", "\\\\").replace('"', '\\"') for word in words)
+    arguments.write_text("\n".join(f'"{word}"' for word in escaped))
     done = subprocess.run([linker, f"@{arguments}"], capture_output=True, check=False)
     if done.returncode:
         output = done.stderr.decode(errors="replace").strip()[-500:]
@@ -56,12 +57,6 @@ def _first_of(tool: str, names: tuple[str, ...], remedy: str, machine: str = "th
 
 def _cross_prefix(machine: str) -> str:
     return f"{machine}-{_SYSTEMS.get(machine, 'linux-gnu')}"
-
-
-def _quoted(word: str) -> str:
-    """Quote a word for the argument file of the linker."""
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,6 @@ right if it is as near to the exact one as roundings explain.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -105,7 +104,12 @@ def compare_output(
         is_sigmoid: True if elements are results of a Sigmoid, whose error is that of one however
             small they are.
     """
-    problem = _mismatch(actual, expected)
+    wide = np.float32 if actual.dtype == ml_dtypes.bfloat16 else actual.dtype
+    problem = ""
+    if actual.shape != expected.shape:
+        problem = f"shape {actual.shape}, and {expected.shape} in the peer"
+    elif wide != expected.dtype:
+        problem = f"dtype {actual.dtype}, and {expected.dtype} in the peer"
     if problem:
         return OutputCheck(name, actual.size, problem=problem)
     if is_float(actual):
@@ -150,7 +154,8 @@ def smallest_tolerance(actual: Array, *, is_sigmoid: bool) -> float:
     """Return the tolerance that every element of an output of floats has at least."""
     is_narrow = is_sigmoid and actual.dtype != np.float64
     # Some runtimes flush what is below the smallest normal number to zero.
-    return max(_SIGMOID_ERROR if is_narrow else 0.0, _smallest_normal(actual.dtype))
+    dtype = np.float32 if actual.dtype == ml_dtypes.bfloat16 else actual.dtype
+    return max(_SIGMOID_ERROR if is_narrow else 0.0, float(np.finfo(dtype).smallest_normal))
 
 
 def error_shares(actual: Array, expected: Array, precision: str, least: float | Array) -> Array:
@@ -176,21 +181,6 @@ def _agreement(actual: Array, expected: Array) -> tuple[Array, Array]:
     """Return which elements are finite on both sides, and which are equal or NaN on both."""
     finite = np.isfinite(actual) & np.isfinite(expected)
     return finite, (actual == expected) | (np.isnan(actual) & np.isnan(expected))
-
-
-def _smallest_normal(dtype: np.dtype[Any]) -> float:
-    if dtype == ml_dtypes.bfloat16:
-        return float(np.finfo(np.float32).smallest_normal)
-    return float(np.finfo(dtype).smallest_normal)
-
-
-def _mismatch(actual: Array, expected: Array) -> str:
-    if actual.shape != expected.shape:
-        return f"shape {actual.shape}, and {expected.shape} in the peer"
-    wide = np.float32 if actual.dtype == ml_dtypes.bfloat16 else actual.dtype
-    if wide != expected.dtype:
-        return f"dtype {actual.dtype}, and {expected.dtype} in the peer"
-    return ""
 
 
 def is_float(array: Array) -> bool:
@@ -240,7 +230,9 @@ class OutputPair:
         if check.agrees:
             return check
         if not answers:
-            return self._with_a_scale().compare()
+            # Without a spread, as a single element has none, it gets the error of a Sigmoid.
+            has_scale = not is_float(self.expected) or spread_of(self.expected) > 0.0
+            return replace(self, is_sigmoid=self.is_sigmoid or not has_scale).compare()
         answers = [answer for answer in answers if answer.shape == self.actual.shape]
         has_shape = self.actual.shape == self.expected.shape
         if not answers or (check.problem and has_shape):
@@ -276,11 +268,6 @@ class OutputPair:
             narrow = [answer.astype(self.actual.dtype) for answer in answers]
         shares = [error_shares(self.actual, each, self.precision, least) for each in narrow]
         return np.asarray(np.min(shares, axis=0) <= 1.0)
-
-    def _with_a_scale(self) -> "OutputPair":
-        """Give an output without a spread, such as a single element, the error of one."""
-        has_scale = not is_float(self.expected) or spread_of(self.expected) > 0.0
-        return replace(self, is_sigmoid=self.is_sigmoid or not has_scale)
 
 
 def decide(pairs: Sequence[OutputPair], answers: Iterable[Outputs]) -> tuple[OutputCheck, ...]:

@@ -106,7 +106,12 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
             file, padded_file = Path(scratch) / "inputs.npz", Path(scratch) / "padded.npz"
             write_arrays(file, inputs)
             write_arrays(padded_file, padded(described, inputs))
-            peers, skipped = _open_peers(settings, request, model, file, stack, device)
+            peers: list[PeerRuns] = []
+            skipped: list[SkippedPeer] = []
+            if model is not None:
+                peer_model = peer_model_of(model, device)
+                against, form = request.against, model.original.format
+                peers, skipped = open_peers(settings, against, peer_model, form, file, stack)
             clock_target = described.target if device == "cpu" and described.clock_secs else ""
             library = LibraryRuns(
                 worker,
@@ -118,7 +123,12 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
             )
             outputs = run_once(library, Path(scratch) / "library.npz") if peers else ()
             outputs = _cut(described, called, outputs)
-            _check_numbers(outputs, peers)
+            for peer in peers:
+                if len(outputs) != len(peer.outputs):
+                    name, number = peer.package.name, len(peer.outputs)
+                    raise RequestError(
+                        f"the library has {len(outputs)} outputs, and {name} {number}"
+                    )
             library_samples, *peer_samples = in_turns([library, *peers], request.n_turns)
             launch = library.launch_note() if device == "cuda" and not library.has_tail else ""
         checks: list[tuple[OutputCheck, ...]] = []
@@ -158,20 +168,6 @@ def _clock(described: manifest.Manifest, library: LibraryRuns, library_secs: flo
     if described.clock_secs is None or not library.clock_runs:
         return None
     return median(library.clock_runs) * described.clock_secs / library_secs
-
-
-def _open_peers(
-    settings: Settings,
-    request: BenchRequest,
-    model: BenchModel | None,
-    inputs: Path,
-    stack: ExitStack,
-    device: Device,
-) -> tuple[list[PeerRuns], list[SkippedPeer]]:
-    if model is None:
-        return [], []
-    peer_model = peer_model_of(model, device)
-    return open_peers(settings, request.against, peer_model, model.original.format, inputs, stack)
 
 
 def _result(
@@ -253,14 +249,6 @@ def _shown(name: str, array: Array, ranges: Mapping[str, Any]) -> str:
     values = ranges[name]
     numbers = str(values.low) if values.low == values.high else f"{values.low} to {values.high}"
     return f"{numbers} ({values.reason})"
-
-
-def _check_numbers(outputs: Sequence[Array], peers: Sequence[PeerRuns]) -> None:
-    """Check that peers have as many outputs as a library."""
-    for peer in peers:
-        if len(outputs) != len(peer.outputs):
-            name, number = peer.package.name, len(peer.outputs)
-            raise RequestError(f"the library has {len(outputs)} outputs, and {name} {number}")
 
 
 def _check_outputs(

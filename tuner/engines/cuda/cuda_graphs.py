@@ -92,7 +92,11 @@ class CudaGraph:
         graph = _capture(cuda, stream, run, branches)
         # Its nodes name those of the executable graph, and own their parameters.
         weakref.finalize(self, cuda.function("cudaGraphDestroy"), graph)
-        self._nodes = {handle: _node(cuda, handle) for handle in _handles(cuda, graph)}
+        count = c_size_t()
+        cuda.call("cudaGraphGetNodes", graph, None, ctypes.byref(count))
+        nodes = (c_void_p * count.value)()
+        cuda.call("cudaGraphGetNodes", graph, nodes, ctypes.byref(count))
+        self._nodes = {handle: _node(cuda, handle) for handle in (node or 0 for node in nodes)}
         self.n_kernels = len(self._nodes)
         # For each tensor the parameters that point into it: node, value, offset in the tensor.
         self._uses: list[list[tuple[_Node, Any, int]]] = [[] for _ in spans]
@@ -190,14 +194,6 @@ def _capture_run(
     graph = c_void_p()
     cuda.call("cudaStreamEndCapture", stream, ctypes.byref(graph))
     return graph.value or 0
-
-
-def _handles(cuda: Cuda, graph: int) -> list[int]:
-    count = c_size_t()
-    cuda.call("cudaGraphGetNodes", graph, None, ctypes.byref(count))
-    nodes = (c_void_p * count.value)()
-    cuda.call("cudaGraphGetNodes", graph, nodes, ctypes.byref(count))
-    return [handle or 0 for handle in nodes]
 
 
 def _node(cuda: Cuda, handle: int) -> _Node:

@@ -24,15 +24,6 @@ PACKAGE = "tvm.s_tir.tensor_intrin"
 _INTRINSICS = {"x86_64": "x86", "aarch64": "arm_cpu"}
 
 
-def _install_bare_package() -> None:
-    if PACKAGE in sys.modules:
-        return
-    package = types.ModuleType(PACKAGE)
-    package.__path__ = [str(Path(tvm.s_tir.__file__).parent / "tensor_intrin")]
-    sys.modules[PACKAGE] = package
-    tvm.s_tir.tensor_intrin = package
-
-
 def load_intrinsics(machine: str) -> None:
     """Import TVM's tensor intrinsics that schedules for a kind of CPU may name."""
     module = _INTRINSICS.get(machine)
@@ -63,5 +54,8 @@ def without_stack() -> AbstractContextManager[None]:
     return attribute(entry, "inspect", module)
 
 
-_install_bare_package()
+if PACKAGE not in sys.modules:
+    package = types.ModuleType(PACKAGE)
+    package.__path__ = [str(Path(tvm.s_tir.__file__).parent / "tensor_intrin")]
+    sys.modules[PACKAGE] = tvm.s_tir.tensor_intrin = package
 logging.getLogger("tvm").setLevel(logging.ERROR)

@@ -14,14 +14,11 @@ from onnx import helper
 os.environ["TOPHUB_LOCATION"] = "NONE"
 
 
-def _restore_onnx_mapping() -> None:
-    mapping = ModuleType("onnx.mapping")
-    table = {kind: helper.tensor_dtype_to_np_dtype(kind) for kind in helper.get_all_tensor_dtypes()}
-    mapping.TENSOR_TYPE_TO_NP_TYPE = table  # type: ignore[attr-defined]
-    sys.modules.setdefault("onnx.mapping", mapping)
-
-
-_restore_onnx_mapping()
+mapping = ModuleType("onnx.mapping")
+mapping.TENSOR_TYPE_TO_NP_TYPE = {  # type: ignore[attr-defined]
+    kind: helper.tensor_dtype_to_np_dtype(kind) for kind in helper.get_all_tensor_dtypes()
+}
+sys.modules.setdefault("onnx.mapping", mapping)
 with warnings.catch_warnings():
     # TVM 0.19 was written for older versions of NumPy and Python.
     warnings.simplefilter("ignore")

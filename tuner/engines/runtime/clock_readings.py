@@ -64,14 +64,11 @@ class ClockReadings:
             self._read_at = time.perf_counter()
             secs = self._read_at - started
             if not before.is_disturbed_until(cpu_contention.read(), secs):
-                self._keep(secs)
+                self._readings.append((self._read_at, secs))
+                while self._readings[0][0] < self._read_at - _MEMORY_SECS:
+                    self._readings.popleft()
                 return secs
         return None
-
-    def _keep(self, secs: float) -> None:
-        self._readings.append((self._read_at, secs))
-        while self._readings[0][0] < self._read_at - _MEMORY_SECS:
-            self._readings.popleft()
 
     def _wake(self) -> None:
         """Run the kernel without reading it, once or after a pause for a while."""

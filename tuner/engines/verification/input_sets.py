@@ -139,7 +139,10 @@ def _draw(rng: np.random.Generator, spec: InputSpec, kind: "InputKind") -> Array
         return rng.integers(0, 2, size=spec.shape).astype(np.bool_)
     if is_float(spec.dtype):
         if kind == "real":
-            return _real_numbers(rng, spec).astype(spec.dtype)
+            drawn = rng.random(size=spec.shape, dtype=np.float32)
+            is_positive = spec.is_positive
+            drawn = drawn * np.float32(0.9) + np.float32(0.1) if is_positive else drawn * 2 - 1
+            return drawn.astype(spec.dtype)
         drawn = _whole_numbers(rng, spec)
         if spec.special_sign and drawn.size >= MIN_SPECIAL:
             _add_specials(rng, drawn, spec.special_sign * np.inf)
@@ -158,11 +161,6 @@ def _draw(rng: np.random.Generator, spec: InputSpec, kind: "InputKind") -> Array
         if spec.has_peaks:
             _add_peaks(rng, integers, (spec.low, spec.high))
     return np.asarray(integers).astype(spec.dtype)
-
-
-def _real_numbers(rng: np.random.Generator, spec: InputSpec) -> Array:
-    drawn = rng.random(size=spec.shape, dtype=np.float32)
-    return drawn * np.float32(0.9) + np.float32(0.1) if spec.is_positive else drawn * 2 - 1
 
 
 def _whole_numbers(rng: np.random.Generator, spec: InputSpec) -> Array:

@@ -139,8 +139,9 @@ class Limits:
         elif isinstance(part, Call) and (guarded := _guarded(part)) is not None:
             self._limit_to(guarded[0], -guarded[1] - 1, guarded[1])
         elif isinstance(part, Call) and part.operation in _DIVISIONS and not is_float(part.dtype):
-            if _is_guarded_divisor(part.args[1]):
-                return self._limit_to(part.args[1], -_MAX_DIVISOR, _MAX_DIVISOR)
+            match part.args[1]:
+                case Call("Select", (_, Constant(value=1), _)):  # in place of no quotient
+                    return self._limit_to(part.args[1], -_MAX_DIVISOR, _MAX_DIVISOR)
             for origin in self._origins_in(part.args[1]):
                 self.low[origin.buffer] = max(self.low.get(origin.buffer, 1), 1)
         elif isinstance(part, Call) and part.operation in _SHIFTS and not _guarded(part.args[1]):
@@ -221,15 +222,6 @@ def _is_check(expression: Expression) -> bool:
     if not isinstance(expression, Call) or expression.operation != "EQ":
         return False
     return any(_guarded(arg) is not None for arg in expression.args)
-
-
-def _is_guarded_divisor(expression: Expression) -> bool:
-    """Return whether 1 takes the place of a divisor without a quotient."""
-    match expression:
-        case Call("Select", (_, Constant() as one, _)):
-            return one.value == 1
-        case _:
-            return False
 
 
 def _variables(expression: Expression) -> Iterator[Variable]:

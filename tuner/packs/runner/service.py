@@ -21,7 +21,7 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from tuner.packs import result_lines
@@ -81,8 +81,12 @@ class Service:
         if content is not None:
             headers["Content-Type"] = "application/json"
         request = urllib.request.Request(self.url + _PATH + path, content, headers)
+        # A redirect would take the token elsewhere; a proxy cannot reach a loopback address.
+        is_loopback = urlsplit(self.url).hostname in _LOOPBACK
+        proxies = [urllib.request.ProxyHandler({})] if is_loopback else []
+        opener = urllib.request.build_opener(_NoRedirects(), *proxies)
         try:
-            return self._opener().open(request, timeout=_TIMEOUT_SECS)
+            return opener.open(request, timeout=_TIMEOUT_SECS)
         except urllib.error.HTTPError as error:
             text = _detail(error)
             if error.code in _TRANSIENT or error.code >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -103,12 +107,6 @@ class Service:
                 return content
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable(f"{self.url}: {error}") from error
-
-    def _opener(self) -> urllib.request.OpenerDirector:
-        # A redirect would take the token elsewhere; a proxy cannot reach a loopback address.
-        is_loopback = urlsplit(self.url).hostname in _LOOPBACK
-        proxies = [urllib.request.ProxyHandler({})] if is_loopback else []
-        return urllib.request.build_opener(_NoRedirects(), *proxies)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -236,8 +234,10 @@ class _Runner:
             finally:
                 process.kill()  # no effect on one that has ended
                 status = process.wait()
-            problem = _last_line(errors) or f"its process ended with {status}" if status else ""
-            problem = refusal or problem
+            errors.seek(0)
+            lines = errors.read().decode(errors="replace").strip().splitlines()
+            ending = lines[-1] if lines else f"its process ended with {status}"
+            problem = refusal or (ending if status else "")
         self._end(name, problem)
         if not problem:
             for file in (pack.path, out, compiled_beside(pack)):
@@ -268,8 +268,9 @@ class _Runner:
                     except Unreachable as error:
                         n_failures = _pause(error, n_failures)
                 part.replace(path)
-            if _sha256(path) == leased["sha256"]:
-                return path
+            with path.open("rb") as stream:
+                if hashlib.file_digest(stream, "sha256").hexdigest() == leased["sha256"]:
+                    return path
             path.unlink()
         raise PackLost("its file is damaged")
 
@@ -358,20 +359,6 @@ def _pause(error: Unreachable, n_failures: int) -> int:
 
 def _delay_secs(n_failures: int) -> float:
     return min(0.5 * 2.0 ** min(n_failures, 10), _MAX_DELAY_SECS)
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while content := stream.read(1 << 20):
-            digest.update(content)
-    return digest.hexdigest()
-
-
-def _last_line(stream: IO[bytes]) -> str:
-    stream.seek(0)
-    lines = stream.read().decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else ""
 
 
 def _remove(path: Path) -> None:

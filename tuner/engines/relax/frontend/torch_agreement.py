@@ -79,12 +79,6 @@ def _unsupported(problem: str) -> ModelError:
     )
 
 
-def _incomparable(kind: str) -> ModelError:
-    return _unsupported(
-        f"cannot be compared with it ({kind}): the log of the process has the details"
-    )
-
-
 def _precision(program: Any) -> str:
     """Return the coarsest precision of floating-point numbers in a program."""
     values = (node.meta.get("val") for node in program.graph.nodes)
@@ -162,7 +156,11 @@ class _Comparison:
         """
         answers = [expected]
         wrong = [*range(len(expected))]
-        with described(_incomparable):
+        with described(
+            lambda kind: _unsupported(
+                f"cannot be compared with it ({kind}): the log of the process has the details"
+            )
+        ):
             for returned in self._run([_array(tensor) for tensor in inputs]):
                 wrong = self._decide(wrong, returned, answers, inputs)
                 if not wrong:

@@ -54,10 +54,6 @@ def _everywhere(_: Target) -> bool:
     return True
 
 
-def _has_dot_instruction(target: Target) -> bool:
-    return dot_instruction(target) is not None
-
-
 def _has_triton(target: Target) -> bool:
     return not is_cpu(target) and compiler.supports(str(target.attrs["arch"]))
 
@@ -90,7 +86,7 @@ PASSES: tuple[tuple[Rewrite, IsFor], ...] = (
     (_plain(fold_constants), _everywhere),
     # Products of dequantised numbers: bytes are a quarter of the traffic, and dot instructions
     # or tensor cores add several products at once.
-    (_by(IntegerProductFinder), _has_dot_instruction),
+    (_by(IntegerProductFinder), lambda target: dot_instruction(target) is not None),
     (_by(partial(IntegerProductFinder, is_for_gpu=True)), _has_triton),
     # Transposed convolutions multiply mostly zeros; as convolutions to more channels, none.
     (_by(TransposedConvolutionReplacer), _everywhere),

@@ -13,6 +13,7 @@ from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import PrimFunc
 
+from tuner.engines.relax.ir.rebuilt import with_kernels
 from tuner.engines.relax.schedules.cpu.primitives.blocks import is_reduction
 
 _NEVER_INLINED = ("tirx.exp", "tirx.if_then_else", "Select")
@@ -20,11 +21,7 @@ _NEVER_INLINED = ("tirx.exp", "tirx.if_then_else", "Select")
 
 def inline_side_branches(module: tvm.IRModule) -> tvm.IRModule:
     """Inline what no sum leads to, where it is read element by element."""
-    functions = {
-        variable: _inlined(function) if isinstance(function, PrimFunc) else function
-        for variable, function in module.functions_items()
-    }
-    return tvm.IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
+    return with_kernels(module, _inlined)
 
 
 def _inlined(function: PrimFunc) -> PrimFunc:

@@ -26,7 +26,14 @@ def lossy_arguments(module: tvm.IRModule) -> list[int]:
     function = module["main"]
     if PACKS not in function.script():
         return []
-    lossy = [block.reads[0].source for block in _packing_blocks(module) if not _is_bijective(block)]
+    schedule = Schedule(module)
+    root = schedule.get_sblock("root")
+    blocks = [schedule.get(block) for block in schedule.get_child_blocks(root)]
+    lossy = [
+        block.reads[0].source
+        for block in blocks
+        if PACKS in block.annotations and not _is_bijective(block)
+    ]
     return [
         index
         for index, param in enumerate(function.params)
@@ -40,13 +47,6 @@ def keep_layouts(module: tvm.IRModule, arguments: Sequence[int] | None = None) -
     free = (function.attrs or {}).get(LAYOUT_FREE, ())
     kept = [int(i) for i in free if arguments is not None and int(i) not in arguments]
     return tvm.IRModule({"main": function.with_attr(LAYOUT_FREE, kept)})
-
-
-def _packing_blocks(module: tvm.IRModule) -> list[SBlock]:
-    schedule = Schedule(module)
-    root = schedule.get_sblock("root")
-    blocks = [schedule.get(block) for block in schedule.get_child_blocks(root)]
-    return [block for block in blocks if PACKS in block.annotations]
 
 
 def _is_bijective(block: SBlock) -> bool:

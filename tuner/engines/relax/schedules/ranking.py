@@ -75,17 +75,14 @@ def _named(name: str, rule: ScheduleRule, workload: Workload, match: Any) -> Ite
     return guarded(schedules())
 
 
-def compute_trace(
-    module: tvm.IRModule, target: Target, spaces: Sequence[Schedule] | None = None
-) -> str:
+def compute_trace(module: tvm.IRModule, target: Target) -> str:
     """Return the likeliest schedule by rule in the JSON of a trace; empty if no rule fits.
 
     Args:
         module: Unscheduled workload.
         target: Target for a CPU.
-        spaces: Its design spaces, if they were generated before.
     """
-    workload = describe(module, target, spaces)
+    workload = describe(module, target)
     likeliest = itertools.chain(ranked(workload, is_closed=True), ranked(workload))
     return next((traces.dump(trace) for _, trace in likeliest), "")
 

@@ -87,8 +87,14 @@ def check(written: Mapping[str, Any]) -> None:
     attributes = written.get("mattr", [])
     if not isinstance(attributes, list):
         raise TargetError(f"mattr must be a list such as ['-avx512f'], got {attributes!r}")
-    for attribute in attributes:
-        _check_attribute(str(attribute), triple)
+    for attribute in map(str, attributes):
+        sign, name = attribute[:1], attribute[1:]
+        if sign not in ("+", "-"):
+            raise TargetError(f"mattr {attribute!r} must begin with + or -")
+        # Features that no model has, such as "retpoline", are known only one by one.
+        known = _known_features(triple)
+        if name not in known and name not in _features_by_name(triple, "generic", f"+{name}"):
+            raise TargetError(f"{_version()} knows no feature {name!r}{_similar(name, known)}")
 
 
 def machine_of(attributes: Mapping[str, Any]) -> str:
@@ -99,16 +105,6 @@ def machine_of(attributes: Mapping[str, Any]) -> str:
 def features_of(target: Target) -> tuple[str, ...]:
     """Return the features of its CPU that code for a target may use."""
     return processors.used_by_code(machine_of(target.attrs), _features(target))
-
-
-def _check_attribute(attribute: str, triple: str) -> None:
-    sign, name = attribute[:1], attribute[1:]
-    if sign not in ("+", "-"):
-        raise TargetError(f"mattr {attribute!r} must begin with + or -")
-    # Features that no model has, such as "retpoline", are known only one by one.
-    known = _known_features(triple)
-    if name not in known and name not in _features_by_name(triple, "generic", f"+{name}"):
-        raise TargetError(f"{_version()} knows no feature {name!r}{_similar(name, known)}")
 
 
 def _similar(name: str, known: Sequence[str]) -> str:

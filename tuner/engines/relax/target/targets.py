@@ -168,7 +168,7 @@ def problem_of(target: Target) -> str:
 def describe_target(spec: str) -> TargetInfo:
     """Resolve ``llvm``, ``llvm+onednn``, ``cuda:sm_90``, a TVM tag or JSON; see :class:`Engine`."""
     target, kind = _supported(spec)
-    host = _host(target)
+    host = (target.host or Target({"kind": "llvm"})) if is_cuda(target) else target
     # With Triton, a region is one subgraph on GPUs.
     is_with_triton = kind == "cuda" and compiler.supports(str(target.attrs["arch"]))
     return TargetInfo(
@@ -308,10 +308,3 @@ def _problem(target: Target, kind: str, host: Target) -> str:
     if calls_onednn(target) and (problem := onednn.problem()):
         return problem
     return processors.refusal(cpu_targets.machine_of(host.attrs), cpu_targets.features_of(host))
-
-
-def _host(target: Target) -> Target:
-    """Return the target of the code that runs on the CPU."""
-    if not is_cuda(target):
-        return target
-    return target.host or Target({"kind": "llvm"})

@@ -69,16 +69,7 @@ def pays(contraction: Contraction, architecture: int) -> bool:
 
 
 def estimate_secs(contraction: Contraction, decisions: np.ndarray, gpu: Gpu) -> np.ndarray:
-    """Estimate the time of configurations inside of a graph, in seconds.
-
-    Args:
-        contraction: Contraction.
-        decisions: Numbers of each :class:`Configuration`, shape (n, 7).
-        gpu: GPU.
-
-    Returns:
-        Times, shape (n,).
-    """
+    """Estimate the times of configurations, in seconds; see :class:`Template`."""
     rows, columns, steps, stages, warps, splits, is_one = decisions.T.astype(float)
     n_bytes, threads = BYTES[contraction.dtype], WARP * warps
     is_sum = rows == 1

@@ -48,8 +48,8 @@ class Template:
         match: Finds what it computes in a workload; None for other workloads.
         decisions: Class of its configurations.
         ranked: Returns the configurations for an architecture, the fastest first.
-        estimate_secs: Estimates the times of configurations from their numbers, which are the rows
-            of an array, on a GPU.
+        estimate_secs: Estimates the times of configurations inside of a graph, seconds, shape (n,),
+            from their numbers, shape (n, numbers of ``decisions``), on a GPU.
         print: Prints the kernels of a configuration.
     """
 

@@ -103,7 +103,10 @@ def _needed(
             needed[load.buffer] = (
                 read
                 if before is None
-                else [_hull(*pair) for pair in zip(before, read, strict=True)]
+                else [
+                    range(min(one.start, other.start), max(one.stop, other.stop))
+                    for one, other in zip(before, read, strict=True)
+                ]
             )
     return boxes
 
@@ -120,10 +123,6 @@ def _clipped(span: Range | None, extent: int) -> range:
     if span is None:
         return range(extent)
     return range(min(max(span[0], 0), extent - 1), min(max(span[1], 0), extent - 1) + 1)
-
-
-def _hull(one: range, other: range) -> range:
-    return range(min(one.start, other.start), max(one.stop, other.stop))
 
 
 def _n_elements(

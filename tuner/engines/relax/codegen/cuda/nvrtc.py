@@ -143,8 +143,21 @@ def source_of(device: DeviceModule) -> str:
 
 def compile_source(source: str, target: Target, form: Literal["cubin", "ptx"]) -> bytes:
     """Compile source to a binary, or to PTX; see :func:`compile_device`."""
-    compile_by = _compile_by_nvcc if _uses_nvcc() else _compile_by_nvrtc
-    return bytes(compile_by(source, target, form))
+    if _uses_nvcc():
+        if _nvcc_version() is None:
+            raise RequestError(
+                f"{_MODE}=nvcc asks for nvcc, which is not on the PATH; install the CUDA toolkit, "
+                f"or unset {_MODE} for NVRTC"
+            )
+        with target:
+            return bytes(_compile(source, target, form, "nvcc", []))
+    if _nvrtc_version() is None:
+        raise RequestError(f"CUDA targets need NVRTC: {install_command('cuda')}")
+    root = _toolkit()
+    # TVM does not look for CCCL where Python packages install it.
+    options = [f"-I{root / 'include' / 'cccl'}"]
+    with _environment("CUDA_PATH", str(root)):
+        return bytes(_compile(source, target, form, "nvrtc", options))
 
 
 def _without_traits(source: str) -> str:
@@ -156,26 +169,6 @@ def _without_traits(source: str) -> str:
     _, closed, rest = rest.partition("  }\n")
     needed = not (traits and closed) or re.search(r"(?<!cuda::)\bstd::", rest)
     return source if needed else head + rest
-
-
-def _compile_by_nvrtc(source: str, target: Target, form: str) -> bytearray:
-    if _nvrtc_version() is None:
-        raise RequestError(f"CUDA targets need NVRTC: {install_command('cuda')}")
-    root = _toolkit()
-    # TVM does not look for CCCL where Python packages install it.
-    options = [f"-I{root / 'include' / 'cccl'}"]
-    with _environment("CUDA_PATH", str(root)):
-        return _compile(source, target, form, "nvrtc", options)
-
-
-def _compile_by_nvcc(source: str, target: Target, form: str) -> bytearray:
-    if _nvcc_version() is None:
-        raise RequestError(
-            f"{_MODE}=nvcc asks for nvcc, which is not on the PATH; install the CUDA toolkit, "
-            f"or unset {_MODE} for NVRTC"
-        )
-    with target:
-        return _compile(source, target, form, "nvcc", [])
 
 
 def _compile(

@@ -34,8 +34,15 @@ def convert_clip(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -
         bounds = [*inputs[1:], None, None][:2]
     limits = (-np.inf, np.inf)
     for op, bound, limit in zip((relax.op.maximum, relax.op.minimum), bounds, limits, strict=True):
-        if bound is not None and not _is_nan(bound):
-            data = builder.normalize(op(data, _without_nan(builder, bound, limit)))
+        if bound is None:
+            continue
+        shown, dtype, is_constant = bound, str(bound.ty.dtype), isinstance(bound, GenericConst)
+        if is_constant and dtype in FOLDABLE_DTYPES and np.isnan(bound.value.numpy()).any():
+            continue
+        if not is_constant and dtype in _FLOATS:
+            is_nan = builder.normalize(relax.op.isnan(bound))
+            shown = builder.normalize(relax.op.where(is_nan, relax.const(limit, dtype), bound))
+        data = builder.normalize(op(data, shown))
     return data
 
 
@@ -61,19 +68,6 @@ def convert_pad(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) ->
         data = builder.emit(relax.op.strided_slice(data, [*range(len(starts))], starts, ends))
         widths = [max(0, width) for width in widths]
     return relax.op.nn.pad(data, widths, _PAD_MODES[mode], float(value))
-
-
-def _is_nan(bound: relax.Expr) -> bool:
-    is_known = isinstance(bound, GenericConst) and str(bound.ty.dtype) in FOLDABLE_DTYPES
-    return is_known and bool(np.isnan(bound.value.numpy()).any())
-
-
-def _without_nan(builder: Any, bound: relax.Expr, limit: float) -> relax.Expr:
-    dtype = str(bound.ty.dtype)
-    if isinstance(bound, GenericConst) or dtype not in _FLOATS:
-        return bound
-    is_nan = builder.normalize(relax.op.isnan(bound))
-    return builder.normalize(relax.op.where(is_nan, relax.const(limit, dtype), bound))
 
 
 def convert_sequence_at(_builder: Any, inputs: Any, _attrs: Any, _opset: int) -> relax.Expr:

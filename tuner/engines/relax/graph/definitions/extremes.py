@@ -7,7 +7,6 @@ recognise. What they stand for is compiled here.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -17,6 +16,7 @@ from tvm import ir, tirx
 from tvm.tirx import PrimFunc
 
 from tuner.engines.relax.codegen.cpu.vector_math import dtype_of
+from tuner.engines.relax.ir.rebuilt import with_body, with_kernels
 
 _INTRINSICS = {tirx.Max: "llvm.maximum", tirx.Min: "llvm.minimum"}
 # Functions that ``nvrtc.py`` adds to the source.
@@ -34,27 +34,19 @@ def start_at_infinity(module: tvm.IRModule, _: Any) -> tvm.IRModule:
     Kernels for CPUs are changed before they are lowered; those for GPUs after that, which needs the
     start of TVM where threads share a reduction.
     """
-    return _mapped(module, _starting_at_infinity)
+    return with_kernels(module, _starting_at_infinity)
 
 
 @tvm.transform.module_pass(opt_level=0, name="tuner.KeepNaN")  # type: ignore[untyped-decorator]
 def keep_nan(module: tvm.IRModule, _: Any) -> tvm.IRModule:
     """Let maxima and minima of kernels without blocks, for CPUs, be NaN where an operand is."""
-    return _mapped(module, _keeping_nan)
+    return with_kernels(module, _keeping_nan)
 
 
 @tvm.transform.module_pass(opt_level=0, name="tuner.CallCUDA")  # type: ignore[untyped-decorator]
 def call_cuda(module: tvm.IRModule, _: Any) -> tvm.IRModule:
     """Let maxima and minima of lowered kernels for GPUs be calls of functions that keep NaN."""
-    return _mapped(module, _calling_cuda)
-
-
-def _mapped(module: tvm.IRModule, change: Callable[[PrimFunc], PrimFunc]) -> tvm.IRModule:
-    functions = {
-        name: change(function) if isinstance(function, PrimFunc) else function
-        for name, function in module.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=module.attrs)
+    return with_kernels(module, _calling_cuda)
 
 
 def _starting_at_infinity(function: PrimFunc) -> PrimFunc:
@@ -93,14 +85,14 @@ def _keeping_nan(function: PrimFunc) -> PrimFunc:
     for kind in _INTRINSICS:
         body = tvm_ffi.structural_map(body, (kind, _with_nan_of_both))
     body = tvm_ffi.structural_map(body, (tirx.Cast, _defined))
-    return function if body.same_as(function.body) else function.with_body(body)
+    return with_body(function, body)
 
 
 def _calling_cuda(function: PrimFunc) -> PrimFunc:
     body = function.body
     for kind in _CUDA_FUNCTIONS:
         body = tvm_ffi.structural_map(body, (kind, _cuda_call))
-    return function if body.same_as(function.body) else function.with_body(body)
+    return with_body(function, body)
 
 
 def _cuda_call(extreme: Any) -> Any:

@@ -17,7 +17,7 @@ from tvm import ir, tirx
 from tvm.s_tir import SBlock
 from tvm.tirx import AttrStmt, For, PrimFunc
 
-from tuner.engines.relax.ir.rebuilt import rebuilt_block
+from tuner.engines.relax.ir.rebuilt import rebuilt_block, with_body, with_kernels
 from tuner.engines.relax.ir.tensor_types import is_number
 
 Nodes = Sequence[Any]
@@ -25,21 +25,13 @@ Nodes = Sequence[Any]
 
 def guard_kernels(module: tvm.IRModule) -> tvm.IRModule:
     """Return a module with guards in all kernels; guarded kernels do not change."""
-    functions = {
-        variable: _guarded(function) if _has_fixed_shapes(function) else function
-        for variable, function in module.functions_items()
-    }
-    return tvm.IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
-
-
-def _has_fixed_shapes(function: Any) -> bool:
-    """Return whether a function is a kernel of known sizes; networks with others are refused."""
-    return isinstance(function, PrimFunc) and all(
-        is_number(size) for each in function.params for size in getattr(each, "shape", ())
-    )
+    return with_kernels(module, _guarded)
 
 
 def _guarded(function: PrimFunc) -> PrimFunc:
+    sizes = (size for each in function.params for size in getattr(each, "shape", ()))
+    if not all(map(is_number, sizes)):  # a network with others is refused
+        return function
     guard = _Guard(function)
     callbacks = [
         (ir.TensorLoad, guard.load),
@@ -50,8 +42,7 @@ def _guarded(function: PrimFunc) -> PrimFunc:
         ((tirx.Mod, tirx.FloorMod), guard.remainder),
         ((tirx.LShift, tirx.RShift), guard.shift),
     ]
-    body = tvm_ffi.structural_map(function.body, callbacks)
-    return function if body.same_as(function.body) else function.with_body(body)
+    return with_body(function, tvm_ffi.structural_map(function.body, callbacks))
 
 
 def is_inside(index: Any, size: int) -> Any:
@@ -179,8 +170,9 @@ def _once(branch: tirx.IfThenElse) -> Any:
 
 def _bounded(index: Any, size: int) -> Any:
     """Return an index, or the last one of an axis if it lies outside."""
-    last = tirx.const(size - 1, _unsigned_dtype(index))
-    return tirx.Cast(_dtype(index), tirx.Min(_unsigned(index), last))
+    dtype = _unsigned_dtype(index)
+    unsigned = index if _dtype(index) == dtype else tirx.Cast(dtype, index)
+    return tirx.Cast(_dtype(index), tirx.Min(unsigned, tirx.const(size - 1, dtype)))
 
 
 def _is_bounded(index: Any, size: int) -> bool:
@@ -212,11 +204,6 @@ def _is_divisor(node: Any) -> bool:
 
 def _equals(value: Any, number: int) -> Any:
     return tirx.EQ(value, tirx.const(number, _dtype(value)))
-
-
-def _unsigned(value: Any) -> Any:
-    dtype = _unsigned_dtype(value)
-    return value if _dtype(value) == dtype else tirx.Cast(dtype, value)
 
 
 def _unsigned_dtype(value: Any) -> str:

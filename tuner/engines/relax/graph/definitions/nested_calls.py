@@ -14,6 +14,7 @@ from tvm.tirx import PrimFunc, SeqStmt, compilation_pipeline
 from tuner.engines.relax.codegen.cpu import vector_functions
 from tuner.engines.relax.codegen.cpu.vector_math import dtype_of
 from tuner.engines.relax.graph.definitions import extremes
+from tuner.engines.relax.ir.rebuilt import with_kernels
 
 #: Name of TVM's default passes for CPUs, and this one.
 PIPELINE = "tuner"
@@ -37,11 +38,7 @@ def _passes() -> tuple[Any, Any, Any]:
 
 @tvm.transform.module_pass(opt_level=0, name="tuner.StoreIntermediates")  # type: ignore[untyped-decorator]
 def _store_intermediates(module: tvm.IRModule, _: Any) -> tvm.IRModule:
-    functions = {
-        name: store_intermediates(function) if isinstance(function, PrimFunc) else function
-        for name, function in module.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=module.attrs)
+    return with_kernels(module, store_intermediates)
 
 
 def store_intermediates(function: PrimFunc) -> PrimFunc:

@@ -5,7 +5,7 @@ import tvm_ffi
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.tirx import For, ForKind, PrimFunc
 
-from tuner.engines.relax.ir.rebuilt import rebuilt
+from tuner.engines.relax.ir.rebuilt import rebuilt, with_body, with_kernels
 
 _ROOT = "root"
 
@@ -16,18 +16,14 @@ def normalise_kernels(module: tvm.IRModule) -> tvm.IRModule:
     TVM defines a scatter with a parallel loop for each of its updates: starting the threads takes
     longer than the update.
     """
-    functions = {
-        variable: _normalise(function) if isinstance(function, PrimFunc) else function
-        for variable, function in module.functions_items()
-    }
-    return tvm.IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
+    return with_kernels(module, _normalise)
 
 
 def _normalise(function: PrimFunc) -> PrimFunc:
     body = tvm_ffi.structural_map(function.body, (For, _with_serial_loops))
     if isinstance(body, SBlockRealize) and body.block.name_hint != _ROOT:
         body = SBlockRealize([], True, SBlock([], [], [], _ROOT, body))
-    return function if body.same_as(function.body) else function.with_body(body)
+    return with_body(function, body)
 
 
 def _with_serial_loops(loop: For) -> For:

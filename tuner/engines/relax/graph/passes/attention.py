@@ -135,7 +135,9 @@ class _Outliner(CallVisitor):
     def prepare(self, function: relax.Function) -> None:
         """Find the regions of a function."""
         super().prepare(function)
-        self._read(function)
+        self._bound, self._users = uses_of(function)
+        self._order = {variable: place for place, variable in enumerate(self._bound)}
+        self._outputs = set(relax.analysis.free_vars(function.body.body))
         self._regions = {}
         taken: set[relax.Var] = set()
         for variable, bound in self._bound.items():
@@ -163,11 +165,6 @@ class _Outliner(CallVisitor):
         for number, part in enumerate(region.results[1:], 1):
             self.set_var_remap(part, self.emit(relax.TupleGetItem(fields, number)))
         return relax.TupleGetItem(fields, 0)
-
-    def _read(self, function: relax.Function) -> None:
-        self._bound, self._users = uses_of(function)
-        self._order = {variable: place for place, variable in enumerate(self._bound)}
-        self._outputs = set(relax.analysis.free_vars(function.body.body))
 
     def _region(self, product: relax.Var) -> _Region | None:
         """Return the region whose second product a variable holds; None if it is not attention."""
@@ -328,7 +325,11 @@ class _Outliner(CallVisitor):
             return False
         softmax = [each for each in inside if name_of(self._bound[each]) in _SOFTMAX]
         shape = shape_of(scores)
-        if len(softmax) != 1 or not self._is_along_last_axis(softmax[0]):
+        axes = [
+            -1 if name_of(call) == masked_softmax.NAME else int(call.attrs.axis)
+            for call in (self._bound[each] for each in softmax)
+        ]
+        if len(axes) != 1 or axes[0] not in (-1, len(shape_of(softmax[0])) - 1):
             return False
         n_heads = math.prod(shape[:-_MATRIX])
         if any(shape_of(each)[-_MATRIX:] != shape[-_MATRIX:] for each in inside):
@@ -336,10 +337,6 @@ class _Outliner(CallVisitor):
         if any(math.prod(shape_of(each)[:-_MATRIX]) != n_heads for each in inside):
             return False
         return self._fits([n_heads, *shape[-_MATRIX:]], shape_of(queries)[-1])
-
-    def _is_along_last_axis(self, softmax: relax.Var) -> bool:
-        call, rank = self._bound[softmax], len(shape_of(softmax))
-        return name_of(call) == masked_softmax.NAME or int(call.attrs.axis) % rank == rank - 1
 
     def _collect(self, expr: relax.Expr) -> set[relax.Var]:
         """Return what follows from the first product before an expression, that and this included.
@@ -384,7 +381,8 @@ class _Outliner(CallVisitor):
                 chain.append(expr)
                 n_kept = len(chain)
                 break
-            if name not in _VIEWS | _RESHAPES and not self._is_scaled(bound):
+            is_scaled = name == "multiply" and isinstance(bound.args[1], GenericConst)
+            if name not in _VIEWS | _RESHAPES and not is_scaled:
                 break
             chain.append(expr)
             if name in _VIEWS:
@@ -405,9 +403,6 @@ class _Outliner(CallVisitor):
     def _is_read_once(self, variable: relax.Var) -> bool:
         """Return whether one operator alone reads a variable: it need not be in memory."""
         return variable not in self._outputs and len(self._users[variable]) == 1
-
-    def _is_scaled(self, call: relax.Expr) -> bool:
-        return name_of(call) == "multiply" and isinstance(call.args[1], GenericConst)
 
     def _behind(self, variable: relax.Var) -> list[relax.Var]:
         """Return the variables that move a result, up to the last one that is not only a view."""

@@ -152,16 +152,13 @@ class SumWidener(CallVisitor):
         if name in _REDUCTIONS:
             args[0] = self.emit(relax.op.astype(args[0], "float32"))
             wide = relax.Call(call.op, args, call.attrs, call.ty_args)
+        elif name == "matmul":
+            wide = relax.op.matmul(*call.args, out_dtype="float32")
         else:
-            wide = self._with_output_type(name, call)
+            operator, own = getattr(relax.op.nn, name.removeprefix("nn.")), call.attrs
+            attrs = {key: getattr(own, key) for key in _ATTRIBUTES if hasattr(own, key)}
+            wide = operator(*call.args, **attrs, out_dtype="float32")
         return relax.op.astype(self.emit(wide), dtype)
-
-    def _with_output_type(self, name: str, call: relax.Call) -> relax.Expr:
-        if name == "matmul":
-            return relax.op.matmul(*call.args, out_dtype="float32")
-        operator = getattr(relax.op.nn, name.removeprefix("nn."))
-        attrs = {key: getattr(call.attrs, key) for key in _ATTRIBUTES if hasattr(call.attrs, key)}
-        return operator(*call.args, **attrs, out_dtype="float32")
 
 
 def _bindings(function: relax.Function) -> list[relax.Binding]:

@@ -58,7 +58,9 @@ class MaskedSoftmaxFinder(CallVisitor):
         if name_of(call) != "where" or dtype_of(call) == "float64":
             return call
         condition, fill, weights = call.args
-        softmax, value = self.producer(weights, "relax.nn.softmax"), self._number(fill)
+        softmax = self.producer(weights, "relax.nn.softmax")
+        filled = self.producer(fill, "relax.full_like", "relax.full")
+        value = self.scalar(fill if filled is None else filled.args[1])
         if softmax is None or value is None or shape_of(softmax) != shape_of(call):
             return call
         scores = softmax.args[0]
@@ -70,11 +72,6 @@ class MaskedSoftmaxFinder(CallVisitor):
         if self._is_masked_row(condition, scores):
             return masked_softmax(scores, Fill(value, replaces_nan=False))
         return call
-
-    def _number(self, expr: relax.Expr) -> float | None:
-        """Return the number that all elements of a value are."""
-        filled = self.producer(expr, "relax.full_like", "relax.full")
-        return self.scalar(expr if filled is None else filled.args[1])
 
     def _is_masked_row(self, condition: relax.Expr, scores: relax.Expr) -> bool:
         """Return whether a condition tells of a row that all its scores are minus infinity."""

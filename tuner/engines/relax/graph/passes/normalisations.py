@@ -245,7 +245,13 @@ def _express(norm: _Norm) -> relax.Expr | None:
         trailing = _express_trailing(norm, shape)
         return expressed if trailing is None else trailing
     if axes == [1] and not norm.n_groups:
-        return _express_positions(norm, shape)
+        # At each position over the channels: neither transpose remains where these are last anyway.
+        rank = len(shape)
+        moved = relax.op.permute_dims(norm.data, [0, *range(2, rank), 1])
+        normalised = _express_trailing(norm, shape, moved)
+        if normalised is None:
+            return None
+        return relax.op.permute_dims(normalised, [0, rank - 1, *range(1, rank - 1)])
     return expressed
 
 
@@ -257,19 +263,6 @@ def _express_channels(norm: _Norm, axes: list[int]) -> relax.Expr | None:
     if norm.n_groups:
         return relax.op.nn.group_norm(norm.data, scale, shift, norm.n_groups, 1, axes, norm.epsilon)
     return relax.op.nn.instance_norm(norm.data, scale, shift, 1, axes, norm.epsilon)
-
-
-def _express_positions(norm: _Norm, shape: tuple[int, ...]) -> relax.Expr | None:
-    """Return the norm of each position over its channels, which it moves to the end and back.
-
-    Neither transpose remains where the layout has the channels last anyway.
-    """
-    rank = len(shape)
-    moved = relax.op.permute_dims(norm.data, [0, *range(2, rank), 1])
-    normalised = _express_trailing(norm, shape, moved)
-    if normalised is None:
-        return None
-    return relax.op.permute_dims(normalised, [0, rank - 1, *range(1, rank - 1)])
 
 
 def _express_trailing(

@@ -55,7 +55,10 @@ class _Sinker(CallVisitor):
         name = name_of(call)
         is_same = name == "broadcast_to" and shape_of(call.args[0]) == shape_of(call)
         if name in _RESHAPES or is_same:
-            return self._merge(call)
+            # Merged with the one before it, or dropped if it changes nothing.
+            source = self._unshaped(call.args[0])
+            is_whole = shape_of(source) == shape_of(call)
+            return source if is_whole else relax.op.reshape(source, shape_of(call))
         if name == "take":
             return self._slice(call)
         if name in _UNARY:
@@ -65,13 +68,6 @@ class _Sinker(CallVisitor):
         if name in _NORMS | _SOFTMAX:
             return self._sink_trailing(call)
         return self._flatten(call) if name == "matmul" else call
-
-    def _merge(self, call: relax.Call) -> relax.Expr:
-        """Merge a reshape with the one before it, or drop it if it changes nothing."""
-        source, shape = self._unshaped(call.args[0]), shape_of(call)
-        if shape_of(source) == shape:
-            return source
-        return relax.op.reshape(source, shape)
 
     def _slice(self, call: relax.Call) -> relax.Expr:
         """Read one constant place of an axis as a slice, which fuses and is a view of attention."""

@@ -285,7 +285,9 @@ def place_tile(
     job = schedule.fuse(*jobs)
     for block in reversed(producers):
         schedule.compute_at(block, job)
-        _vectorise_last(schedule, block)
+        last = schedule.get_loops(block)[-1]
+        n = largest_divisor(int(schedule.get(last).extent), _MAX_WIDTH)
+        schedule.vectorize(schedule.split(last, [None, n])[1])
     if math.prod(tile.jobs) > 1:
         schedule.parallel(job)
     return product, list(own[: len(tile.inner)]), list(own[len(tile.inner) :])
@@ -321,11 +323,4 @@ def unroll(schedule: Schedule, loops: Sequence[LoopRV]) -> None:
     *outer, vector = loops
     for loop in outer:
         schedule.unroll(loop)
-    schedule.vectorize(vector)
-
-
-def _vectorise_last(schedule: Schedule, block: SBlockRV) -> None:
-    last = schedule.get_loops(block)[-1]
-    n = largest_divisor(int(schedule.get(last).extent), _MAX_WIDTH)
-    _, vector = schedule.split(last, [None, n])
     schedule.vectorize(vector)

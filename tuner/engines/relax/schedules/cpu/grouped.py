@@ -128,10 +128,13 @@ def grouped_tiles(
         n_cores: Cores that share them.
     """
     *rows, n_pixels, _ = convolution.extents
+    lengths: Sequence[int] = divisors(n_pixels, _MAX_ROWS)
+    if len(lengths) == 1:  # a row has no divisors
+        lengths = range(1, min(n_pixels, _MAX_ROWS) + 1)
     tiles = [
         (*(1 for _ in rows), pixels, width)
         for width in _widths(convolution, registers)
-        for pixels in _tile_lengths(n_pixels)
+        for pixels in lengths
         if _fits(convolution, pixels, width, registers)
     ]
 
@@ -165,12 +168,6 @@ def grouped_tiles(
         for columns_first, later in ((True, 0), (False, _ROWS_LATER))
     ]
     return list(dict.fromkeys(tile for _, tile in sorted(ranked, key=lambda each: each[0])))
-
-
-def _tile_lengths(n_pixels: int) -> Sequence[int]:
-    """Return the pixels of a tile: divisors of a row, or all sizes where it has none."""
-    lengths = divisors(n_pixels, _MAX_ROWS)
-    return lengths if len(lengths) > 1 else range(1, min(n_pixels, _MAX_ROWS) + 1)
 
 
 def _widths(convolution: GroupedConvolution, registers: Registers) -> list[int]:

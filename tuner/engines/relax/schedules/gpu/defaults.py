@@ -13,7 +13,7 @@ from tvm.target import Target
 from tvm.tirx import BufferStore, IterVar, PrimFunc
 
 from tuner.engines.relax.codegen.cuda import nvrtc
-from tuner.engines.relax.ir.rebuilt import rebuilt_block
+from tuner.engines.relax.ir.rebuilt import rebuilt_block, with_body
 from tuner.engines.relax.schedules import ranking
 from tuner.engines.relax.schedules.base import Workload
 from tuner.engines.relax.schedules.gpu import block_limits
@@ -60,13 +60,15 @@ def store_single_terms(function: PrimFunc) -> PrimFunc:
     sum, so that a product of width 1 with a residual adds the residual twice.
     """
     body = tvm_ffi.structural_map(function.body, (SBlock, _without_reduction))
-    return function if body.same_as(function.body) else function.with_body(body)
+    return with_body(function, body)
 
 
 def _without_reduction(block: SBlock) -> SBlock:
     reduced = [axis for axis in block.iter_vars if int(axis.iter_type) == IterVar.CommReduce]
     stores = isinstance(block.init, BufferStore) and isinstance(block.body, BufferStore)
-    if not (stores and reduced and all(_has_one_element(axis) for axis in reduced)):
+    extents = [axis.dom.extent for axis in reduced]
+    is_single = all(isinstance(n, tirx.IntImm) and int(n) == 1 for n in extents)
+    if not (stores and reduced and is_single):
         return block
 
     def initial(load: Any) -> Any:
@@ -79,7 +81,3 @@ def _without_reduction(block: SBlock) -> SBlock:
         body=BufferStore(block.body.buffer, value, block.body.indices),
         init=None,
     )
-
-
-def _has_one_element(axis: IterVar) -> bool:
-    return isinstance(axis.dom.extent, tirx.IntImm) and int(axis.dom.extent) == 1

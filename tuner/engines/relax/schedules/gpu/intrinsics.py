@@ -47,7 +47,7 @@ def _unparsed() -> dict[str, _Pair]:
         pairs[name] = (description, implementation)
 
     with (
-        fast_import.attribute(tirx, "prim_func", _unchanged),
+        fast_import.attribute(tirx, "prim_func", lambda **_: lambda function: function),
         fast_import.attribute(TensorIntrin, "register", remember),
     ):
         module = importlib.import_module(_MODULE)
@@ -66,10 +66,6 @@ def _unparsed() -> dict[str, _Pair]:
 
 def _trans(is_transposed: bool) -> str:
     return "_trans" if is_transposed else ""
-
-
-def _unchanged(**_options: Any) -> Callable[[Any], Any]:
-    return lambda function: function
 
 
 def _parse(function: Callable[..., None]) -> Any:

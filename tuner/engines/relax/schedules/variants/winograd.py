@@ -17,7 +17,6 @@ from typing import Any, Self
 
 import tvm
 from tvm import tirx
-from tvm.ir import TensorRegion
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.target import Target
 from tvm.tirx import Buffer, BufferStore, SeqStmt, Var
@@ -201,7 +200,8 @@ class _Rewriting:
                 self._weight,
                 (as_index(0), *place),
             )
-            return Body(statement, [whole], [_across(self._weight, place)])
+            across = [(0, int(self._weight.shape[0])), *((index, 1) for index in place)]
+            return Body(statement, [whole], [region(self._weight, across)])
 
         extents = shape_of(self._weight)[1:]
         return nest("transform_weight", extents, body, annotations={PACKS: True})
@@ -309,8 +309,3 @@ class _Rewriting:
         for index, number in enumerate(list(numbers)):
             code.statements.append(BufferStore(into, number, [first + index, *point]))
         return SeqStmt(code.statements)
-
-
-def _across(buffer: Buffer, at: Point) -> TensorRegion:
-    """Return the elements at one point in all products of matrices."""
-    return region(buffer, [(0, int(buffer.shape[0])), *((index, 1) for index in at)])

@@ -141,19 +141,13 @@ def estimate_cycles(choice: Choice, sizes: Sizes, registers: Registers, n_cores:
     cycles = n_steps * step + weights / _MEMORY_BYTES
     if choice.band and weights + values > _L2_BYTES:
         cycles += (n_bands - 1) * weights / _SHARED_BYTES
-    cycles += n_bands * _passing_cycles(
-        values, _L2_BYTES / 2 if choice.band else n_cores * _L2_BYTES
-    )
+    # What one step passes on to the next is written and read.
+    if values > (_L2_BYTES / 2 if choice.band else n_cores * _L2_BYTES):
+        passing = _PASSED_BYTES if values <= _L3_BYTES else _MEMORY_BYTES
+        cycles += n_bands * (2.0 * values / passing)
     n_jobs = n_bands if choice.band else sizes.n_products
     n_starts = 0 if choice.band else _N_STEPS - 1
     return cycles * math.ceil(n_jobs / n_cores) / n_jobs + n_starts * _START_CYCLES
-
-
-def _passing_cycles(n_bytes: float, private_bytes: float) -> float:
-    """Estimate the cycles of writing and reading what one step passes on to the next."""
-    if n_bytes <= private_bytes:
-        return 0.0
-    return 2.0 * n_bytes / (_PASSED_BYTES if n_bytes <= _L3_BYTES else _MEMORY_BYTES)
 
 
 def estimate_gain(sizes: Sizes, n_positions: int, registers: Registers, n_cores: int) -> float:
@@ -224,7 +218,10 @@ def apply(schedule: Schedule, choice: Choice, lanes: int) -> None:
     if not is_banded:
         schedule.parallel(schedule.fuse(batch, rows, columns))
     n_terms = by.terms if by else 1
-    _vectorise_data(schedule, data, lanes * n_terms, is_parallel=not is_banded)
+    *tiles, channels = schedule.get_loops(data)
+    schedule.vectorize(_vectors(schedule, channels, lanes * n_terms)[1])
+    if not is_banded:
+        schedule.parallel(schedule.fuse(*tiles))
     _tile_product(schedule, multiply, choice.tile, lanes, is_parallel=not is_banded)
 
 
@@ -241,14 +238,6 @@ def inline(program: tvm.IRModule) -> tvm.IRModule:
 
 def _vectors(schedule: Schedule, loop: LoopRV, lanes: int) -> list[LoopRV]:
     return list(schedule.split(loop, [None, lanes]))
-
-
-def _vectorise_data(schedule: Schedule, data: SBlockRV, lanes: int, *, is_parallel: bool) -> None:
-    *tiles, channels = schedule.get_loops(data)
-    _, inner = _vectors(schedule, channels, lanes)
-    schedule.vectorize(inner)
-    if is_parallel:
-        schedule.parallel(schedule.fuse(*tiles))
 
 
 def _narrow_panels(schedule: Schedule, multiply: SBlockRV, width: int) -> None:

@@ -247,7 +247,8 @@ class Printer:
 
     def simplified(self, expr: Any) -> Any:
         """Simplify an index within the ranges of the variables."""
-        bound = self._analyzer.const_int_bound(expr) if _is_index(expr) else None
+        is_index = str(expr.ty.dtype) in ("int32", "int64")
+        bound = self._analyzer.const_int_bound(expr) if is_index else None
         if bound is not None and int(bound.min_value) == int(bound.max_value):
             return tirx.const(int(bound.min_value), "int64")
         return self._analyzer.simplify(expr)
@@ -259,12 +260,10 @@ class Printer:
 
     def mask_of(self, tiles: Iterable[int], masks: Sequence[Text] = ()) -> str:
         """Return the condition under which values of some tiles exist; empty if always."""
-        bounds = [self._codes[each].mask for each in sorted(tiles, key=self._position)]
+        order = [key(each.variable) for each in self.tiles]
+        bounds = [self._codes[each].mask for each in sorted(tiles, key=order.index)]
         conditions = [f"({mask.code})" for mask in masks]
         return " & ".join(dict.fromkeys([each for each in bounds if each] + conditions))
-
-    def _position(self, tile: int) -> int:
-        return [key(each.variable) for each in self.tiles].index(tile)
 
     def _assigned(self, text: Text) -> Text:
         if len(text.code) < 12 or not text.tiles:  # a name, or a number
@@ -514,10 +513,6 @@ def _negated(condition: Any) -> Any:
 
 def _wide(dtype: str) -> str:
     return "float32" if dtype in HALF else dtype
-
-
-def _is_index(expr: Any) -> bool:
-    return str(expr.ty.dtype) in ("int32", "int64")
 
 
 def _is_zero(expr: Any) -> bool:

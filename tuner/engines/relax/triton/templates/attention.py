@@ -657,16 +657,7 @@ def ranked(attention: Attention, architecture: int) -> list[Configuration]:
 
 
 def estimate_secs(attention: Attention, decisions: np.ndarray, gpu: gpus.Gpu) -> np.ndarray:
-    """Estimate the time of configurations inside of a graph, in seconds.
-
-    Args:
-        attention: Attention.
-        decisions: Numbers of each :class:`Configuration`, shape (n, 6).
-        gpu: GPU.
-
-    Returns:
-        Times, shape (n,).
-    """
+    """Estimate the times of configurations, in seconds; see :class:`Template`."""
     rows, keys, stages, warps, splits, is_one = decisions.T.astype(float)
     context, terms = attention.context, _padded(attention.n_terms)
     values, dtype = _padded(attention.n_values), attention.context.dtype

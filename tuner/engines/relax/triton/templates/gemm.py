@@ -179,7 +179,10 @@ class _Source:
             raise PrintError("the sums of two products have no parts")
         grid = self._row_tiles * self._column_tiles * self.by.n_splits * self.of.n_batches
         arguments = Arguments(self.of.blocks.function)
-        lines = [*self._positions(), *self._loops(arguments)]
+        lines, place = self._positions(), (self._batch, self._row, self._column)
+        for product, sums in self.of.products:
+            loop = Loop(product, self.by, place, self._tiles(), self.helpers)
+            lines += loop.lines(arguments, sums)
         n_sums = self.of.n_batches * self.of.n_rows * self.of.n_columns
         if self.by.n_splits == 1 and not self.of.has_norm:
             printer = self._printer(arguments, self._tiles(), "y")
@@ -226,15 +229,6 @@ class _Source:
         ]
         rows = f"m = (tile_m * {by.rows} + tl.arange(0, {by.rows}))[:, None]"
         return [*lines, rows]
-
-    def _loops(self, arguments: Arguments) -> list[str]:
-        """Return the lines that compute the sums of a tile, of each product."""
-        place = (self._batch, self._row, self._column)
-        lines = []
-        for product, sums in self.of.products:
-            loop = Loop(product, self.by, place, self._tiles(), self.helpers)
-            lines += loop.lines(arguments, sums)
-        return lines
 
     def _tiles(self) -> list[Tile]:
         """Return the variables of batches, rows and columns."""

@@ -397,16 +397,7 @@ def ranked(rows: Rows, architecture: int) -> list[Configuration]:
 
 
 def estimate_secs(rows: Rows, decisions: np.ndarray, gpu: gpus.Gpu) -> np.ndarray:
-    """Estimate the time of configurations inside of a graph, in seconds.
-
-    Args:
-        rows: Rows.
-        decisions: Numbers of each :class:`Configuration`, shape (n, 3).
-        gpu: GPU.
-
-    Returns:
-        Times, shape (n,).
-    """
+    """Estimate the times of configurations, in seconds; see :class:`Template`."""
     n_rows, warps, n_splits = decisions.T.astype(float)
     kept = n_rows * _part_sizes(rows, n_splits) / (gpus.WARP * warps)
     n_blocks = np.ceil(rows.n_rows / n_rows) * n_splits

@@ -199,16 +199,7 @@ def ranked(windows: Windows, architecture: int) -> list[Configuration]:
 
 
 def estimate_secs(windows: Windows, decisions: np.ndarray, gpu: gpus.Gpu) -> np.ndarray:
-    """Estimate the time of configurations inside of a graph, in seconds.
-
-    Args:
-        windows: Windows.
-        decisions: Numbers of each :class:`Configuration`, shape (n, 3).
-        gpu: GPU.
-
-    Returns:
-        Times, shape (n,).
-    """
+    """Estimate the times of configurations, in seconds; see :class:`Template`."""
     n_rows, n_columns, n_warps = decisions.T.astype(float)
     kept = n_rows * n_columns / (gpus.WARP * n_warps)
     n_turns = windows.n_steps // _unrolled(windows.n_steps)

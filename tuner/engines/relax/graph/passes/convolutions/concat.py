@@ -41,9 +41,13 @@ class ConcatenationSplitter(CallVisitor):
         is_pool = name in _POOLS
         if not (is_pool or name == "nn.conv2d") or self.n_uses[original.args[0]] != 1:
             return call
-        parts = self._parts(call.args[0])
-        layout = str(call.attrs.layout) if is_pool else _layouts(call)
-        if parts is None or layout != ("NHWC" if is_pool else "NHWC OHWI 1"):
+        parts, attrs = self._parts(call.args[0]), call.attrs
+        layout = (
+            (attrs.layout,)
+            if is_pool
+            else (attrs.data_layout, attrs.kernel_layout, int(attrs.groups))
+        )
+        if parts is None or layout != (("NHWC",) if is_pool else ("NHWC", "OHWI", 1)):
             return call
         if is_pool:
             return relax.op.concat([self._with(call, [part]) for part in parts], _CHANNELS)
@@ -92,8 +96,3 @@ class ConcatenationSplitter(CallVisitor):
 
     def _with(self, call: relax.Call, args: list[relax.Expr]) -> relax.Var:
         return self.emit(relax.Call(call.op, args, call.attrs, call.ty_args))
-
-
-def _layouts(conv: relax.Call) -> str:
-    attrs = conv.attrs
-    return f"{attrs.data_layout} {attrs.kernel_layout} {int(attrs.groups)}"

@@ -58,13 +58,11 @@ class SparseWindowSplitter(CallVisitor):
         if {int(n) for n in (*attrs.strides, attrs.groups)} != {1} or max(attrs.dilation) == 1:
             return call
         taps = list(itertools.product(_taps(call, 0), _taps(call, 1)))
-        return self._sum(call, weight, taps) if _is_worthwhile(call, taps) else call
-
-    def _sum(self, call: relax.Call, weight: Array, taps: list[tuple[_Tap, _Tap]]) -> relax.Expr:
-        """Return the sum of the products of all taps, that of the largest rectangle last."""
-        taps = sorted(taps, key=lambda each: each[0].size * each[1].size)
+        if not _is_worthwhile(call, taps):
+            return call
+        # The product of the largest rectangle is added last.
         total = None
-        for tap in taps:
+        for tap in sorted(taps, key=lambda each: each[0].size * each[1].size):
             term = self._term(call, weight, tap)
             total = term if total is None else self.emit(relax.op.add(total, term))
         return total

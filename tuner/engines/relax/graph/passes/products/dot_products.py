@@ -100,12 +100,12 @@ class _Packer(CallVisitor):
         if weight is None:
             return call
         if name_of(call) == "matmul":
-            return self._multiply(call, weight) if weight.ndim == _MATRIX else call
+            is_matrix = weight.ndim == _MATRIX
+            return (
+                self._call(multiply, "dot_product", call.args[0], weight.T) if is_matrix else call
+            )
         layouts = (str(call.attrs.data_layout), str(call.attrs.kernel_layout))
         return self._convolve(original, call, weight) if layouts == ("NHWC", "OHWI") else call
-
-    def _multiply(self, call: relax.Call, weight: Array) -> relax.Expr:
-        return self._call(multiply, "dot_product", call.args[0], weight.T)
 
     def _convolve(self, original: relax.Call, call: relax.Call, weight: Array) -> relax.Expr:
         attrs = call.attrs
@@ -128,17 +128,13 @@ class _Packer(CallVisitor):
                 primfunc_name_hint="grouped_conv2d",
                 primfunc_attrs={"op_pattern": _FUSABLE},
             )
-        marks = (
-            {HAS_FEW_BITS: True} if _has_few_bits(weight) and self._may_transform(window) else {}
-        )
+        # Winograd's variant, which may fit, asks for the size of sums.
+        is_dense = window.strides == window.dilation == (1, 1)
+        may_transform = is_dense and not self._instruction.accumulates
+        marks = {HAS_FEW_BITS: True} if may_transform and _has_few_bits(weight) else {}
         return self._call(
             lambda x, w, n, by: convolve(x, w, n, by, window, marks), "dot_conv2d", data, weight
         )
-
-    def _may_transform(self, window: _Window) -> bool:
-        """Return whether Winograd's variant may fit, which asks for the size of sums."""
-        is_dense = window.strides == window.dilation == (1, 1)
-        return is_dense and not self._instruction.accumulates
 
     def _call(self, define: Any, name: str, data: relax.Expr, weight: Array) -> relax.Expr:
         by = self._instruction

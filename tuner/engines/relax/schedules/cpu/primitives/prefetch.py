@@ -53,7 +53,11 @@ def spaces_with_prefetch(module: tvm.IRModule, spaces: Sequence[Schedule]) -> li
         return []
     marked = []
     for space in spaces:
-        tiled = _tiled(space)
+        # A trace holds what is asked of its schedule, the list of all blocks too, and cannot be
+        # applied with a decision that changes their number: a copy is asked.
+        asked = space.copy()
+        blocks = [asked.get(block) for block in asked.get_child_blocks(asked.get_sblock("root"))]
+        tiled = [str(block.name_hint) for block in blocks if _TILED in block.annotations]
         if len(tiled) == 1:
             copy = space.copy()
             copy.annotate(copy.get_sblock(tiled[0]), MARK, 1)
@@ -198,14 +202,3 @@ def _pop(loops: list[For], belongs: Callable[[For], bool]) -> list[For]:
 
 def _is_among(value: Any, values: Iterable[Any]) -> bool:
     return any(value.same_as(each) for each in values)
-
-
-def _tiled(space: Schedule) -> list[str]:
-    """Return the names of the tiled blocks of a space.
-
-    A trace holds what is asked of its schedule, the list of all blocks too, and cannot be applied
-    with a decision that changes their number: a copy is asked.
-    """
-    copy = space.copy()
-    blocks = [copy.get(block) for block in copy.get_child_blocks(copy.get_sblock("root"))]
-    return [str(block.name_hint) for block in blocks if _TILED in block.annotations]

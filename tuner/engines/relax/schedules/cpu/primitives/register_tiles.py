@@ -71,7 +71,13 @@ def register_tiles(
         for width in _widths(math.gcd(last, *groups), registers.lanes)
         for rows in _rows(others, max_rows(len(vector_sizes(width, registers.lanes)), registers))
     ]
-    return sorted(tiles, key=lambda tile: _speed(tile, operands, registers), reverse=True)
+
+    def speed(tile: Sequence[int]) -> tuple[float, float]:
+        """Estimate the useful products a cycle, and a load."""
+        useful, n_loads = math.prod(tile), _n_loads(tile, operands, registers)
+        return useful / cycles_of(tile, operands, registers), useful / max(n_loads, 1)
+
+    return sorted(tiles, key=speed, reverse=True)
 
 
 def _widths(extent: int, lanes: int) -> list[int]:
@@ -111,15 +117,6 @@ def _rows(extents: Sequence[int], n_rows: int) -> Iterator[list[int]]:
     *others, last = extents
     for size in divisors(last, n_rows):
         yield from ([*rows, size] for rows in _rows(others, n_rows // size))
-
-
-def _speed(
-    tile: Sequence[int], operands: Sequence[Operand], registers: Registers
-) -> tuple[float, float]:
-    """Estimate the useful products a cycle of a register tile, and a load."""
-    useful = math.prod(tile)
-    n_loads = _n_loads(tile, operands, registers)
-    return useful / cycles_of(tile, operands, registers), useful / max(n_loads, 1)
 
 
 def cycles_of(

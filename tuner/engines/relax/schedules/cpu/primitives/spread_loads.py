@@ -15,7 +15,7 @@ from tvm.s_tir import SBlock
 from tvm.sym import Analyzer
 from tvm.tirx import For, ForKind, PrimFunc, SeqStmt, Var
 
-from tuner.engines.relax.ir.rebuilt import rebuilt_block
+from tuner.engines.relax.ir.rebuilt import rebuilt_block, with_body
 
 #: Annotation of a product whose vectors lie in several groups: the columns of a group, and the
 #: numbers that it reads. Also the attribute of its kernel.
@@ -144,7 +144,7 @@ def vector_sizes(extent: int, lanes: int = _MAX_VECTOR) -> list[int]:
 def split_vectors(function: PrimFunc) -> PrimFunc:
     """Split the vectorised loops of a kernel into vectors whose sizes are powers of two."""
     body = tvm_ffi.structural_map(function.body, (For, _split))
-    return function if body.same_as(function.body) else function.with_body(body)
+    return with_body(function, body)
 
 
 def _split(loop: For) -> For | SeqStmt:
