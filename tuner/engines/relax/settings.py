@@ -7,7 +7,7 @@ from tuner.library.processors import this_machine
 PASS_CONFIG = {"tirx.disable_assert": True}
 # Bump "objects" when a change of objects.py, nvrtc.py, cpu_codegen.py, extremes.py, vector_math.py,
 # vector_functions.py, nested_calls.py, block_limits.py, defaults.py, spread_loads.py,
-# traces.py, packed_layouts.py, prefetch.py, build.py, dot_intrinsic.py, a variant, a template of
+# traces.py, packed_layouts.py, prefetch.py, build.py, dot_instructions.py, a variant, a template of
 # Triton, their order (ranking.py, gpus.py) or the schedules by rule changes what is compiled from
 # the same trace, or without one: it is part of the key of cached objects. So is the machine that
 # compiles: code that packs weights runs on it.

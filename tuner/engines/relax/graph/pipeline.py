@@ -18,17 +18,19 @@ from tuner.engines.relax.graph.definitions.opaque_kernels import normalise_kerne
 from tuner.engines.relax.graph.definitions.scatters import ScatterSplitter
 from tuner.engines.relax.graph.fold import fold_constants
 from tuner.engines.relax.graph.fusion import fuse
-from tuner.engines.relax.graph.layout import assign_layouts
+from tuner.engines.relax.graph.layout.assignment import assign_layouts
 from tuner.engines.relax.graph.linkable import check_linkable
 from tuner.engines.relax.graph.passes.convolutions.affine import AffineFolder
 from tuner.engines.relax.graph.passes.convolutions.concat import ConcatenationSplitter
-from tuner.engines.relax.graph.passes.convolutions.flat_windows import WindowFlattener
 from tuner.engines.relax.graph.passes.convolutions.padding import pad_channels
-from tuner.engines.relax.graph.passes.convolutions.sparse_windows import SparseWindowSplitter
 from tuner.engines.relax.graph.passes.convolutions.transposed_convolutions import (
     TransposedConvolutionReplacer,
 )
-from tuner.engines.relax.graph.passes.convolutions.unreached_taps import TapCutter
+from tuner.engines.relax.graph.passes.convolutions.windows import (
+    SparseWindowSplitter,
+    TapCutter,
+    WindowFlattener,
+)
 from tuner.engines.relax.graph.passes.half_precision import SumWidener, compute_in_float32
 from tuner.engines.relax.graph.passes.masked_softmax import MaskedSoftmaxFinder
 from tuner.engines.relax.graph.passes.normalisations import NormalisationFinder

@@ -16,7 +16,7 @@ from tuner.engines import tvm_json
 from tuner.engines.base import TargetInfo
 from tuner.engines.linker import linker_version
 from tuner.engines.relax import fast_import
-from tuner.engines.relax.codegen.cpu import dot_intrinsic
+from tuner.engines.relax.codegen.cpu import dot_instructions
 from tuner.engines.relax.codegen.cpu.dot_instructions import dot_instruction
 from tuner.engines.relax.codegen.cuda import nvrtc
 from tuner.engines.relax.schedules.variants.onednn import calls_onednn
@@ -214,7 +214,7 @@ def make_target(spec: str, *, intrinsics: bool = True) -> Target:
         fast_import.load_intrinsics(cpu_targets.machine_of(target.attrs))
         instruction = dot_instruction(target)
         if instruction is not None:
-            dot_intrinsic.register(instruction)
+            dot_instructions.register(instruction)
     return target
 
 

@@ -13,7 +13,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from tuner.engines.relax.graph.fold import rewrite
 from tuner.engines.relax.graph.layout.layouts import Layout, LayoutError
-from tuner.engines.relax.graph.layout.rules import RULES
+from tuner.engines.relax.graph.layout.rules.operators import RULES
 from tuner.engines.relax.graph.layout.scope import Operand, Scope, Stored, Value
 
 

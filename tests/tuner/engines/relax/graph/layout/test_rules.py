@@ -10,8 +10,8 @@ from tvm import relax
 
 from tests.tuner.engines.relax.conftest import Array, draw
 from tests.tuner.engines.relax.networks import run_network
-from tuner.engines.relax.graph.layout import assign_layouts
-from tuner.engines.relax.graph.layout.rules import RULES
+from tuner.engines.relax.graph.layout.assignment import assign_layouts
+from tuner.engines.relax.graph.layout.rules.operators import RULES
 
 _OPS = relax.op
 # An operation on the result of a convolution, of shape (2, 8, 4, 6), and on the network's input.

@@ -97,12 +97,10 @@ def concat(scope: Scope, call: relax.Call, operands: Sequence[Operand]) -> Store
 
 def split(scope: Scope, call: relax.Call, operands: Sequence[Operand]) -> Stored | None:
     """Split along an axis that is whole."""
-    (value,) = operands
-    if not isinstance(value, Value) or value.layout.is_identity:
+    along_axis = _along_whole_axis(scope, call, operands)
+    if along_axis is None:
         return None
-    axis = _axis(call.attrs.axis, value.layout)
-    layout = value.layout.whole([axis])
-    stored = with_attrs(call, [scope.convert(value, layout)], axis=layout.dims_of(axis)[0])
+    stored, layout, _ = along_axis
     fields = tuple(
         layout.with_shape([int(extent) for extent in field.shape]) for field in call.ty.fields
     )
@@ -111,12 +109,10 @@ def split(scope: Scope, call: relax.Call, operands: Sequence[Operand]) -> Stored
 
 def argument(scope: Scope, call: relax.Call, operands: Sequence[Operand]) -> Stored | None:
     """Find the extreme along one axis; over all axes, the position is as the network sees it."""
-    (value,) = operands
-    if not isinstance(value, Value) or value.layout.is_identity or call.attrs.axis is None:
+    along_axis = _along_whole_axis(scope, call, operands)
+    if along_axis is None:
         return None
-    axis = _axis(call.attrs.axis, value.layout)
-    layout = value.layout.whole([axis])
-    stored = with_attrs(call, [scope.convert(value, layout)], axis=layout.dims_of(axis)[0])
+    stored, layout, axis = along_axis
     if not call.attrs.keepdims:
         return Stored(stored, layout.drop([axis]))
     ones = [1 if a == axis else extent for a, extent in enumerate(layout.shape)]
@@ -187,13 +183,24 @@ def per_axis(name: str, n_numbers: int, neutral: int) -> Rule:
 
 def repeat(scope: Scope, call: relax.Call, operands: Sequence[Operand]) -> Stored | None:
     """Repeat the elements of one axis."""
+    along_axis = _along_whole_axis(scope, call, operands)
+    if along_axis is None:
+        return None
+    stored, layout, _ = along_axis
+    return Stored(stored, layout.with_shape(shape_of(call)))
+
+
+def _along_whole_axis(
+    scope: Scope, call: relax.Call, operands: Sequence[Operand]
+) -> tuple[relax.Call, Layout, int] | None:
+    """Return a call along one axis, which is whole, its layout and the axis; None without one."""
     (value,) = operands
     if not isinstance(value, Value) or value.layout.is_identity or call.attrs.axis is None:
         return None
     axis = _axis(call.attrs.axis, value.layout)
     layout = value.layout.whole([axis])
     stored = with_attrs(call, [scope.convert(value, layout)], axis=layout.dims_of(axis)[0])
-    return Stored(stored, layout.with_shape(shape_of(call)))
+    return stored, layout, axis
 
 
 def _axis(axis: Any, layout: Layout) -> int:

@@ -15,7 +15,7 @@ from tests.tuner.engines.relax.test_lowering import names_of
 from tests.tuner.networks import models
 from tuner.engines.base import TargetInfo
 from tuner.engines.relax.frontend.onnx_graph import import_graph
-from tuner.engines.relax.graph.layout import assign_layouts
+from tuner.engines.relax.graph.layout.assignment import assign_layouts
 
 _PADS = np.array([0, 0, 1, 2, 0, 0, 2, 1])
 
