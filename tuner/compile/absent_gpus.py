@@ -21,7 +21,6 @@ from sqlalchemy.orm import Session
 from records import bests
 from records.bests import BestTrace
 from records.logs import imported, measure_log, other_targets
-from records.models import Target
 from tuner.context import Context
 from tuner.engines.base import TargetInfo
 
@@ -77,7 +76,13 @@ def best_records(
     """
     if target.kind != "cuda" or _PRESENT in target.device:
         return {}
-    lenders = [row.id for row in other_targets.all_targets(session) if _lends(row, target)]
+    lenders = [
+        row.id
+        for row in other_targets.all_targets(session)
+        if _PRESENT in row.device
+        and not imported.is_logged(row)
+        and is_same_code(row.spec, row.device, target)
+    ]
     workloads = other_targets.workload_ids(session, task_ids)
     by_target: dict[int, list[other_targets.BestOnTarget]] = defaultdict(list)
     for best in other_targets.bests_of_targets(session, lenders, set(workloads.values())):
@@ -104,13 +109,4 @@ def _is_for(spec: str, device: Mapping[str, Any], target: TargetInfo) -> bool:
     arch, own = (json.loads(text).get("arch") for text in (spec, target.spec))
     return bool(arch == own) and all(
         device.get(name) == target.device.get(name) for name in _VERSIONS
-    )
-
-
-def _lends(row: Target, target: TargetInfo) -> bool:
-    """Return whether a GPU's records are for the same code by the same compilers."""
-    return (
-        _PRESENT in row.device
-        and not imported.is_logged(row)
-        and is_same_code(row.spec, row.device, target)
     )

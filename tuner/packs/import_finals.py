@@ -105,7 +105,14 @@ def _store_winner(
     if not records:
         return False
     fastest = min(records, key=lambda name: bests.latency_of(records[name]))
-    gains = {name: [_gains(row, fastest, name) for row in races] for name in records}
+    # Seconds that each candidate saves in each turn of each race.
+    gains = {
+        name: [
+            [slower - faster for slower, faster in zip(race[fastest], race[name], strict=True)]
+            for race in (row["race"] for row in races)
+        ]
+        for name in records
+    }
     n_calls = sum(int(row["calls"]) for row in races)
     total = {name: sum(map(statistics.median, each)) for name, each in gains.items()}
     winner = max(total, key=lambda name: total[name])
@@ -143,12 +150,6 @@ def _are_samples(value: Any) -> bool:
         and value
         and all(isinstance(each, float) and 0.0 < each < math.inf for each in value)
     )
-
-
-def _gains(row: Row, fastest: str, name: str) -> list[float]:
-    """Return the seconds that a candidate saves in each turn of a race."""
-    turns = zip(row["race"][fastest], row["race"][name], strict=True)
-    return [slower - faster for slower, faster in turns]
 
 
 def _record(

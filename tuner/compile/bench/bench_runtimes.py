@@ -316,7 +316,8 @@ def in_turns(runtimes: Sequence[Runs], n_turns: int) -> list[Samples]:
 
     Every turn of a runtime has the same number of runs, and the order alternates.
     """
-    n_runs = [_runs_in_a_turn(run) for run in runtimes]
+    turns = [round(_TURN_SECS / median(run(_MIN_RUNS))) for run in runtimes]
+    n_runs = [min(max(n, _MIN_RUNS), _MAX_RUNS) for n in turns]
     samples: list[list[float]] = [[] for _ in runtimes]
     order = list(range(len(runtimes)))
     for turn in range(n_turns):
@@ -324,8 +325,3 @@ def in_turns(runtimes: Sequence[Runs], n_turns: int) -> list[Samples]:
             time.sleep(_REST_SECS)
             samples[index].extend(runtimes[index](n_runs[index]))
     return [tuple(own) for own in samples]
-
-
-def _runs_in_a_turn(run: Runs) -> int:
-    secs = median(run(_MIN_RUNS))
-    return min(max(round(_TURN_SECS / secs), _MIN_RUNS), _MAX_RUNS)

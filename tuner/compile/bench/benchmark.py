@@ -89,7 +89,10 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
     described = manifest.read(folder)
     manifest.verify(folder, described)
     settings = settings.with_engine(described.engine)
-    shapes, arrays = without_constants(described, request.shapes, _read_arrays(request))
+    arrays = read_inputs(request.arrays) if isinstance(request.arrays, Path) else request.arrays
+    if arrays is not None:
+        arrays = {name: np.asarray(array) for name, array in arrays.items()}
+    shapes, arrays = without_constants(described, request.shapes, arrays)
     program, called = choose_run(described, shapes, arrays)
     device: Device = "cuda" if kind_named(described.target) == "cuda" else "cpu"
     with tempfile.TemporaryDirectory(dir=shared_folder()) as scratch:
@@ -202,14 +205,6 @@ def gpu_locked(device: Device) -> AbstractContextManager[None]:
     """Lock the GPU that a library runs on, the first that a process sees."""
     visible = gpus.visible_gpu() if device == "cuda" else None
     return nullcontext() if visible is None else gpu_lock(visible[0].uuid)
-
-
-def _read_arrays(request: BenchRequest) -> dict[str, Array] | None:
-    if request.arrays is None:
-        return None
-    if isinstance(request.arrays, Path):
-        return read_inputs(request.arrays)
-    return {name: np.asarray(array) for name, array in request.arrays.items()}
 
 
 def _cut(

@@ -201,6 +201,7 @@ def _spread(samples: Samples) -> float:
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """Return a comparison as plain data, with what follows from its samples."""
+    derived = ("median_secs", "mean_secs", "stdev_secs", "agrees", "n_near_ties", "worst")
     return {
         **vars(comparison),
         **{
@@ -216,15 +217,13 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
             )
         },
         "inputs": {name: vars(given) for name, given in comparison.inputs.items()},
-        "peers": [_peer_as_json(peer) for peer in comparison.peers],
+        "peers": [
+            {
+                **vars(peer),
+                **{name: getattr(peer, name) for name in derived},
+                "outputs": [{**vars(output), "agrees": output.agrees} for output in peer.outputs],
+            }
+            for peer in comparison.peers
+        ],
         "skipped": [vars(skipped) for skipped in comparison.skipped],
-    }
-
-
-def _peer_as_json(peer: PeerResult) -> dict[str, Any]:
-    derived = ("median_secs", "mean_secs", "stdev_secs", "agrees", "n_near_ties", "worst")
-    return {
-        **vars(peer),
-        **{name: getattr(peer, name) for name in derived},
-        "outputs": [{**vars(output), "agrees": output.agrees} for output in peer.outputs],
     }

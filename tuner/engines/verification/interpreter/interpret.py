@@ -335,7 +335,9 @@ class _BlockRun:
             reduced = self._part(self._grid(axes, part), part, reduction)
             within = part[:n_spatial]
             shape = tuple(map(len, within))
-            full = tuple(np.broadcast_to(_squeeze(each, n_spatial), shape) for each in reduced)
+            full = tuple(
+                np.broadcast_to(each.reshape(each.shape[:n_spatial]), shape) for each in reduced
+            )
             before = totals.get(within)
             totals[within] = (
                 full if before is None else _combined(reduction.operation, before, full)
@@ -463,10 +465,6 @@ def _combined(
 def _reduced(reduce: Any, error: Array, behind: tuple[int, ...]) -> Array:
     result: Array = reduce(error, axis=behind, keepdims=True)
     return result
-
-
-def _squeeze(array: Array, n_spatial: int) -> Array:
-    return array.reshape(array.shape[:n_spatial]) if array.ndim > n_spatial else array
 
 
 def _can_multiply(a: Number, b: Number, dtype: str) -> bool:

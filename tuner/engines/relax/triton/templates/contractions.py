@@ -136,7 +136,12 @@ class Contraction:
             return None
         rows, columns = sorts.get((True, False), []), sorts.get((False, True), [])
         # Rows of the output are stored column by column.
-        if _comes_last(rows, columns, axes):
+        order = {key(axis.variable): place for place, axis in enumerate(axes)}
+        last = [
+            max((order[key(axis.variable)] for axis in some), default=-1)
+            for some in (rows, columns)
+        ]
+        if last[0] > last[1]:
             rows, columns = columns, rows
             operands = operands[::-1]
         return cls(
@@ -350,13 +355,3 @@ def variables_of(expr: Any) -> list[Any]:
     for child in children(expr):
         variables.update({key(each): each for each in variables_of(child)})
     return list(variables.values())
-
-
-def _comes_last(rows: Sequence[Axis], columns: Sequence[Axis], axes: Sequence[Axis]) -> bool:
-    """Return whether rows vary faster in the output than columns."""
-    order = [key(axis.variable) for axis in axes]
-
-    def last(some: Sequence[Axis]) -> int:
-        return max((order.index(key(axis.variable)) for axis in some), default=-1)
-
-    return last(rows) > last(columns)

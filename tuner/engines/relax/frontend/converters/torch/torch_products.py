@@ -47,7 +47,13 @@ def _convert_attention(node: Any, importer: Any) -> relax.Expr:
         hidden = np.triu(np.full((n_rows, shape_of(key)[-2]), -np.inf, _WIDE), 1)
         scores = emit(scores + relax.const(hidden))
     if (mask := given.get("attn_mask")) is not None:
-        scores = emit(scores + _summand(mask, importer))
+        added = importer.env[mask]
+        if mask.meta["val"].dtype == torch.bool:
+            shown, hidden = relax.const(0.0, _WIDE), relax.const(-math.inf, _WIDE)
+            added = relax.op.where(added, shown, hidden)
+        else:
+            added = relax.op.astype(added, _WIDE)
+        scores = emit(scores + emit(added))
     weights = emit(masked_softmax(scores, Fill(0.0, replaces_nan=False)))
     if dtype != _WIDE:
         weights = emit(relax.op.astype(weights, dtype))
@@ -60,15 +66,6 @@ def _repeated(heads: relax.Expr, n_heads: int, emit: Callable[[relax.Expr], Any]
     shape = [*outer, n_shared, n_heads // n_shared, n_keys, width]
     wide = emit(relax.op.broadcast_to(emit(relax.op.expand_dims(heads, -3)), shape))
     return emit(relax.op.reshape(wide, [*outer, n_heads, n_keys, width]))
-
-
-def _summand(mask: Any, importer: Any) -> relax.Expr:
-    """Return what a mask adds to scores; minus infinity where it is false."""
-    emit, value = importer.block_builder.emit, importer.env[mask]
-    if mask.meta["val"].dtype == torch.bool:
-        shown, hidden = relax.const(0.0, _WIDE), relax.const(-math.inf, _WIDE)
-        return emit(relax.op.where(value, shown, hidden))
-    return emit(relax.op.astype(value, _WIDE))
 
 
 def _convert_product(node: Any, importer: Any) -> relax.Expr:
