@@ -13,10 +13,9 @@ from tests.tuner.engines.relax.conftest import Array, Save, draw
 from tests.tuner.engines.relax.networks import load, run_module, run_network
 from tests.tuner.networks.models import difference, run
 from tuner.engines.base import ModelFile, TargetInfo
-from tuner.engines.relax.frontend.importer import import_model
 from tuner.engines.relax.graph.extract import find_subgraphs
 from tuner.engines.relax.graph.fold import FOLDERS, fold_constants
-from tuner.engines.relax.graph.pipeline import lower
+from tuner.engines.relax.graph.pipeline import import_model, lower
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.target.targets import make_target
 from tuner.errors import ModelError

@@ -1,5 +1,6 @@
 """The passes of a network, from the imported model to fused, unscheduled kernels."""
 
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -12,7 +13,6 @@ from tvm.target import Target
 
 from tuner.engines.base import ModelFile
 from tuner.engines.relax.codegen.cpu.dot_instructions import dot_instruction
-from tuner.engines.relax.frontend.importer import import_model
 from tuner.engines.relax.graph.definitions.guards import guard_kernels
 from tuner.engines.relax.graph.definitions.opaque_kernels import normalise_kernels
 from tuner.engines.relax.graph.definitions.scatters import ScatterSplitter
@@ -185,3 +185,22 @@ def lowering_failure(reason: str) -> ModelError:
         f"the network cannot be lowered to kernels{reason}; report it with the model",
         code="not-lowered",
     )
+
+
+def import_model(model: ModelFile) -> tvm.IRModule:
+    """Import a cleaned model.
+
+    Raises:
+        ModelError: If the importer does not support it; the message names the operator.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if model.format == "onnx":
+            import onnx
+
+            from tuner.engines.relax.frontend.onnx_graph import import_graph
+
+            return import_graph(onnx.load_from_string(Path(model.path).read_bytes()))
+        from tuner.engines.relax.frontend.torch_program import import_program
+
+        return import_program(model)

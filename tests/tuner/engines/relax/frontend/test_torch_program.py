@@ -12,8 +12,7 @@ from tests.tuner.engines.relax.frontend.torch_programs import (
     save_program,
 )
 from tuner.engines.relax.frontend import torch_program
-from tuner.engines.relax.frontend.importer import import_model
-from tuner.engines.relax.graph.pipeline import lower
+from tuner.engines.relax.graph.pipeline import import_model, lower
 from tuner.engines.relax.target.targets import describe_target, make_target
 from tuner.errors import ModelError
 

@@ -15,7 +15,6 @@ from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV, Trace
 
 from tuner.engines.relax.schedules.base import JOBS_PER_CORE, Workload, attempts
-from tuner.engines.relax.schedules.cpu.primitives import movement
 from tuner.engines.relax.schedules.cpu.primitives.blocks import (
     LOOP_CUT,
     SPATIAL,
@@ -307,7 +306,7 @@ def _blocks(
     producers = []
     for block in blocks[:position]:
         statement = schedule.get(block)
-        if movement.is_copy(statement) or (inlines_padding and movement.is_movement(statement)):
+        if blocks.is_copy(statement) or (inlines_padding and blocks.is_movement(statement)):
             schedule.compute_inline(block)
         else:
             producers.append(block)

@@ -20,7 +20,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV, Trace
 
 from tuner.engines.relax.codegen.cpu.vector_functions import FUNCTIONS
 from tuner.engines.relax.schedules.base import Workload, attempts
-from tuner.engines.relax.schedules.cpu.primitives import movement
+from tuner.engines.relax.schedules.cpu.primitives import blocks
 from tuner.engines.relax.schedules.cpu.primitives.blocks import (
     REDUCTION,
     SPATIAL,
@@ -192,7 +192,7 @@ def _is_free_in_reductions(schedule: Schedule, block: SBlockRV) -> bool:
         return False
     if not _has_plain_last_axis(schedule, block):
         return False
-    if movement.is_movement(schedule.get(block)):
+    if blocks.is_movement(schedule.get(block)):
         return True
     n_computed = _n_iterations(schedule, block)
     return sum(_n_iterations(schedule, each) for each in consumers) <= n_computed

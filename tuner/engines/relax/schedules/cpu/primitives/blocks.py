@@ -1,4 +1,4 @@
-"""Blocks of a schedule: their names, their axes, and the inlining of some."""
+"""Blocks of a schedule: names, axes, the inlining of some, and those that only move numbers."""
 
 from typing import Any
 
@@ -6,12 +6,13 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import SBlockRV
 
-from tuner.engines.relax.schedules.cpu.primitives import movement
-
 #: Kinds of axes.
 SPATIAL, REDUCTION = 0, 2
 #: Pragma that has TVM cut a loop where a condition inside it begins to hold.
 LOOP_CUT = "pragma_loop_partition_hint"
+_LOADS = ("BufferLoad", "TensorLoad")
+_LEAVES = ("IntImm", "FloatImm", "Var")
+_CALLS = ("prim.if_then_else", "tirx.if_then_else", "tirx.isnan")
 
 
 def name_of(schedule: Schedule, block: SBlockRV) -> str:
@@ -53,7 +54,7 @@ def is_free_to_inline(schedule: Schedule, block: SBlockRV) -> bool:
         return False
     if any(is_reduction(schedule, each) for each in consumers):
         return False
-    return len(consumers) == 1 or movement.is_movement(schedule.get(block))
+    return len(consumers) == 1 or is_movement(schedule.get(block))
 
 
 def inline_copies(schedule: Schedule) -> None:
@@ -61,5 +62,27 @@ def inline_copies(schedule: Schedule) -> None:
     for block in schedule.get_child_blocks(schedule.get_sblock("root")):
         if is_reduction(schedule, block):
             return
-        if movement.is_copy(schedule.get(block)) and schedule.get_consumers(block):
+        if is_copy(schedule.get(block)) and schedule.get_consumers(block):
             schedule.compute_inline(block)
+
+
+def is_movement(block: Any) -> bool:
+    """Return whether a block stores what it loads, at other indices or under conditions."""
+    return block.init is None and _moves(getattr(block.body, "value", None))
+
+
+def is_copy(block: Any) -> bool:
+    """Return whether a block stores what it loads, under no condition."""
+    return block.init is None and type(getattr(block.body, "value", None)).__name__ in _LOADS
+
+
+def _moves(value: Any) -> bool:
+    name = type(value).__name__
+    if name in _LOADS or name in _LEAVES:
+        return True
+    if name == "Cast":
+        return _moves(value.value)
+    if name == "Select":
+        return _moves(value.true_value) and _moves(value.false_value)
+    # The first argument is a condition.
+    return name == "Call" and value.op.name in _CALLS and all(map(_moves, value.args[1:]))

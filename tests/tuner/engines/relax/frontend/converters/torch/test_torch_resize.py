@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from tests.tuner.engines.relax.frontend.torch_programs import Applied, grouped, save_program
 from tests.tuner.engines.relax.networks import run_network
-from tuner.engines.relax.frontend.importer import import_model
+from tuner.engines.relax.graph.pipeline import import_model
 
 LINE, IMAGE, VOLUME = (1, 3, 16), (1, 3, 16, 20), (1, 2, 4, 6, 5)
 SIZES: list[dict[str, Any]] = [
