@@ -7,22 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tuner.engines.relax.triton import gpus
 from tuner.engines.relax.triton.expressions.kernel_blocks import buffers_of, children, key
-from tuner.engines.relax.triton.gpus import (
-    BYTES,
-    GROUP_WARPS,
-    LATENCY_SECS,
-    LAUNCH_SECS,
-    MEMORY_LATENCY_SECS,
-    MEMORY_SHARE,
-    WARP,
-    WARPS_SECS,
-    Gpu,
-    add_secs,
-    gpu_of,
-    last_secs,
-    sum_secs,
-)
 from tuner.engines.relax.triton.templates.configurations import Configuration
 from tuner.engines.relax.triton.templates.contractions import Contraction, extent_of
 
@@ -49,7 +35,7 @@ _MAX_SHARING = 8
 
 def ranked(contraction: Contraction, architecture: int) -> list[Configuration]:
     """Return the configurations of a contraction, the fastest by estimate first."""
-    gpu = gpu_of(architecture)
+    gpu = gpus.gpu_of(architecture)
     decisions = _fitting(contraction, gpu)
     order = np.argsort(estimate_secs(contraction, decisions, gpu), kind="stable")
     return [Configuration(*each) for each in decisions[order].tolist()]
@@ -59,7 +45,7 @@ def pays(contraction: Contraction, architecture: int) -> bool:
     """Return whether two products in one kernel are estimated to be no slower than two kernels."""
     if contraction.beside is None:
         return True
-    gpu = gpu_of(architecture)
+    gpu = gpus.gpu_of(architecture)
     apart = (replace(contraction, beside=None), contraction.beside)
     together, *each = (
         estimate_secs(one, _fitting(one, gpu), gpu).min(initial=np.inf)
@@ -68,10 +54,10 @@ def pays(contraction: Contraction, architecture: int) -> bool:
     return bool(together <= sum(each))
 
 
-def estimate_secs(contraction: Contraction, decisions: np.ndarray, gpu: Gpu) -> np.ndarray:
+def estimate_secs(contraction: Contraction, decisions: np.ndarray, gpu: gpus.Gpu) -> np.ndarray:
     """Estimate the times of configurations, in seconds; see :class:`Template`."""
     rows, columns, steps, stages, warps, splits, is_one = decisions.T.astype(float)
-    n_bytes, threads = BYTES[contraction.dtype], WARP * warps
+    n_bytes, threads = gpus.BYTES[contraction.dtype], gpus.WARP * warps
     is_sum = rows == 1
     n_products = len(contraction.products)
     kept = np.where(is_sum, 2 * steps, rows) * columns / threads * n_products
@@ -80,7 +66,7 @@ def estimate_secs(contraction: Contraction, decisions: np.ndarray, gpu: Gpu) -> 
     operands = rows * ~is_sum * steps * n_bytes, columns * steps * n_bytes
     product = gpu.product_secs(contraction.dtype, (rows, columns, steps), warps)
     sums = rows * columns / threads
-    start = WARPS_SECS * warps / GROUP_WARPS
+    start = gpus.WARPS_SECS * warps / gpus.GROUP_WARPS
     loaded, secs = np.zeros(len(decisions)), np.zeros(len(decisions))
     for each, _ in contraction.products:
         loaded += each.n_steps / steps * sum(operands) * tiles * contraction.n_batches
@@ -95,21 +81,21 @@ def estimate_secs(contraction: Contraction, decisions: np.ndarray, gpu: Gpu) -> 
             ahead = np.where(is_slow, 1, np.clip(stages, 2, _MAX_STAGES) - 1)
             ahead = np.minimum(ahead, n_turns)
             beside = n_beside * product, n_beside * fill
-            turn = np.sqrt((LATENCY_SECS / ahead) ** 2 + beside[0] ** 2 + beside[1] ** 2)
+            turn = np.sqrt((gpus.LATENCY_SECS / ahead) ** 2 + beside[0] ** 2 + beside[1] ** 2)
             multiplied = _LOOP_SECS * (n_turns > 1) + ahead * fill + n_turns * turn
             filled = gpu.fill_secs(n_beside * operands[1])
-            summed = n_turns * sum_secs(steps * columns / threads, filled)
+            summed = n_turns * gpus.sum_secs(steps * columns / threads, filled)
             secs += n_waves * np.where(is_sum, summed, multiplied)
         stored = _FUNCTION_SECS * contraction.n_functions * sums
-        stored += _STORE_SECS * sums * warps / GROUP_WARPS * n_beside
+        stored += _STORE_SECS * sums * warps / gpus.GROUP_WARPS * n_beside
         secs += n_waves * (start * n_beside + np.where(is_sum, 0.0, stored))
     secs = np.hypot(secs, gpu.fill_secs(loaded / gpu.n_multiprocessors))
     weights = sum(_weight_bytes(each) for each, _ in contraction.products)
-    read = MEMORY_LATENCY_SECS + weights / (gpu.bytes_per_sec * MEMORY_SHARE)
-    secs = LAUNCH_SECS + np.hypot(secs, read)
+    read = gpus.MEMORY_LATENCY_SECS + weights / (gpu.bytes_per_sec * gpus.MEMORY_SHARE)
+    secs = gpus.LAUNCH_SECS + np.hypot(secs, read)
     n_sums = contraction.n_batches * contraction.n_rows * contraction.n_columns
     is_added = (splits > 1) | contraction.has_norm
-    last, second = last_secs(splits, n_sums), add_secs(splits, n_sums)
+    last, second = gpus.last_secs(splits, n_sums), gpus.add_secs(splits, n_sums)
     if contraction.has_norm:
         # The last block of some rows loads them whole.
         last = last + gpu.fill_secs(4 * splits * rows * contraction.n_columns)
@@ -127,7 +113,7 @@ def _weight_bytes(contraction: Contraction) -> float:
         if str(buffer.dtype) == "uint8"
     ]
     n_elements = contraction.n_batches * contraction.n_steps * contraction.n_columns
-    return float(max(packed, default=BYTES[contraction.dtype] * n_elements))
+    return float(max(packed, default=gpus.BYTES[contraction.dtype] * n_elements))
 
 
 def _turns(
@@ -140,7 +126,7 @@ def _turns(
     # Steps that follow each other in memory.
     run = extents[-1] if extents[-1] == inner else 1
     flat = extent_of(contraction.steps[1:]) if len(extents) > 1 else inner
-    n_bytes = BYTES[contraction.dtype]
+    n_bytes = gpus.BYTES[contraction.dtype]
     columns = np.gcd(np.where(is_whole & (len(extents) > 1), run, flat) * n_bytes, _LOAD_BYTES)
     # Where a turn goes through several taps, each element has an edge of the image of its own.
     is_apart = ~is_whole & _is_padded(contraction, contraction.operands[0])
@@ -159,15 +145,15 @@ def _is_padded(contraction: Contraction, expr: Any) -> bool:
 def _shared_bytes(contraction: Contraction, decisions: np.ndarray) -> np.ndarray:
     rows, columns, steps, stages, *_ = decisions.T
     n_turns, *_ = _turns(contraction, steps)
-    operands = (rows + columns) * steps * BYTES[contraction.dtype]
+    operands = (rows + columns) * steps * gpus.BYTES[contraction.dtype]
     staged: np.ndarray = np.minimum(stages, n_turns) * operands * (rows > 1)
     return staged
 
 
-def _fitting(contraction: Contraction, gpu: Gpu) -> np.ndarray:
+def _fitting(contraction: Contraction, gpu: gpus.Gpu) -> np.ndarray:
     """Return the configurations that a GPU can run, shape (n, 7)."""
     n_rows, n_columns, is_sum = contraction.n_rows, contraction.n_columns, contraction.n_rows == 1
-    smallest = _MIN_STEP_BYTES // BYTES[contraction.dtype]
+    smallest = _MIN_STEP_BYTES // gpus.BYTES[contraction.dtype]
     if contraction.n_steps <= smallest // 2:
         smallest = max(smallest // 2, _MIN_STEPS)
     most = _MAX_SUMS // len(contraction.products)
@@ -189,19 +175,19 @@ def _fitting(contraction: Contraction, gpu: Gpu) -> np.ndarray:
     decisions = np.array(list(itertools.product(*choices)))
     rows, columns, steps, stages, warps, splits, is_one = decisions.T
     n_turns, *_ = _turns(contraction, steps)
-    n_sums = np.where(rows == 1, 2 * steps, rows) * columns / (WARP * warps)
+    n_sums = np.where(rows == 1, 2 * steps, rows) * columns / (gpus.WARP * warps)
     n_blocks = np.ceil(n_rows / rows) * np.ceil(n_columns / columns) * contraction.n_batches
     is_parted = n_blocks * splits <= _MAX_SHARING * gpu.n_multiprocessors
     fits = (
-        (n_sums >= _MIN_SUMS * np.maximum(GROUP_WARPS / warps, 1))
+        (n_sums >= _MIN_SUMS * np.maximum(gpus.GROUP_WARPS / warps, 1))
         & (n_sums <= most)
-        & ((warps >= GROUP_WARPS) | (rows * columns <= _MAX_FEW_SUMS))
+        & ((warps >= gpus.GROUP_WARPS) | (rows * columns <= _MAX_FEW_SUMS))
         & ((splits == 1) | ((n_turns >= 2 * splits) & is_parted))
         & (stages <= np.maximum(np.ceil(n_turns / splits) + 1, 2))
         & (_shared_bytes(contraction, decisions) <= gpu.shared_bytes)
     )
     if contraction.has_norm:
-        n_kept = rows * (1 << (n_columns - 1).bit_length()) / (WARP * warps)
+        n_kept = rows * (1 << (n_columns - 1).bit_length()) / (gpus.WARP * warps)
         fits &= (is_one == 0) | (n_kept <= _MAX_KEPT)
     else:
         fits &= (is_one == 0) | (splits > 1)

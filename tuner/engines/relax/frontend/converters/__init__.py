@@ -5,38 +5,8 @@ from typing import Any
 
 from tvm import relax
 
+from tuner.engines.relax.frontend.converters import elementary, elementwise
 from tuner.engines.relax.frontend.converters.einsum import convert_einsum
-from tuner.engines.relax.frontend.converters.elementary import (
-    convert_clip,
-    convert_pad,
-    convert_sequence_at,
-    convert_sequence_erase,
-    convert_sequence_insert,
-    convert_sequence_length,
-)
-from tuner.engines.relax.frontend.converters.elementwise import (
-    convert_cast,
-    convert_dynamic_quantize,
-    convert_extreme,
-    convert_log_sum_exp,
-    convert_mean,
-    convert_mish,
-    convert_one_hot,
-    convert_pow,
-    convert_prelu,
-    convert_quantize,
-    convert_reduction,
-    convert_scatter,
-    convert_sign,
-    convert_softplus,
-    convert_sum,
-    convert_thresholded,
-    convert_topk,
-    fold_with,
-    in_float64,
-    saturated,
-    square,
-)
 from tuner.engines.relax.frontend.converters.recurrent.converters import converter_of
 from tuner.engines.relax.frontend.converters.regions import convert_grid_sample, convert_roi_align
 from tuner.engines.relax.frontend.converters.resize import convert_resize, convert_upsample
@@ -44,44 +14,50 @@ from tuner.engines.relax.frontend.converters.resize import convert_resize, conve
 #: Converter by name of the operator: builder, inputs, attributes and opset to an expression, or
 #: None for TVM's converter.
 CONVERTERS: dict[str, Callable[[Any, Any, dict[str, Any], int], Any]] = {
-    "Cast": convert_cast,
-    "Clip": convert_clip,
-    "DynamicQuantizeLinear": convert_dynamic_quantize,
+    "Cast": elementwise.convert_cast,
+    "Clip": elementary.convert_clip,
+    "DynamicQuantizeLinear": elementwise.convert_dynamic_quantize,
     "Einsum": convert_einsum,
     "GRU": converter_of("GRU"),
     "GridSample": convert_grid_sample,
     "LSTM": converter_of("LSTM"),
-    "Max": fold_with(relax.op.maximum),
-    "Mean": convert_mean,
-    "Min": fold_with(relax.op.minimum),
-    "Mish": convert_mish,
-    "OneHot": convert_one_hot,
-    "PRelu": convert_prelu,
-    "Pad": convert_pad,
-    "Pow": convert_pow,
-    "QuantizeLinear": convert_quantize,
+    "Max": elementwise.fold_with(relax.op.maximum),
+    "Mean": elementwise.convert_mean,
+    "Min": elementwise.fold_with(relax.op.minimum),
+    "Mish": elementwise.convert_mish,
+    "OneHot": elementwise.convert_one_hot,
+    "PRelu": elementwise.convert_prelu,
+    "Pad": elementary.convert_pad,
+    "Pow": elementwise.convert_pow,
+    "QuantizeLinear": elementwise.convert_quantize,
     "RNN": converter_of("RNN"),
-    "ReduceL1": saturated(convert_sum(relax.op.abs, relax.op.abs)),
-    "ReduceL2": in_float64(convert_sum(square, relax.op.abs, relax.op.sqrt)),
-    "ReduceLogSum": in_float64(convert_sum(lambda x: x, relax.op.log, relax.op.log)),
-    "ReduceLogSumExp": in_float64(convert_log_sum_exp),
-    "ReduceMax": convert_extreme(relax.op.max),
-    "ReduceMean": in_float64(convert_reduction(relax.op.mean, 18)),
-    "ReduceMin": convert_extreme(relax.op.min),
-    "ReduceProd": saturated(convert_reduction(relax.op.prod, 18)),
-    "ReduceSum": saturated(convert_reduction(relax.op.sum, 13)),
-    "ReduceSumSquare": saturated(convert_sum(square, square)),
+    "ReduceL1": elementwise.saturated(elementwise.convert_sum(relax.op.abs, relax.op.abs)),
+    "ReduceL2": elementwise.in_float64(
+        elementwise.convert_sum(elementwise.square, relax.op.abs, relax.op.sqrt)
+    ),
+    "ReduceLogSum": elementwise.in_float64(
+        elementwise.convert_sum(lambda x: x, relax.op.log, relax.op.log)
+    ),
+    "ReduceLogSumExp": elementwise.in_float64(elementwise.convert_log_sum_exp),
+    "ReduceMax": elementwise.convert_extreme(relax.op.max),
+    "ReduceMean": elementwise.in_float64(elementwise.convert_reduction(relax.op.mean, 18)),
+    "ReduceMin": elementwise.convert_extreme(relax.op.min),
+    "ReduceProd": elementwise.saturated(elementwise.convert_reduction(relax.op.prod, 18)),
+    "ReduceSum": elementwise.saturated(elementwise.convert_reduction(relax.op.sum, 13)),
+    "ReduceSumSquare": elementwise.saturated(
+        elementwise.convert_sum(elementwise.square, elementwise.square)
+    ),
     "Resize": convert_resize,
     "RoiAlign": convert_roi_align,
-    "Scatter": convert_scatter,
-    "SequenceAt": convert_sequence_at,
-    "SequenceErase": convert_sequence_erase,
-    "SequenceInsert": convert_sequence_insert,
-    "SequenceLength": convert_sequence_length,
-    "Sign": convert_sign,
-    "Softplus": convert_softplus,
-    "Sum": fold_with(relax.op.add),
-    "ThresholdedRelu": convert_thresholded,
-    "TopK": convert_topk,
+    "Scatter": elementwise.convert_scatter,
+    "SequenceAt": elementary.convert_sequence_at,
+    "SequenceErase": elementary.convert_sequence_erase,
+    "SequenceInsert": elementary.convert_sequence_insert,
+    "SequenceLength": elementary.convert_sequence_length,
+    "Sign": elementwise.convert_sign,
+    "Softplus": elementwise.convert_softplus,
+    "Sum": elementwise.fold_with(relax.op.add),
+    "ThresholdedRelu": elementwise.convert_thresholded,
+    "TopK": elementwise.convert_topk,
     "Upsample": convert_upsample,
 }
