@@ -16,7 +16,7 @@ from sqlalchemy import URL, Engine, event, exc, make_url
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import migrations
-from records.errors import DatabaseUnusable
+from records.errors import DatabaseFull, DatabaseUnusable
 from records.storage.connections import BUSY_SECS, DEFAULT_LIMITS, Limits, connect
 
 # Receives the seconds spent waiting for the write lock; returns whether to wait on.
@@ -25,6 +25,8 @@ OnLocked = Callable[[float], bool]
 #: in any case. A database without tables gets the newest schema whatever this says.
 Upgrade = Literal["never", "alone", "always"]
 _ALONE_TIMEOUT_SECS = 5.0
+# Codes of a full disk: of SQLite, which first makes a small file beside its own, and of PostgreSQL.
+_FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE, "53100"}
 
 
 def open_database(
@@ -217,7 +219,9 @@ def _reported(engine: Engine, shown: str) -> Iterator[None]:
     except (exc.DBAPIError, sqlite3.Error) as error:
         engine.dispose()
         cause = error.orig if isinstance(error, exc.DBAPIError) else error
-        raise DatabaseUnusable(f"cannot use {shown}: {_one_line(cause)}") from error
+        codes = {getattr(cause, name, None) for name in ("sqlite_errorcode", "sqlstate")}
+        kind = DatabaseFull if codes & _FULL else DatabaseUnusable
+        raise kind(f"cannot use {shown}: {_one_line(cause)}") from error
     except BaseException:
         engine.dispose()
         raise

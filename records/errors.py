@@ -2,6 +2,7 @@
 
 RecordsError
 ├── DatabaseUnusable   unreachable, not writable, or not a records database
+│   └── DatabaseFull   its disk has no room
 ├── SchemaTooNew       written by a newer subgraph-tuner
 ├── SchemaTooOld       written by an older one, and not upgraded yet
 ├── BadLog             an exported log has an unreadable line
@@ -23,6 +24,10 @@ class RecordsError(Exception):
 
 class DatabaseUnusable(RecordsError):
     """The database cannot be opened or written, or it is not a records database."""
+
+
+class DatabaseFull(DatabaseUnusable):
+    """The disk of the database has no room."""
 
 
 class SchemaTooNew(RecordsError):

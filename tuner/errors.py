@@ -137,6 +137,12 @@ class DeviceBusy(WorkError):  # noqa: N818  it names an event
 class OutOfTime(WorkError):  # noqa: N818  it names an event
     """A budget in seconds that ended before the first trial."""
 
+    def __init__(self, secs: float) -> None:
+        super().__init__(
+            f"the {secs:g} s of the budget ended before the first trial; what was prepared is "
+            "kept: run the command again, with more seconds if that repeats"
+        )
+
 
 class DiskFull(WorkError):  # noqa: N818  it names an event
     """A full disk during a measurement, which is not a failure of the candidate."""

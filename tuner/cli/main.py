@@ -32,7 +32,7 @@ from tuner.cli.commands.libraries import inspect
 from tuner.cli.commands.machine import devices, doctor, engine, settings
 from tuner.cli.commands.records import group as records
 from tuner.cli.commands.service import db, serve, token, worker
-from tuner.cli.console import choose_detail, print_error
+from tuner.cli.console import choose_detail, detail, print_error
 from tuner.cli.options import option
 
 # Commands that work on this machine alone, whatever TUNER_SERVER names.
@@ -153,7 +153,7 @@ def main() -> None:
 
 def run_program(program: Callable[..., Any]) -> None:
     """Run a click command; report errors in one line and as an exit status."""
-    from records.errors import RecordsError
+    from records.errors import DatabaseFull, RecordsError
     from tuner.cli.options import message_of
     from tuner.errors import TunerError
     from tuner.interrupts import Interrupted
@@ -163,14 +163,15 @@ def run_program(program: Callable[..., Any]) -> None:
     except typer.Abort:
         sys.exit(130)
     except Interrupted as interrupt:
-        print_error(str(interrupt))
+        if detail() != "quiet":
+            print_error(str(interrupt))
         sys.exit(interrupt.exit_code)
     except TunerError as error:
         print_error(message_of(error))
         sys.exit(error.exit_code)
     except RecordsError as error:
         print_error(str(error))
-        sys.exit(2)
+        sys.exit(1 if isinstance(error, DatabaseFull) else 2)
     except OSError as error:
         path = f": {error.filename}" if error.filename else ""
         print_error(f"{error.strerror or error}{path}")

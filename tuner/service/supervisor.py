@@ -184,7 +184,8 @@ def programs(serving: Serving) -> list[Program]:
     # The API has a lower priority, so that requests do not disturb measurements, and ends before
     # the worker when memory runs out.
     return [
-        Program("the worker", run_module("tuner", "worker", *serving.worker_options)),
+        # This process says that it was stopped.
+        Program("the worker", run_module("tuner", "worker", "-q", *serving.worker_options)),
         Program("the API", api, nice=5, oom_score_adj=500),
     ]
 

@@ -22,7 +22,7 @@ from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
 from tuner.tuning.job.job_leases import JobLeases
-from tuner.tuning.job.run_deadline import RunDeadline, deadline_of, out_of_time
+from tuner.tuning.job.run_deadline import RunDeadline, deadline_of
 from tuner.tuning.job.session_options import SessionOptions
 from tuner.tuning.session import TuningSession
 from tuner.tuning.status import StatusCallback, TuningCallbacks
@@ -91,6 +91,7 @@ def run_tuning(
             f"the budget of {request.spec.seconds:g} s may end before"
         )
     deadline = deadline_of(request.spec.seconds, started, start_secs)
+    deadline.check()
     # A command that is suspended by Ctrl-Z would keep its locks from the next one.
     database.end_idle_transactions(context.engine)
     context = replace(context, sessions=sessions_with_retry(context))
@@ -208,7 +209,7 @@ class _ResumableRun:
                 raise
             (session,) = sessions
             if session.first_record_at is None:
-                self.failures[session.job_id] = out_of_time(self.deadline.secs)
+                self.failures[session.job_id] = OutOfTime(self.deadline.secs)
         finally:
             renewals.cancel()
 

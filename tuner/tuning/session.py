@@ -18,7 +18,7 @@ from records.picks import NewPick
 from records.tuning import attempts
 from tuner.devices.device import Device
 from tuner.engines.base import TargetInfo
-from tuner.errors import DeviceLost, DiskFull, WorkError
+from tuner.errors import DeviceLost, DiskFull, OutOfTime, WorkError
 from tuner.formatting import counted
 from tuner.jobs.preparation import Prepared
 from tuner.measure.round_measurement import RoundStopped
@@ -27,7 +27,6 @@ from tuner.tuning.job.attempts import JobAttempts
 from tuner.tuning.job.job_limits import JobLimits, JobTimer, requested_limits
 from tuner.tuning.job.job_opening import open_job
 from tuner.tuning.job.pick_chooser import PickChooser
-from tuner.tuning.job.run_deadline import out_of_time
 from tuner.tuning.job.session_options import SessionOptions, round_size
 from tuner.tuning.rounds import finals
 from tuner.tuning.rounds.final_time import FinalTime
@@ -404,11 +403,12 @@ class TuningSession:
         sessions = self._context.sessions
         finals.check_any_measured(sessions, snapshot.rows)
         if self._limits.budget.secs is not None and not any(row.n_trials for row in snapshot.rows):
-            raise out_of_time(self._limits.budget.secs)
+            raise OutOfTime(self._limits.budget.secs)
         races = finals.find_races(sessions, self._round_runner.measure_setup, snapshot.rows)
 
         def on_heat(race: finals.Race) -> None:
             # A run that is killed in its final has spent the time before.
+            self._timer.settle()
             with sessions.begin() as session:
                 jobs.add_spent_secs(session, self.job_id, self._timer.take())
             self._publish_if_due(

@@ -180,9 +180,10 @@ class Pool:
     def resume(self) -> None:
         """Continue the processes that were stopped, though their workers may have died."""
         with self._lock:
-            if self._is_paused:
-                for worker in self._workers:
-                    worker.add_pause(self._paused_at)
+            if not self._is_paused:
+                return
+            for worker in self._workers:
+                worker.add_pause(self._paused_at)
             # After that, because the thread of the pool compares deadlines unless it is set.
             self._is_paused = False
             paused, self._paused = self._paused, []

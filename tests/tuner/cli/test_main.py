@@ -1,6 +1,7 @@
 """The program ``tuner``: its help pages and its version."""
 
 import io
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from records.database import open_database
 from tests.cli import ROOT, Cli
 from tests.forked import fork_server
-from tuner.cli.main import make_program
+from tuner.cli.main import make_program, run_program
 
 
 def _leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -102,6 +104,47 @@ main()
     ended = subprocess.run(command, check=False, capture_output=True, text=True)
 
     assert (ended.returncode, ended.stderr) == (130, "")
+
+
+def test_seconds_that_are_spent_before_the_program_is_imported_end_it() -> None:
+    """On a busy machine that takes longer; what Python frees at its end is left to the system."""
+    code = """
+import sys, time
+class Finder:
+    def find_spec(name, path, target=None):
+        if name == "tuner.local":
+            time.sleep(600.0)
+sys.meta_path.insert(0, Finder)
+class Freed:
+    def __del__(self):
+        print("freed")
+freed = Freed()
+from tuner.__main__ import main
+main()
+"""
+
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-c", code, *arguments]
+        return subprocess.run(command, check=False, capture_output=True, text=True)
+
+    late, ended = run("tune", "zoo:mlp", "--seconds", "0.1"), run("--version")
+
+    assert (late.returncode, late.stdout) == (1, "")
+    assert late.stderr.startswith("tuner: the 0.1 s of the budget ended before the first trial;")
+    assert (ended.returncode, ended.stdout) == (0, f"tuner {metadata.version('subgraph-tuner')}\n")
+
+
+def test_a_disk_that_is_too_small_for_a_database_is_no_wrong_request(tmp_path: Path) -> None:
+    """The work failed, and the same command may work later."""
+    _, limit = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limit))
+    try:
+        with pytest.raises(SystemExit) as ended:
+            run_program(lambda **_: open_database(f"sqlite:///{tmp_path}/x.db"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert ended.value.code == 1
 
 
 def test_commands_of_tests_are_forked(tmp_path: Path) -> None:

@@ -1,5 +1,10 @@
 """``tuner tune``: spend a budget of trials on networks."""
 
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,9 +89,10 @@ def tune(
     if connection.chosen() is None:
         if webhook:
             raise RequestError("--webhook needs a server; name it with --server URL")
-        from tuner import local
-        from tuner.cli.console import stderr_console
-        from tuner.cli.rendering.progress import console_callbacks
+        with _limited(request.spec.seconds):
+            from tuner import local
+            from tuner.cli.console import stderr_console
+            from tuner.cli.rendering.progress import console_callbacks
 
         with console_callbacks(stderr_console()) as callbacks:
             reports = local.tune(request, overrides, callbacks, separate=separate)
@@ -104,6 +110,28 @@ def tune(
             name = Path(model.removeprefix("zoo:").partition("?")[0]).stem
             options_of_build = shared | {"--out": f"{name}.lib"}
             print_note(f"next: {hints.command('build', model, options=options_of_build)}")
+
+
+@contextmanager
+def _limited(secs: float | None) -> Iterator[None]:
+    """End the process inside, where nothing is begun, once the seconds of a command are spent."""
+    if secs is None:
+        yield
+        return
+    timer = threading.Timer(max(STARTED + secs - time.monotonic(), 0.0), _give_up, (secs,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _give_up(secs: float) -> None:
+    from tuner.errors import OutOfTime
+
+    print_error(str(OutOfTime(secs)))
+    os._exit(OutOfTime.exit_code)
 
 
 def _command_line() -> str:

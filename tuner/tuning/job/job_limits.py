@@ -90,6 +90,7 @@ class JobTimer:
         self._job_id = job_id
         self._spent = spent_secs
         self._unsaved = self._unsettled = self._since = 0.0
+        self._is_settled = False
         self._n_running = 0
 
     @contextmanager
@@ -105,14 +106,17 @@ class JobTimer:
             self._n_running -= 1
 
     def charge(self, secs: float) -> None:
-        """Charge the job for seconds before its work, which are stored after :meth:`settle`."""
+        """Charge the job for seconds, which are stored after :meth:`settle`."""
         self._spent += secs
-        self._unsettled += secs
+        if self._is_settled:
+            self._unsaved += secs
+        else:
+            self._unsettled += secs
 
     def settle(self) -> None:
-        """Have the seconds before the work stored, because it has a result."""
+        """Have the seconds of this run stored, because it has a result."""
         self._unsaved += self._unsettled
-        self._unsettled = 0.0
+        self._unsettled, self._is_settled = 0.0, True
 
     @property
     def secs(self) -> float:
@@ -135,7 +139,6 @@ class JobTimer:
     def _add_elapsed(self) -> None:
         now = self._context.now()
         secs, self._since = now - self._since, now
-        self._spent += secs
-        self._unsaved += secs
+        self.charge(secs)
         if self._context.record_writer.policy is WritePolicy.IMMEDIATE:
             self._context.record_writer.write(self.save, self._job_id)

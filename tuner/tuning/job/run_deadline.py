@@ -18,14 +18,6 @@ _END_PART = 0.3
 _MAX_END_SHARE = 0.04
 
 
-def out_of_time(secs: float) -> OutOfTime:
-    """Return the error of a run whose budget in seconds ended before its first trial."""
-    return OutOfTime(
-        f"the {secs:g} s of the budget ended before the first trial; what was prepared is kept: "
-        "run the command again, with more seconds if that repeats"
-    )
-
-
 @dataclass(frozen=True)
 class RunDeadline:
     """Time at which the seconds of a run end, from its start by the monotonic clock."""
@@ -51,6 +43,7 @@ class RunDeadline:
         Raises:
             OutOfTime: If time is up before the end.
         """
+        self.check()
         timer = threading.Timer(self.secs_left or 0.0, worker.close)
         timer.daemon = True
         try:
@@ -72,7 +65,7 @@ class RunDeadline:
             OutOfTime: If there is not.
         """
         if self.secs is not None and not self.secs_left:
-            raise out_of_time(self.secs) from cause
+            raise OutOfTime(self.secs) from cause
 
 
 def deadline_of(secs: float | None, started: float, start_secs: float) -> RunDeadline:

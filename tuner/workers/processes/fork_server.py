@@ -57,6 +57,7 @@ class ForkedProcess:
         self._lock = threading.Lock()
         self._pid = 0
         self._descriptor = -1
+        self._is_killed = False
 
     @property
     def pid(self) -> int:
@@ -79,20 +80,29 @@ class ForkedProcess:
         deadline = time.monotonic() + timeout_secs
         while self.returncode is None:
             secs = max(deadline - time.monotonic(), 0.0)
-            if not self._has_report(secs) and self.returncode is None:
+            if not self._ready(secs) and self.returncode is None:
                 raise subprocess.TimeoutExpired("a worker", timeout_secs)
             with self._lock:
-                if self._has_report(0.0):
+                ready = self._ready(0.0)
+                if self._status.fileno() in ready:
                     self._read()
+                elif ready:
+                    self._end(-signal.SIGKILL)
         return self.returncode
 
-    def _has_report(self, secs: float) -> bool:
+    def _ready(self, secs: float) -> list[int]:
+        """Wait for a report, or for the end of a process that was killed.
+
+        A template that imports a module reports seconds later.
+        """
         poller = select.poll()
         try:
             poller.register(self._status, select.POLLIN)
+            if self._is_killed:
+                poller.register(self._descriptor, select.POLLIN)
         except ValueError:  # another thread read the last report, and closed the socket
-            return False
-        return bool(poller.poll(1000.0 * secs))
+            return []
+        return [descriptor for descriptor, _ in poller.poll(1000.0 * secs)]
 
     def kill(self) -> None:
         """Kill it; one that was not forked yet will not be."""
@@ -101,6 +111,7 @@ class ForkedProcess:
             if self._pid and self.returncode is None:
                 with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+                self._is_killed = True
             elif self.returncode is None:
                 self._end(-signal.SIGKILL)
 

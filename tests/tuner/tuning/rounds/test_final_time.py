@@ -315,7 +315,7 @@ def test_seconds_without_a_trial_are_not_counted(workshop: Workshop) -> None:
 
     job = workshop.job(session.job_id)
     assert (job.state, workshop.trials()) == ("paused", [])
-    assert job.spent_secs < 10.0
+    assert job.spent_secs == 0.0
     workshop.run_alone(start_before(workshop, 0.0))
     assert len(workshop.trials()) == 4
 

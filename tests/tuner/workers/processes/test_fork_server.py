@@ -162,14 +162,18 @@ def test_the_system_may_refuse_a_process(open_pool: Open) -> None:
     assert other.call(HELPERS, "add", 2, 3) == 5
 
 
-def test_a_process_that_is_killed_before_its_fork_does_not_begin(
+def test_a_process_that_is_killed_while_its_template_imports_ends(
     open_pool: Open, tmp_path: Path
 ) -> None:
-    """Its template was still importing."""
-    pool = open_pool()
+    """One that was forked ends at once, and one that was not does not begin."""
+    pool, other = open_pool(), open_pool("other")
     template = psutil.Process(pool.call(HELPERS, "whoami")).parent()
+    forked = psutil.Process(other.call(HELPERS, "whoami"))
     assert template is not None
     template.suspend()
+    started = time.monotonic()
+    other.close()
+    assert time.monotonic() - started < fork_server.KILL_TIMEOUT_SECS
     own, theirs = socket.socketpair()
     with own, theirs:
         process = fork_server.fork(
@@ -190,4 +194,5 @@ def test_a_process_that_is_killed_before_its_fork_does_not_begin(
         theirs.close()
         template.resume()
         assert not own.recv(1)
+    forked.wait(60.0)
     assert len(template.children()) == 1
