@@ -2,16 +2,20 @@
 
 import logging
 
+import numpy as np
 import onnx
 import onnx.version_converter
 
 from tuner.networks.onnx.foreign import is_foreign
-from tuner.networks.onnx.graph import check_model, nodes_within
-from tuner.networks.onnx.node_builder import opset_of
+from tuner.networks.onnx.graph import check_model, fixed_shapes, nodes_within
+from tuner.networks.onnx.inference import infer_shapes
+from tuner.networks.onnx.node_builder import NodeBuilder, opset_of
 
 _CLASSICAL = "ai.onnx.ml"
 # The first version with all operators that forests of trees are rewritten as.
 _MIN_OPSET = 13
+# Since this version, slopes are aligned with the last axes of the data.
+_BROADCASTS = 7
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,7 +65,25 @@ def convert(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
         converted = onnx.version_converter.convert_version(model, version)
         # Operators inside of branches and loops are not converted.
         check_model(converted)
+        if opset_of(model) < _BROADCASTS <= version:
+            _move_slopes(converted)
     except Exception as error:
         _LOG.info("the model keeps its opset %d: %s", opset_of(model), error)
         return model
     return converted
+
+
+def _move_slopes(model: onnx.ModelProto) -> None:
+    """Lay vectors of slopes along the channels, where the converter leaves them, in place."""
+    ranks = {name: len(shape) for name, shape in fixed_shapes(infer_shapes(model).graph).items()}
+    nodes = []
+    for node in model.graph.node:
+        n_axes = ranks.get(node.input[0], 0) if node.op_type == "PRelu" else 0
+        if n_axes and ranks.get(node.input[1]) == 1:
+            builder = NodeBuilder(node, model.graph)
+            shape = builder.constant(np.array([-1, *[1] * (n_axes - 2)]))
+            node.input[1] = builder.add("Reshape", node.input[1], shape)
+            nodes += builder.nodes
+        nodes.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)

@@ -282,7 +282,31 @@ def _attention(name: str, mask: Array) -> Case:
     )
 
 
+def _blocks(axis: int, block: int) -> list[Case]:
+    """Return conversions of values with a scale and a zero point for each block of an axis."""
+    shape = [4, 6, 8]
+    shape[axis] = -(-shape[axis] // block)
+    scale, zero = draw(*shape, seed=1) ** 2 + np.float32(0.1), _whole(*shape, dtype="int8", seed=2)
+    options: dict[str, Any] = {"axis": axis, "block_size": block}
+    name = f"{axis % 3}"
+    return [
+        case(f"blocks_{name}", "DequantizeLinear", _whole(4, 6, 8), scale, **options),
+        case(
+            *(f"blocks_to_{name}", "QuantizeLinear", 100 * draw(4, 6, 8)),
+            weights=[scale, zero],
+            **options,
+        ),
+        case(
+            *(f"blocks_from_{name}", "DequantizeLinear", _whole(4, 6, 8, dtype="int8")),
+            weights=[scale, zero],
+            **options,
+        ),
+    ]
+
+
 QUANTISED = [
+    *_blocks(0, 2),
+    *_blocks(-2, 4),
     case("conv_integer", "ConvInteger", _IMAGE, weights=[_KERNEL, _ZERO], pads=[1, 0, 1, 2]),
     case(
         *("conv", "QLinearConv", _IMAGE),

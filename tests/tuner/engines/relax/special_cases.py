@@ -140,6 +140,24 @@ def _sequences() -> Case:
     return Case("Sequences", nodes, {"x": ROWS[6:9], "new": ROWS[:1]}, positions)
 
 
+def _samples() -> list[Case]:
+    """Return images that are sampled inside, outside, and where there is no place."""
+    ends = _floats(_NAN, _INF, -_INF, 1e30, -1e30, 0.3)
+    grid = np.stack(np.meshgrid(ends, ends), -1)[None]
+    image = np.arange(40, dtype="float32").reshape(1, 2, 4, 5) ** 2
+    return [
+        case(
+            f"GridSample_{mode}_{padding}_{aligned}",
+            *("GridSample", image, grid),
+            mode=mode,
+            padding_mode=padding,
+            align_corners=aligned,
+        )
+        for mode in ("linear", "nearest", "cubic")
+        for padding, aligned in (("zeros", 0), ("border", 1), ("reflection", 0))
+    ]
+
+
 def _others() -> list[Case]:
     sizes: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
     types = {name: helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in _INTEGERS}
@@ -160,6 +178,7 @@ def _others() -> list[Case]:
         ),
         case("LpPool", "LpPool", _IMAGE, **sizes),
         _sequences(),
+        *_samples(),
         case("CumSum", "CumSum", ROWS, weights=[np.array(1)]),
         case("TopK", "TopK", _SURE, weights=[np.array([3])], n_outputs=2),
         case("Divided_by_0", "Div", NUMBERS, weights=[_constant(0)]),

@@ -13,6 +13,7 @@ from tuner.networks.onnx.classical import operators
 from tuner.networks.onnx.contrib.contributed import CONTRIBUTED, DOMAIN
 from tuner.networks.onnx.graph import Array
 from tuner.networks.onnx.node_builder import Replacement, Tables, UnknownValueError, Values
+from tuner.networks.onnx.operators.block_scales import replace_block_scales
 from tuner.networks.onnx.operators.dropped_forms import replace_elementwise_norm, replace_mask
 from tuner.networks.onnx.operators.explicit_pads import pad_explicitly, pad_pool, pad_transposed
 from tuner.networks.onnx.operators.first_axes import BROADCASTS
@@ -357,6 +358,7 @@ _STANDARD: dict[str, Callable[[Replacement], bool | None]] = {
     "ConvTranspose": pad_transposed,
     "DFT": replace_dft,
     "DeformConv": _deform_conv,
+    "DequantizeLinear": replace_block_scales,
     "Dropout": replace_mask,
     "EyeLike": _eye_like,
     "IsInf": _is_inf,
@@ -366,6 +368,7 @@ _STANDARD: dict[str, Callable[[Replacement], bool | None]] = {
     "MaxPool": lambda b: pad_pool(b) or _max_pool(b),
     "MaxUnpool": _max_unpool,
     "MeanVarianceNormalization": replace_mean_variance,
+    "QuantizeLinear": replace_block_scales,
     "RMSNormalization": replace_full_norm,
     "Resize": round_scales,
     "ReverseSequence": _reverse_sequence,

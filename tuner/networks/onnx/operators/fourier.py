@@ -27,6 +27,8 @@ def replace_dft(b: Replacement) -> None:
     # The last dimension holds real and imaginary parts; axes count it, too.
     axis %= len(dims) + 1
     length, inverse, onesided = b.array(1), bool(b.attribute("inverse", 0)), _is_onesided(b, 0)
+    if axis == len(dims):
+        raise ValueError(f"axis {axis} has the parts of the numbers")
     n = dims[axis]
     size = 2 * (n - 1) if inverse and onesided else n
     if length is not None:

@@ -32,11 +32,12 @@ def check_operands(model: onnx.ModelProto) -> None:
     """
     refuse_failures(model)
     shapes, constants = fixed_shapes(model.graph), constant_readers(model.graph)
+    opset = opset_of(model)
     for node in model.graph.node:
         kind = "Reduce" if node.op_type.startswith("Reduce") else node.op_type
         if is_foreign(node) or kind not in _DEMANDS:
             continue
-        operands = _Operands(node, shapes, constants)
+        operands = _Operands(node, shapes, constants, opset)
         try:
             for demand in _DEMANDS[kind](operands):
                 is_met = _RELATIONS[demand.relation]
@@ -57,6 +58,7 @@ class _Operands:
     node: onnx.NodeProto
     shapes: Mapping[str, _Shape]
     constants: Mapping[str, Callable[[], Array]]
+    opset: int
 
     def has(self, place: int) -> bool:
         return place < len(self.node.input) and self.node.input[place] in self.shapes
@@ -329,7 +331,16 @@ def _slice(operands: _Operands) -> _Demands:
 
 
 def _slope(operands: _Operands) -> _Demands:
-    yield _Demand(1, operands[0], "must broadcast to")
+    # Before version 7, a vector has a number for each channel.
+    is_of_channels = operands.opset < 7 and len(operands[1]) == 1
+    yield _Demand(1, operands[0][1:2] if is_of_channels else operands[0], "must broadcast to")
+
+
+def _transform(operands: _Operands) -> _Demands:
+    signal = operands[0]
+    yield _Demand(0, (None,) * max(2, len(signal)))
+    if operands.node.op_type == "DFT" or len(signal) == 3:
+        yield _Demand(0, (*signal[:-1], 2 if signal[-1] > 1 else 1))
 
 
 def _vector(_operands: _Operands) -> _Demands:
@@ -351,6 +362,7 @@ _DEMANDS: Mapping[str, Callable[[_Operands], _Demands]] = {
     "InstanceNormalization": _instance_norm,
     "MaxUnpool": _unpool,
     "PRelu": _slope,
+    "Pad": lambda _: iter([_Demand(3, (None,))]),
     "ReverseSequence": _reverse_sequence,
     "RotaryEmbedding": _rotary_embedding,
     "Reshape": _reshape,
@@ -358,6 +370,7 @@ _DEMANDS: Mapping[str, Callable[[_Operands], _Demands]] = {
     "Slice": _slice,
     "SoftmaxCrossEntropyLoss": _loss,
     **dict.fromkeys(("CumProd", "CumSum"), _scan),
+    **dict.fromkeys(("DFT", "STFT"), _transform),
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), _convolution),
     **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _scales),
     **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),

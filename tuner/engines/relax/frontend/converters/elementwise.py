@@ -249,14 +249,14 @@ def convert_pow(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) ->
 
 
 def convert_prelu(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Convert PRelu; before version 7, there is a slope for each channel.
+    """Convert PRelu; before version 7, a vector has a slope for each channel.
 
     TVM's own function broadcasts the slope in a block that keeps it out of the kernel before it.
     """
     del attrs
     x, slope = inputs
     n_axes = len(x.ty.shape)
-    if opset < _PRELU_BROADCASTS and n_axes > _N_AXES:
+    if opset < _PRELU_BROADCASTS and n_axes > _N_AXES and len(slope.ty.shape) == 1:
         shape = [-1, *[1] * (n_axes - _N_AXES)]
         slope = builder.emit(relax.op.reshape(slope, shape))
     is_negative = builder.emit(relax.op.less(x, relax.const(0, str(x.ty.dtype))))

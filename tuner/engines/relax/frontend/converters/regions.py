@@ -5,6 +5,7 @@ RoiAlign is TVM's operator for averages, and a kernel of its own for maxima.
 
 from typing import Any
 
+import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
@@ -12,13 +13,26 @@ from tuner.engines.relax.frontend.converters.operands import as_text
 
 # Version from which the centres of pixels lie at halves unless the attribute says otherwise.
 _HALVES = 16
+# Largest coordinates of a grid that are told apart, in halves of an image: their places are int32.
+_FARTHEST = {"float16": 32.0}
 
 
 def convert_grid_sample(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Convert GridSample; TVM's kernel would give the data the type of the grid."""
+    """Convert GridSample; TVM's kernel would give the data the type of the grid.
+
+    As in ONNX Runtime, NaN and what is beyond int64 are the first pixel.
+    """
     data, grid = inputs
+    dtype = str(data.ty.dtype)
     if grid.ty.dtype != data.ty.dtype:
-        grid = builder.normalize(relax.op.astype(grid, str(data.ty.dtype)))
+        grid = builder.normalize(relax.op.astype(grid, dtype))
+    # The last axis is the first of a place.
+    sizes = [int(size) - attrs.get("align_corners", 0) for size in data.ty.shape][:1:-1]
+    limits = np.minimum(2.0**63 / np.maximum(sizes, 1), np.finfo(dtype).max).astype(dtype)
+    is_place = builder.emit(relax.op.less(builder.emit(relax.op.abs(grid)), relax.const(limits)))
+    grid = builder.emit(relax.op.where(is_place, grid, relax.const(-1, dtype)))
+    farthest = _FARTHEST.get(dtype, 2.0**19)
+    grid = builder.emit(relax.op.clip(grid, -farthest, farthest))
     convert = onnx_frontend.GridSample.get_converter(opset)
     return convert(builder, [data, grid], attrs, [{}, {}])
 

@@ -10,7 +10,7 @@ from onnx import helper
 from tvm import relax
 
 from tests.tuner.engines.relax.conftest import Array, Save, draw
-from tests.tuner.engines.relax.networks import run_network
+from tests.tuner.engines.relax.networks import run_lowered, run_network
 from tests.tuner.engines.relax.test_lowering import names_of
 from tests.tuner.networks import models
 from tuner.engines.base import TargetInfo
@@ -96,18 +96,21 @@ def test_slopes_are_fused_into_the_convolution(
     assert [name.split("_")[0] for name in names if "transpose" not in name] == ["conv2d"]
 
 
-def test_slopes_of_old_models_are_those_of_the_channels() -> None:
-    """Version 6 does not broadcast; ONNX Runtime refuses it."""
-    slopes, data = draw(8, seed=3), draw(2, 3, 8, 9, seed=2)
+@pytest.mark.parametrize("opset", [1, 6])
+@pytest.mark.parametrize("n_rows", [4, 8])
+def test_slopes_of_old_models_are_those_of_the_channels(
+    target: TargetInfo, opset: int, n_rows: int
+) -> None:
+    """Versions below 7 do not broadcast; ONNX Runtime refuses them."""
+    slopes, data = draw(8, seed=3), draw(2, 8, 5, n_rows, seed=2)
+    node = helper.make_node("PRelu", ["data", "s"], ["y"])
+    inputs: dict[str, models.Spec] = {"data": data.shape, "s": slopes.shape}
+    model = models.model([node], inputs, {"y": data.shape}, {"s": slopes}, opset=opset)
 
-    (old,), (new,) = (
-        run_network(
-            assign_layouts(import_graph(model_of((opset, "PRelu", ["s"], {}, {"s": s})))), data
-        )
-        for opset, s in ((6, slopes), (16, slopes.reshape(8, 1, 1)))
-    )
+    (actual,) = run_lowered(model, {"data": data}, target.spec)
 
-    np.testing.assert_allclose(old, new, rtol=1e-6)
+    expected = np.where(data < 0.0, data * slopes.reshape(8, 1, 1), data)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 def test_bound_of_nan_is_none() -> None:
