@@ -40,6 +40,7 @@ settings.register_profile(
 settings.load_profile("busy")
 durability.do_not_wait()
 new_databases.create_tables_at_once()
+new_databases.share_statements()
 templates.share_templates()
 # Collection makes millions of objects that live as long as the process.
 gc.disable()
