@@ -57,26 +57,3 @@ def test_a_network_that_exceeds_a_limit_is_ended(
     assert not result.is_passed
     assert result.error == reason
     assert (result.revision, bool(result.date)) == ("now", True)
-
-
-def test_a_file_that_cannot_be_fetched_is_a_failure_of_its_network(tmp_path: Path) -> None:
-    """The other networks run."""
-    result = _run(tmp_path, [entry_named("magika")], Limits())["magika"]
-
-    assert (result.stage, result.error) == ("fetch", "not fetched")
-
-
-def test_an_interrupted_run_keeps_what_is_done(tmp_path: Path) -> None:
-    """The network that was running has no result, so that the next run takes it up."""
-    entries = [entry_named("magika"), entry_named("basic-pitch")]
-    runner = Runner(Files(tmp_path), tmp_path / "results", Limits(), "now")
-
-    def interrupt(_result: Result) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        runner.run_all([*entries, _MLP], 1, interrupt)
-
-    stored = {file.stem for file in (tmp_path / "results").glob("*.json")}
-    assert "magika" in stored
-    assert "zoo-mlp" not in stored

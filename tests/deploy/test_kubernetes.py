@@ -118,14 +118,6 @@ def test_every_process_has_a_role_and_a_secret_of_its_own() -> None:
         assert f"=postgresql://{role}@" in document
 
 
-def test_the_worker_has_cores_of_its_own() -> None:
-    """A quota that is not a whole number of cores suspends processes during a measurement."""
-    resources = deployment("worker")["resources"]
-
-    assert resources["requests"] == resources["limits"]
-    assert resources["limits"]["cpu"].isdecimal()
-
-
 def test_probes_ask_what_the_program_answers() -> None:
     """Readiness is that of the database; liveness does not depend on it."""
     api, worker = deployment("api"), deployment("worker")
@@ -170,16 +162,6 @@ def test_only_the_api_is_reached_and_only_the_database_is_left_for() -> None:
     assert set(ports) == {53, 5432}
     # A rule without addresses leads to all of them.
     assert all(rule["to"] for rule in policies["database"]["egress"])
-
-
-def test_an_upgrade_is_a_job_of_its_own() -> None:
-    """The job upgrades the schema once, and then sets up the roles, which get the new tables."""
-    (job,) = kinds("Job", FOLDER / "upgrade")
-    (upgrade,), (roles,) = (pod("db-upgrade")[kind] for kind in ("initContainers", "containers"))
-
-    assert upgrade["command"] == ["tuner", "db", "upgrade"]
-    assert roles["command"] == ["python", "-P", "-m", "records.storage.roles"]
-    assert job["spec"]["backoffLimit"] == 0
 
 
 @pytest.mark.parametrize("folder", [FOLDER, FOLDER / "upgrade"])

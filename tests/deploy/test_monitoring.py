@@ -99,16 +99,3 @@ def test_every_alert_has_a_remedy() -> None:
     text = (ROOT / "docs" / "operations.md").read_text()
 
     assert [rule["alert"] for rule in rules() if f"`{rule['alert']}`" not in text] == []
-
-
-def test_panels_do_not_overlap() -> None:
-    """Each cell of the dashboard's grid of 24 columns belongs to one panel at most."""
-    cells = [
-        (at["x"] + dx, at["y"] + dy)
-        for at in (panel["gridPos"] for panel in panels())
-        for dx in range(at["w"])
-        for dy in range(at["h"])
-    ]
-
-    assert len(cells) == len(set(cells))
-    assert max(x for x, _ in cells) < 24

@@ -13,9 +13,8 @@ from tuner.settings import request_caps
 
 _VARIABLE = re.compile(r"\$\{(\w+)(:[-?][^}]*)?\}")
 
-LASTING = ("postgres", "api", "worker")
-SERVICES = (*LASTING, "migrate")
-OURS = ("api", "worker", "migrate")
+SERVICES = ("postgres", "api", "worker", "migrate")
+OURS = SERVICES[1:]
 
 
 @pytest.fixture
@@ -24,40 +23,20 @@ def compose() -> dict[str, Any]:
     return images.read_compose()
 
 
-def test_services(compose: dict[str, Any]) -> None:
-    """There are three processes that last, and one that ends before they start."""
-    assert set(compose["services"]) == set(SERVICES)
-
-
-@pytest.mark.parametrize("name", LASTING)
-def test_service_starts_again_and_stops_in_peace(compose: dict[str, Any], name: str) -> None:
-    """Each comes back after a crash, has time to stop, and keeps its logs short."""
+@pytest.mark.parametrize("name", SERVICES)
+def test_services_are_confined(compose: dict[str, Any], name: str) -> None:
+    """They gain no rights and write to volumes and memory; the API alone is reached."""
     service = compose["services"][name]
-    assert service["restart"] == "unless-stopped"
-    assert int(service["stop_grace_period"].removesuffix("s")) >= 20
-    assert service["logging"]["options"]["max-size"]
-
-
-@pytest.mark.parametrize("name", LASTING)
-def test_service_has_a_health_check(compose: dict[str, Any], name: str) -> None:
-    """Each has a check, in compose.yaml or in its image."""
-    service = compose["services"][name]
-    if "healthcheck" in service:
-        assert service["healthcheck"]["test"][0] == "CMD"
-    else:
-        assert service["build"]["dockerfile"] == f"docker/{name}.Dockerfile"
-        assert images.texts(images.read_dockerfile(name), "HEALTHCHECK")
-
-
-@pytest.mark.parametrize("name", OURS)
-def test_our_service_has_no_rights_to_gain(compose: dict[str, Any], name: str) -> None:
-    """Each waits for PostgreSQL, gives up every capability and can gain none."""
-    service = compose["services"][name]
+    assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
-    assert service["init"] is True
-    assert service["depends_on"]["postgres"] == {"condition": "service_healthy"}
-    assert not {"privileged", "user", "network_mode"} & set(service)
+    assert service["pids_limit"]
+    assert not service["mem_limit"].endswith((":-}", ":-0}"))
+    assert not {"privileged", "network_mode"} & set(service)
+    published = ["${TUNER_PUBLISH:-127.0.0.1:8080}:8080"] if name == "api" else None
+    assert service.get("ports") == published
+    assert published or service["networks"] == ["inside"]
+    assert compose["networks"]["inside"] == {"internal": True}
 
 
 def test_images_are_pinned(compose: dict[str, Any]) -> None:
@@ -84,26 +63,6 @@ def test_base_may_be_a_digest(compose: dict[str, Any], name: str) -> None:
     assert build["args"] == {"BASE": f"${{TUNER_BASE_IMAGE:-{tag}}}"}
 
 
-def test_volumes_are_named_and_shared(compose: dict[str, Any]) -> None:
-    """The API writes uploads and reads archives; the build cache is the worker's alone."""
-    mounts = {name: compose["services"][name].get("volumes", []) for name in SERVICES}
-    assert mounts["api"] == [
-        "uploads:/data/uploads",
-        "archives:/data/archives:ro",
-        "incoming:/data/tmp",
-    ]
-    assert mounts["worker"] == [
-        "data:/data",
-        "uploads:/data/uploads",
-        "archives:/data/archives",
-        "locks:/run/tuner",
-    ]
-    assert mounts["postgres"] == ["database:/var/lib/postgresql/data"]
-    assert not mounts["migrate"]
-    volumes = {"database", "data", "uploads", "archives", "incoming", "locks"}
-    assert set(compose["volumes"]) == volumes
-
-
 def test_locks_are_on_a_volume_of_their_own(compose: dict[str, Any]) -> None:
     """The data directory may be shared with other machines, whose CPUs are other ones."""
     worker = compose["services"]["worker"]
@@ -113,27 +72,6 @@ def test_locks_are_on_a_volume_of_their_own(compose: dict[str, Any]) -> None:
     assert any(
         f" {folder} " in text for text in images.texts(images.read_dockerfile("worker"), "RUN")
     )
-
-
-def test_the_worker_does_not_take_all_memory(compose: dict[str, Any]) -> None:
-    """Without a setting its processes would share that of the machine with PostgreSQL."""
-    default = re.fullmatch(
-        r"\$\{TUNER_WORKER_MEMORY_LIMIT:-(\w+)\}", compose["services"]["worker"]["mem_limit"]
-    )
-    assert default is not None
-    assert default[1] != "0"
-
-
-@pytest.mark.parametrize("name", SERVICES)
-def test_files_are_written_to_volumes_and_memory(compose: dict[str, Any], name: str) -> None:
-    """The root file system is not writable, and memory and processes are bounded."""
-    service = compose["services"][name]
-    assert service["read_only"] is True
-    assert any(mount.startswith("/tmp:") and "size=" in mount for mount in service["tmpfs"])
-    assert service["pids_limit"]
-    assert service["mem_limit"]
-    assert service["cap_drop"] == ["ALL"]
-    assert service["security_opt"] == ["no-new-privileges:true"]
 
 
 def test_folders_of_the_api_are_the_volumes_of_its_image(compose: dict[str, Any]) -> None:
@@ -159,16 +97,6 @@ def test_every_process_has_a_role_of_its_own(compose: dict[str, Any]) -> None:
     for name in ("api", "worker"):
         condition = services[name]["depends_on"]["migrate"]
         assert condition == {"condition": "service_completed_successfully"}
-
-
-def test_only_the_api_is_reached(compose: dict[str, Any]) -> None:
-    """The API is published, on loopback unless said; the others have no way in and none out."""
-    services = compose["services"]
-    assert services["api"]["ports"] == ["${TUNER_PUBLISH:-127.0.0.1:8080}:8080"]
-    for name in ("postgres", "worker", "migrate"):
-        assert "ports" not in services[name]
-        assert services[name]["networks"] == ["inside"]
-    assert compose["networks"]["inside"] == {"internal": True}
 
 
 def test_passwords_have_no_default(compose: dict[str, Any]) -> None:
