@@ -1,6 +1,7 @@
 """Every page in both themes and on a phone: no findings of axe, and no sideways scrolling."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,9 @@ from playwright.sync_api import Browser, Page
 
 from tests.browser.conftest import DESKTOP, PHONE, Visitor
 from tests.services import Service
+from tests.tuner.profiling.small_profile import PROFILE
+from tuner.profiling.page import as_page
+from tuner.profiling.verdicts import Verdict
 
 PAGES = (
     "/",
@@ -68,6 +72,22 @@ def test_axe_finds_nothing(browser: Browser, tuned: Service, look: str) -> None:
             over = tab.page.evaluate(_CELLS_THAT_OVERFLOW)
             problems |= {f"{address} overflow": over} if over else {}
     assert not problems, json.dumps(problems, indent=1)
+
+
+def test_tables_of_a_profile_fit_a_laptop(browser: Browser) -> None:
+    """No column of a profile with two peers and a long command is out of sight."""
+    verdict = Verdict("early", "tuner tune model.onnx --input image=1,3,32,32 --trials 200")
+    kernel = replace(PROFILE.kernels[0], verdict=verdict)
+    peers = (*PROFILE.peers, replace(PROFILE.peers[0], name="openvino"))
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.set_content(as_page(replace(PROFILE, kernels=(kernel,), peers=peers)))
+
+    hidden = page.evaluate(
+        "[...document.querySelectorAll('.table')].map(each => each.scrollWidth - each.clientWidth)"
+    )
+    page.close()
+
+    assert hidden == [0, 0, 0]
 
 
 def _open_everything(page: Page) -> None:

@@ -77,7 +77,7 @@ def job_table(jobs: Sequence[JobSummary]) -> Grid:
             job.objective,
             milliseconds(job.total_latency_secs),
             str(job.priority),
-            f"{job.trials}{limit}",
+            f"{job.spent_trials}{limit}",
             f"{clock(job.spent_secs)}{time_limit}",
             local_time(job.updated),
             *([" ".join(job.tags)] if has_tags else []),

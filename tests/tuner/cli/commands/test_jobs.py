@@ -28,10 +28,10 @@ def test_jobs_are_listed_newest_first(tuned: Shell) -> None:
 
 
 def test_list_and_table_show_one_latency(tuned: Shell, write: Write) -> None:
-    """The list shows the current best records, not the last stored status."""
+    """The list shows the current best records; both count trials that others made."""
     write(
         lambda session: events.set_status(
-            session, 1, phase="confirming the winners", spent_trials=3
+            session, 1, phase="confirming the winners", spent_trials=5
         )
     )
 
@@ -39,7 +39,8 @@ def test_list_and_table_show_one_latency(tuned: Shell, write: Write) -> None:
     table = tuned("table", "1").out
 
     assert "4.0000 ms estimated in total" in table
-    assert [line for line in listed.splitlines() if "small" in line and "4.0000" in line]
+    assert "5 of 100 trials" in table
+    assert [line for line in listed.splitlines() if "4.0000" in line and "5/100" in line]
 
 
 @pytest.mark.parametrize(("job", "status", "state"), [("1", 0, "done"), ("2", 1, "running")])
