@@ -33,9 +33,11 @@ _MAX_KEPT = 64
 _MAX_SHARING = 8
 
 
-def ranked(contraction: Contraction, architecture: int) -> list[Configuration]:
+def ranked(
+    contraction: Contraction, architecture: int, cache_bytes: int = 0
+) -> list[Configuration]:
     """Return the configurations of a contraction, the fastest by estimate first."""
-    gpu = gpus.gpu_of(architecture)
+    gpu = gpus.gpu_of(architecture, cache_bytes)
     decisions = _fitting(contraction, gpu)
     order = np.argsort(estimate_secs(contraction, decisions, gpu), kind="stable")
     return [Configuration(*each) for each in decisions[order].tolist()]

@@ -47,7 +47,7 @@ class Template:
     Attributes:
         match: Finds what it computes in a workload; None for other workloads.
         decisions: Class of its configurations.
-        ranked: Returns the configurations for an architecture, the fastest first.
+        ranked: Returns the configurations for a GPU (see :func:`gpus.gpu_of`), the fastest first.
         estimate_secs: Estimates the times of configurations inside of a graph, seconds, shape (n,),
             from their numbers, shape (n, numbers of ``decisions``), on a GPU.
         print: Prints the kernels of a configuration.
@@ -55,7 +55,7 @@ class Template:
 
     decisions: type[Decisions]
     match: Callable[[PrimFunc], Any]
-    ranked: Callable[[Any, int], Sequence[Any]]
+    ranked: Callable[..., Sequence[Any]]
     estimate_secs: Callable[[Any, np.ndarray, Gpu], np.ndarray]
     print: Callable[[Any, Any], Program]
     growth: float = 1.0
@@ -81,8 +81,8 @@ class Template:
         return 0.0
 
     def choices(self, program: tvm.IRModule, target: Target) -> Sequence[Any]:
-        matched, number = self.find(program["main"]), compiler.number_of(str(target.attrs["arch"]))
-        return [] if matched is None else self.ranked(matched, number)[:_MAX_CHOICES]
+        matched = self.find(program["main"])
+        return [] if matched is None else self.ranked(matched, *gpu_key(target))[:_MAX_CHOICES]
 
     def schedule(self, program: tvm.IRModule, _target: Target, choice: Any) -> Schedule:
         return Schedule(marked(program, choice.name))
@@ -132,6 +132,12 @@ WINDOWS = Template(
     windows.print_program,
 )
 TEMPLATES = (GEMM, ATTENTION, ROWS, WINDOWS)
+
+
+def gpu_key(target: Target) -> tuple[int, int]:
+    """Return the architecture and the size of the second-level cache of a target, 0 if unknown."""
+    cache_bytes = int(target.attrs.get("l2_cache_size_bytes", 0))
+    return compiler.number_of(str(target.attrs["arch"])), cache_bytes
 
 
 def variants_for(_module: tvm.IRModule, target: Target | None) -> Sequence[Template]:

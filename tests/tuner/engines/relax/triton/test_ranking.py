@@ -7,8 +7,10 @@ import pytest
 from tvm import te
 
 from tests.tuner.engines.relax.triton.conftest import attention, convolution, product, workload
+from tuner.engines.relax import worker
 from tuner.engines.relax.ir import workloads
-from tuner.engines.relax.triton import gpus, ranking
+from tuner.engines.relax.target.targets import make_target
+from tuner.engines.relax.triton import gpus, ranking, variants
 from tuner.engines.relax.triton.templates.attention import Attention, estimate_secs
 from tuner.engines.relax.triton.templates.attention import Configuration as Attended
 from tuner.engines.relax.triton.templates.configurations import Configuration
@@ -130,6 +132,28 @@ def test_spaces_fit_the_gpu(ir: bytes, architecture: int) -> None:
         n_turns = -(-contraction.n_steps // by.steps)
         n_bytes = 2 * (by.rows + by.columns) * by.steps * min(by.n_stages, n_turns)
         assert n_bytes <= gpu.shared_bytes
+
+
+@pytest.mark.parametrize(
+    ("tag", "number", "n_multiprocessors", "bytes_per_sec"),
+    [("nvidia/geforce-rtx-4090", 89, 128, 1.0e12), ("nvidia/nvidia-h100", 90, 132, 3.35e12)],
+)
+def test_gpus_of_one_architecture_differ(
+    tag: str, number: int, n_multiprocessors: int, bytes_per_sec: float
+) -> None:
+    """A target that tells its cache has the numbers of its own data sheet."""
+    target = make_target(worker.describe_target(tag).spec)
+    module = workloads.load(product((1, 128, 2304, 768), transposed=True))
+
+    gpu = gpus.gpu_of(*variants.gpu_key(target))
+
+    assert (gpu.n_multiprocessors, gpu.bytes_per_sec) == (n_multiprocessors, bytes_per_sec)
+    assert gpu != gpus.gpu_of(number)
+    (first, *_), matched = variants.GEMM.choices(module, target), variants.GEMM.find(module["main"])
+    secs = ranking.estimate_secs(matched, np.array([[*vars(first).values()][:7]]), gpu)
+    others = [ranking.ranked(matched, each)[0] for each in (80, 86, 89, 90)]
+    decisions = np.array([[*vars(each).values()][:7] for each in others])
+    assert secs <= ranking.estimate_secs(matched, decisions, gpu).min()
 
 
 def test_loads_that_are_not_asynchronous_gain_nothing_from_stages() -> None:

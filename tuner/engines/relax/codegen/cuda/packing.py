@@ -37,7 +37,8 @@ _SHARED, _ALIGNMENT = "tirx.use_dyn_shared_memory", 256
 
 def offer_kernels(ir: bytes, target: str) -> KernelOffer:
     """Return the configurations of a workload; see :class:`Engine`."""
-    arch = str(make_target(target).attrs["arch"])
+    described = make_target(target)
+    arch = str(described.attrs["arch"])
     if not compiler.is_installed():
         raise RequestError(f"packs need Triton: {install_command('triton')}")
     if not compiler.supports(arch):
@@ -47,10 +48,10 @@ def offer_kernels(ir: bytes, target: str) -> KernelOffer:
     for template in variants.TEMPLATES:
         matched = template.find(function)
         if matched is not None:
-            choices = template.ranked(matched, compiler.number_of(arch))
+            choices = template.ranked(matched, *variants.gpu_key(described))
             # What a subgraph costs, not which choice is best.
             numbers = [each for each in astuple(choices[0]) if isinstance(each, int)]
-            gpu = gpus.gpu_of(compiler.number_of(arch))
+            gpu = gpus.gpu_of(*variants.gpu_key(described))
             return KernelOffer(
                 names=tuple(choice.name for choice in choices),
                 secs=float(template.estimate_secs(matched, np.array([numbers]), gpu)[0]),

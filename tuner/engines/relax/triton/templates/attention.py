@@ -637,9 +637,9 @@ class _Source:
         return Tile(self._column, n_values, "c", mask)
 
 
-def ranked(attention: Attention, architecture: int) -> list[Configuration]:
+def ranked(attention: Attention, architecture: int, cache_bytes: int = 0) -> list[Configuration]:
     """Return the configurations of an attention that a GPU can run, the fastest first."""
-    gpu = gpus.gpu_of(architecture)
+    gpu = gpus.gpu_of(architecture, cache_bytes)
     context, values = attention.context, _padded(attention.n_values)
     width = _padded(attention.n_terms) + values
     space = _configurations(context, gpu.n_multiprocessors)

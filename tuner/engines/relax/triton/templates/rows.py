@@ -380,7 +380,7 @@ def others(block: Block) -> Any:
     raise PrintError(f"{block.buffer.name} is not a reduction")
 
 
-def ranked(rows: Rows, architecture: int) -> list[Configuration]:
+def ranked(rows: Rows, architecture: int, cache_bytes: int = 0) -> list[Configuration]:
     """Return the configurations of some rows, the fastest by estimate first."""
     sizes = [1 << n for n in range(int(math.log2(_MIN_PART)), int(math.log2(MAX_ROW)) + 1)]
     splits = {-(-rows.width // size) for size in sizes} | {1}
@@ -391,7 +391,7 @@ def ranked(rows: Rows, architecture: int) -> list[Configuration]:
     is_small = (n_rows == 1) | ((n_rows < 2 * rows.n_rows) & (n_splits == 1))
     is_held = (size <= MAX_ROW) & (n_rows * size <= _MAX_KEPT * gpus.WARP * warps)
     decisions = decisions[is_small & is_held & (n_splits <= _MAX_PARTS)]
-    secs = estimate_secs(rows, decisions, gpus.gpu_of(architecture))
+    secs = estimate_secs(rows, decisions, gpus.gpu_of(architecture, cache_bytes))
     order = np.argsort(secs, kind="stable")
     return [Configuration(*each) for each in decisions[order].tolist()]
 

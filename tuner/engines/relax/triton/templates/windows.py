@@ -185,7 +185,7 @@ def _indented(lines: Sequence[str]) -> list[str]:
     return [f"    {line}" for line in lines]
 
 
-def ranked(windows: Windows, architecture: int) -> list[Configuration]:
+def ranked(windows: Windows, architecture: int, cache_bytes: int = 0) -> list[Configuration]:
     """Return the configurations of windows, the fastest by estimate first."""
     sizes = ((1, 2, 4, 8, 16, 32, 64), (16, 32, 64, 128, 256), (1, 2, 4, 8))
     decisions = np.array(list(itertools.product(*sizes)))
@@ -193,7 +193,7 @@ def ranked(windows: Windows, architecture: int) -> list[Configuration]:
     kept = n_rows * n_columns / (gpus.WARP * n_warps)
     is_padded = (n_columns >= 2 * max(windows.n_columns, 16)) | (n_rows >= 2 * windows.n_rows)
     decisions = decisions[(kept >= _MIN_KEPT) & (kept <= _MAX_KEPT) & ~is_padded]
-    secs = estimate_secs(windows, decisions, gpus.gpu_of(architecture))
+    secs = estimate_secs(windows, decisions, gpus.gpu_of(architecture, cache_bytes))
     order = np.argsort(secs, kind="stable")
     return [Configuration(*each) for each in decisions[order].tolist()]
 
