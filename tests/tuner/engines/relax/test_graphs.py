@@ -223,6 +223,7 @@ def test_unusable_arrays_are_named(pool: Pool, folders: dict[str, str]) -> None:
         ("cudaStreamEndCapture=901", "cudaStreamEndCapture of CUDA fails with status 901"),
         ("cuLaunchKernelEx@5=2", "CUDA"),
         ("cudaGraphGetNodes=1", "cudaGraphGetNodes of CUDA fails with status 1"),
+        ("cudaGraphNodeGetType=1", "cudaGraphNodeGetType of CUDA fails with status 1"),
         ("cuGraphKernelNodeGetParams_v2=1", "cuGraphKernelNodeGetParams_v2 of CUDA"),
         ("cuFuncGetParamInfo=3", "cuFuncGetParamInfo of CUDA fails with status 3"),
         ("cuFuncGetParamInfo=1", "CUDA does not tell the parameters of a kernel"),
@@ -248,7 +249,11 @@ def test_kernels_run_one_by_one_where_graphs_fail(
 
 
 @pytest.mark.parametrize(
-    "spec", ["cuStreamUpdateCaptureDependencies_v2@3=1", "cuStreamGetCaptureInfo_v3@1=801"]
+    "spec",
+    [
+        *("cuStreamUpdateCaptureDependencies_v2@3=1", "cuStreamGetCaptureInfo_v3@1=801"),
+        *("cudaEventCreateWithFlags=2", "cudaEventElapsedTime=1", "cudaGraphLaunch@2=1"),
+    ],
 )
 def test_kernels_run_one_after_the_other_where_branches_fail(
     pool: Pool, n_kernels: int, folders: dict[str, str], tmp_path: Path, spec: str
@@ -259,6 +264,30 @@ def test_kernels_run_one_after_the_other_where_branches_fail(
     assert seen["errors"] == seen["warnings"] == []
     assert seen["launched"] == [[n_kernels, 0], [0, n_kernels], [0, n_kernels]]
     assert seen["note"] == f"one graph launch of {n_kernels} kernels"
+    assert (seen["capturing"], seen["last error"]) == (0, 0)
+    assert seen["is right"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ("cudaStreamIsCapturing@1=1", "cudaStreamIsCapturing of CUDA fails with status 1"),
+        ("cudaStreamWaitEvent@1=400", "cudaStreamWaitEvent of CUDA fails with status 400"),
+        ("cudaEventRecord@1=400", "cudaEventRecord of CUDA fails with status 400"),
+        ("cudaMemcpyAsync@1=1", "CUDA Runtime Error: error (1)"),
+        ("cuLaunchKernelEx@1=1", "CUDALaunch Error"),
+    ],
+)
+def test_a_failed_run_is_an_error_of_its_call_alone(
+    pool: Pool, n_kernels: int, folders: dict[str, str], tmp_path: Path, spec: str, reason: str
+) -> None:
+    """The next call runs, and the one behind it is a graph launch."""
+    seen = call(pool, "fail", folders["views"], str(tmp_path), spec)
+
+    (error,) = seen["errors"]
+    assert reason in error
+    assert seen["launched"][-1] == [0, n_kernels]
+    assert seen["warnings"] == []
     assert (seen["capturing"], seen["last error"]) == (0, 0)
     assert seen["is right"]
 

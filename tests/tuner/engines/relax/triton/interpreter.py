@@ -43,7 +43,11 @@ def started() -> Iterator[Interpreter]:
 
 
 def _prepare() -> None:
-    """Have Triton interpret, and mend its bfloat16: it cuts digits, and multiplies the bits."""
+    """Have Triton interpret, and mend its products.
+
+    Of bfloat16 it cuts digits and multiplies the bits; float32 it multiplies exactly, where tensor
+    cores multiply the first eleven digits alone.
+    """
     os.environ["TRITON_INTERPRET"] = "1"
     import triton.language as tl
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
@@ -56,13 +60,20 @@ def _prepare() -> None:
         rounded = source.data.astype(ml_dtypes.bfloat16).view(np.uint16)
         return TensorHandle(rounded, kind.scalar)
 
-    def create_dot(self: Any, left: Any, right: Any, sums: Any, *options: Any) -> Any:
+    def cut(array: Array) -> Array:
+        return (array.view(np.uint32) & 0xFFFFE000).view(np.float32)
+
+    def create_dot(self: Any, left: Any, right: Any, sums: Any, precision: Any, most: Any) -> Any:
         if left.dtype.scalar == tl.bfloat16:
             left, right = (
                 TensorHandle(each.data.view(ml_dtypes.bfloat16).astype(np.float32), tl.float32)
                 for each in (left, right)
             )
-        return multiply(self, left, right, sums, *options)
+        elif left.dtype.scalar == tl.float32:
+            (a, b), (c, d) = ((cut(x), cut(x - cut(x))) for x in (left.data, right.data))
+            small = b @ c + a @ d if precision.name == "TF32x3" else np.zeros_like(sums.data)
+            return TensorHandle(sums.data + np.nan_to_num(small) + a @ c, tl.float32)
+        return multiply(self, left, right, sums, precision, most)
 
     InterpreterBuilder.cast_impl, InterpreterBuilder.create_dot = cast_impl, create_dot
 

@@ -1,12 +1,16 @@
 """Kernels that networks get without a record agree with their workloads, in the interpreter."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from benchmarks.gpu.models import networks as of_flight
+from benchmarks.gpu.models.sizes import FULL
 from tests.gpu_compilers import needs_triton
 from tests.tuner.engines.relax import networks
 from tests.tuner.engines.relax.conftest import draw
@@ -25,6 +29,7 @@ from tuner.engines.relax.graph.pipeline import lower
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.target.targets import make_target
 from tuner.engines.relax.triton import variants
+from tuner.networks.worker import load_model
 
 pytestmark = needs_triton
 
@@ -36,6 +41,23 @@ _CPU = '{"kind":"llvm"}'
 def test_kernels_of_a_perceptron_agree(verify: Verify) -> None:
     """Each product and the softmax have a kernel, and the small ones are run."""
     assert len(_matched(networks.load("zoo:mlp?dtype=float16", 1), verify)) == 4
+
+
+@pytest.mark.parametrize(("name", "n_kernels"), [("bert-layer", 7), ("gpt2-step", 6)])
+def test_layers_are_few_kernels(name: str, n_kernels: int, tmp_path: Path) -> None:
+    """Those that add shared sums count, and so does the norm before the first layer of a step."""
+    path = str(tmp_path / "layer.onnx")
+    of_flight.Network(name, replace(FULL, n_layers=1)).export(path)
+    file = load_model(path, {}, None, str(tmp_path)).file
+
+    n_seen = 0
+    for task in worker.extract(file, worker.describe_target("cuda:sm_90").spec).tasks:
+        template, match = _template_of(task.ir)
+        assert template is not None, task.name
+        program = template.print(match, template.ranked(match, 90)[0])
+        n_seen += task.weight * len(program.kernels)
+
+    assert n_seen <= n_kernels
 
 
 def _embeddings(model: HalfModel) -> list[str]:
@@ -107,6 +129,22 @@ def test_norms_are_one_kernel(
 
     assert len(matched) == len(names)
     assert all(name in each for name, each in zip(names, matched, strict=True))
+
+
+def test_convolutions_have_any_dimensions(tmp_path: Path, verify: Verify) -> None:
+    """Volumes and sequences, with groups, dilation or a window of each channel."""
+    model = HalfModel()
+    volume, sequence = model.input(1, 8, 3, 5, 5), model.input(1, 8, 19)
+    grouped = model.add(
+        *("Conv", volume, model.weight(12, 4, 3, 3, 3)), group=2, pads=[1] * 6, strides=[1, 2, 2]
+    )
+    windows = model.add("Conv", volume, model.weight(8, 1, 3, 3, 3), group=8, pads=[1] * 6)
+    dilated = model.add("Conv", sequence, model.weight(12, 8, 3), dilations=[2], pads=[2] * 2)
+    lines = model.add("Conv", sequence, model.weight(8, 1, 5), group=8, pads=[2] * 2)
+
+    matched = _matched(model.load(tmp_path, grouped, windows, dilated, lines), verify)
+
+    assert sorted(name.partition("_")[0] for name in matched) == ["conv1d"] * 2 + ["conv3d"] * 2
 
 
 def _perceptron(model: HalfModel) -> list[str]:
@@ -248,8 +286,8 @@ def test_products_read_transposed_matrices_as_they_are_stored(
 )
 def test_some_blocks_of_large_kernels_agree(ir: bytes, verify: Verify) -> None:
     """The first block of the first choice, the last one and some between show its errors."""
-    pairs = ((each, each.find(workloads.load(ir)["main"])) for each in variants.TEMPLATES)
-    template, match = next(pair for pair in pairs if pair[1] is not None)
+    template, match = _template_of(ir)
+    assert template is not None
     program = template.print(match, template.ranked(match, 90)[0])
 
     assert program.kernels[0].n_blocks >= 96
@@ -381,9 +419,7 @@ def _matched(file: ModelFile, verify: Verify) -> list[str]:
     tasks = worker.extract(file, worker.describe_target("cuda:sm_90").spec).tasks
     matched = []
     for task in tasks:
-        function = workloads.load(task.ir)["main"]
-        pairs = ((each, each.find(function)) for each in variants.TEMPLATES)
-        template, match = next((pair for pair in pairs if pair[1] is not None), (None, None))
+        template, match = _template_of(task.ir)
         if template is None:
             continue
         matched.append(task.name)
@@ -394,3 +430,9 @@ def _matched(file: ModelFile, verify: Verify) -> list[str]:
             first = choices[0]
             assert verify(task.ir, template.print(match, first)) == "", (task.name, first.name)
     return matched
+
+
+def _template_of(ir: bytes) -> tuple[variants.Template | None, Any]:
+    """Return the first template that fits a workload, and what it matches."""
+    pairs = ((each, each.find(workloads.load(ir)["main"])) for each in variants.TEMPLATES)
+    return next((pair for pair in pairs if pair[1] is not None), (None, None))

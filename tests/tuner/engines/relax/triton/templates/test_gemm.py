@@ -52,6 +52,14 @@ def test_tiles_need_not_divide_a_product(
     assert verify(ir, program_of(ir, configuration)) == ""
 
 
+def test_float32_keeps_its_digits(verify: Verify) -> None:
+    """A product of the first digits alone, as other libraries have it, fails its verification."""
+    ir = product((1, 37, 23, 75), "float32")
+    short = broken(program_of(ir, _PLAIN), "tf32x3", "tf32")
+
+    assert verify(ir, short) != ""
+
+
 @pytest.mark.parametrize(
     ("shape", "transposed"),
     [((3, 17, 16, 32), False), ((2, 1, 40, 70), True), ((1, 5, 1, 33), False)],
