@@ -48,34 +48,20 @@ def test_commands_are_listed_along_the_pipeline(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_help_page_shows_every_example_in_a_line(
+def test_a_help_page_has_examples_metavars_and_groups(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A command has at least one example, which begins with its own name."""
+    """Each example is a line, no value is called by its Python type, many options have groups."""
     block = COMMANDS[name].help.partition("```text\n")[2].partition("```")[0]
     examples = block.splitlines()
+    options = [each for each in COMMANDS[name].params if each.param_type_name == "option"]
 
-    lines = [line.strip() for line in help_of(COMMANDS[name], monkeypatch).splitlines()]
+    page = help_of(COMMANDS[name], monkeypatch)
 
     assert any(f"tuner {name}" in example for example in examples)
-    assert set(examples) <= set(lines)
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_help_page_shows_no_python_types(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values have metavars, and flags have none."""
-    page = help_of(COMMANDS[name], monkeypatch)
-
+    assert set(examples) <= {line.strip() for line in page.splitlines()}
     for word in ("<str", "<int", "<float", "<bool", "<path", "<list"):
         assert word not in page
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_long_commands_group_their_options(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With more than ten options, each belongs to a group; with fewer, none does."""
-    options = [each for each in COMMANDS[name].params if each.param_type_name == "option"]
-    page = help_of(COMMANDS[name], monkeypatch)
-
     assert (len(options) <= 10) == ("─ Options ─" in page)
 
 

@@ -369,27 +369,25 @@ def test_picks_hold_their_reasons(workshop: Workshop) -> None:
     assert [term["newest_record"] for term in terms] == sorted(t["newest_record"] for t in terms)
 
 
-@pytest.mark.parametrize("cost_model", ["random", "xgb-ranking"])
-def test_two_runs_are_the_same(workers: LocalExecutor, tmp_path: Path, cost_model: str) -> None:
+def test_two_runs_are_the_same(workers: LocalExecutor, tmp_path: Path) -> None:
     """The same job in two databases makes the same picks and measures the same programs."""
     results = []
     for name in ("one", "two"):
         engine = database.open_database(f"sqlite:///{tmp_path / name}.db")
         shop = Workshop(database.sessions(engine), tmp_path / name, workers)
-        shop.tune(shop.prepare(), 32, trials_per_round=4, cost_model=cost_model)
+        shop.tune(shop.prepare(), 32, trials_per_round=4, cost_model="xgb-ranking")
         results.append((shop.trials(), picks_of(shop.sessions)))
         engine.dispose()
 
     assert results[0] == results[1]
 
 
-@pytest.mark.parametrize("cost_model", ["random", "xgb-ranking"])
 def test_a_session_that_is_interrupted_anywhere_continues_as_an_undisturbed_one(
-    workers: LocalExecutor, tmp_path: Path, cost_model: str
+    workers: LocalExecutor, tmp_path: Path
 ) -> None:
     """Interrupts at random steps change neither the picks nor the records."""
     undisturbed = _shop(workers, tmp_path / "undisturbed")
-    options: dict[str, Any] = {"trials_per_round": 4, "cost_model": cost_model}
+    options: dict[str, Any] = {"trials_per_round": 4, "cost_model": "xgb-ranking"}
     undisturbed.tune(undisturbed.prepare(), 32, **options)
     disturbed = _shop(workers, tmp_path / "disturbed")
     rng = random.Random(4)

@@ -35,8 +35,7 @@ def check(
         np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("is_causal", [0, 1])
-@pytest.mark.parametrize("n_past", [0, 3])
+@pytest.mark.parametrize(("n_past", "is_causal"), [(0, 0), (3, 1)])
 @pytest.mark.parametrize(
     "mask",
     [
