@@ -62,8 +62,9 @@ _WORKLOADS: dict[str, Callable[[], bytes]] = {
     "layer norm": _layer_norm,
     "root mean square": _rms_norm,
     "mean of pixels": _mean_of_pixels,
-    "minimum": lambda: workload([data := _data(3, 33, dtype="float32"), topi.min(data, 1)]),
-    "maximum": lambda: workload([data := _data(3, 33), topi.max(data, 1)]),
+    # Rows enough for NaN and infinities to be among their numbers.
+    "minimum": lambda: workload([data := _data(9, 33, dtype="float32"), topi.min(data, 1)]),
+    "maximum": lambda: workload([data := _data(9, 33), topi.max(data, 1)]),
     "minimum of integers": lambda: workload(
         [data := _data(3, 33, dtype="int32"), topi.min(data, 1)]
     ),
