@@ -98,7 +98,7 @@ def test_seconds_that_are_spent_before_the_program_is_imported_end_it() -> None:
 import sys, time
 class Finder:
     def find_spec(name, path, target=None):
-        if name == "tuner.local":
+        if name == "sqlalchemy":
             time.sleep(600.0)
 sys.meta_path.insert(0, Finder)
 class Freed:

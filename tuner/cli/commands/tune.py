@@ -72,27 +72,29 @@ def tune(
         tuner tune model.onnx --target cuda
         tuner tune model.onnx --rpc tracker.local:9190/rasp4b --target raspberry-pi/4b-aarch64
     """
-    from tuner.errors import RequestError
-    from tuner.jobs.buckets import parse_padded
-    from tuner.jobs.requests import TuneRequest, model_requests, parse_input_sets
-    from tuner.jobs.spec import make_spec
-    from tuner.settings import SettingOverrides
+    is_local = connection.chosen() is None
+    with _limited(fields["seconds"] if is_local else None):
+        from tuner.errors import RequestError
+        from tuner.jobs.buckets import parse_padded
+        from tuner.jobs.requests import TuneRequest, model_requests, parse_input_sets
+        from tuner.jobs.spec import make_spec
+        from tuner.settings import SettingOverrides
 
-    shapes, padded = parse_input_sets(inputs), parse_padded(buckets, masks)
-    request = TuneRequest(
-        model_requests(models, target, shapes, random_weights, padded),
-        make_spec(fields),
-        STARTED,
-        _command_line(),
-    )
-    overrides = SettingOverrides(database=database, data_dir=data_dir, rpc=rpc, engine=engine)
-    if connection.chosen() is None:
+        shapes, padded = parse_input_sets(inputs), parse_padded(buckets, masks)
+        request = TuneRequest(
+            model_requests(models, target, shapes, random_weights, padded),
+            make_spec(fields),
+            STARTED,
+            _command_line(),
+        )
+        overrides = SettingOverrides(database=database, data_dir=data_dir, rpc=rpc, engine=engine)
+        if is_local:
+            from tuner import local
+    if is_local:
         if webhook:
             raise RequestError("--webhook needs a server; name it with --server URL")
-        with _limited(request.spec.seconds):
-            from tuner import local
-            from tuner.cli.console import stderr_console
-            from tuner.cli.rendering.progress import console_callbacks
+        from tuner.cli.console import stderr_console
+        from tuner.cli.rendering.progress import console_callbacks
 
         with console_callbacks(stderr_console()) as callbacks:
             reports = local.tune(request, overrides, callbacks, separate=separate)
@@ -115,7 +117,7 @@ def tune(
 @contextmanager
 def _limited(secs: float | None) -> Iterator[None]:
     """End the process inside, where nothing is begun, once the seconds of a command are spent."""
-    if secs is None:
+    if secs is None or not 0.0 < secs < float("inf"):
         yield
         return
     timer = threading.Timer(max(STARTED + secs - time.monotonic(), 0.0), _give_up, (secs,))
