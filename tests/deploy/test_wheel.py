@@ -99,7 +99,7 @@ def test_a_missing_extra_is_named(run: Run) -> None:
 
 def test_links_of_the_description_work_on_an_index(environment: Path) -> None:
     """Those of README.md are relative to the repository."""
-    (wheel,) = environment.parents[2].glob("*.whl")
+    (wheel,) = environment.parents[2].glob("*-py3-none-manylinux*.whl")  # not for Windows
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         description = archive.read(name).decode().partition("\n\n")[2]
