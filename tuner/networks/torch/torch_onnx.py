@@ -32,14 +32,16 @@ def as_onnx(program: Any) -> onnx.ModelProto:
 
 
 def _stable_decompositions(torch: ModuleType) -> dict[Any, Any]:
-    """Return torch's own decompositions of operators whose formulas in ONNX lose digits."""
+    """Return decompositions of operators that ONNX lacks, or whose formulas in ONNX lose digits."""
+    from tuner.networks.torch.torch_decompositions import DECOMPOSITIONS
+
     table = torch.export.default_decompositions()
     aten = torch.ops.aten
     operators = (
         *(aten.log_sigmoid, aten.log_sigmoid_forward),
         *(aten.logaddexp, aten.logaddexp2, aten.softplus),
     )
-    return {each.default: table[each.default] for each in operators}
+    return {**DECOMPOSITIONS, **{each.default: table[each.default] for each in operators}}
 
 
 def _log1p(self: Any) -> Any:

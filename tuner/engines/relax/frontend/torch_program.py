@@ -19,12 +19,12 @@ from tuner.engines.relax.frontend.converters.torch import (
 )
 from tuner.engines.relax.frontend.onnx_graph import import_graph
 from tuner.engines.relax.frontend.torch_agreement import check_agreement
-from tuner.engines.relax.frontend.torch_decompositions import DECOMPOSITIONS
 from tuner.engines.relax.ir.tensor_types import is_fixed, is_number
 from tuner.errors import ModelError, summary
 from tuner.networks.onnx.cleaning import clean
 from tuner.networks.torch.archives import fix_program, is_dynamic
 from tuner.networks.torch.torch_complex import as_real
+from tuner.networks.torch.torch_decompositions import DECOMPOSITIONS
 from tuner.networks.torch.torch_empty import fold_empty
 from tuner.networks.torch.torch_onnx import as_onnx
 from tuner.networks.torch.torch_random import refuse_random

@@ -68,6 +68,7 @@ _DIRECT: Functions = {
 }
 _BY_ONNX: Functions = {
     **_WINDOWS,
+    "distances": lambda x: torch.cdist(x, x.flip(1)),
     "axis between indices, which TVM misreads": lambda x: x[
         torch.tensor([0, 2, 1]), :, torch.tensor([0, 2, 1])
     ],
@@ -75,6 +76,7 @@ _BY_ONNX: Functions = {
     "largest element": lambda x: x.scatter_reduce(2, _PLACES, -x[:, :5, :2], "amax"),
 }
 _WHOLE_DIRECT: Functions = {
+    "quotients that are rounded down": lambda x: (torch.div(x, 3, rounding_mode="floor"), x // -3),
     "shifts": lambda x: (
         *(x << 2, x >> 1, x >> x.abs(), x.int() << 1),
         *(torch.bitwise_left_shift(x, 2), torch.bitwise_right_shift(x, x.abs())),

@@ -201,17 +201,6 @@ def _holds(dtype: torch.dtype, number: float) -> bool:
     return low <= number <= high and number == math.floor(number)
 
 
-def _convert_filled(value: int) -> Callable[[Any, Any], relax.Expr]:
-    """Return the converter of a new tensor; TVM gives it the dtype of the one it is made by."""
-
-    def convert(node: Any, importer: Any) -> relax.Expr:
-        dtype = dtype_of(node)
-        filled = relax.op.full([*node.meta["val"].shape], relax.const(value, dtype), dtype)
-        return importer.block_builder.emit(filled)
-
-    return convert
-
-
 def _convert_sign(node: Any, importer: Any) -> relax.Expr:
     """Convert a sign, which is 0 for NaN; that of ONNX is NaN."""
     x = importer.env[node.args[0]]
@@ -271,13 +260,12 @@ def _convert_remainder(node: Any, importer: Any) -> relax.Expr:
 
 def _convert_floor_division(node: Any, importer: Any) -> relax.Expr:
     """Convert a quotient that is rounded down, from the remainder as torch computes it."""
-    mode = node.kwargs.get("rounding_mode", "floor")
-    if mode != "floor" or not node.meta["val"].dtype.is_floating_point:
-        is_mode = "rounding_mode" in node.kwargs
-        convert = importer._binary_op(relax.op.floor_divide, operator.floordiv)
-        return importer._div(node) if is_mode else convert(node)
-    x, divisor = (_operand(value, node, importer) for value in node.args[:2])
+    if node.kwargs["rounding_mode"] != "floor":
+        return importer._div(node)
+    x, divisor = (_operand(value, node, importer) for value in node.args)
     emit = importer.block_builder.emit
+    if not node.meta["val"].dtype.is_floating_point:
+        return emit(relax.op.floor_divide(x, divisor))
     rest, is_other = _remainder(x, divisor, importer)
     one, zero = _like(rest, 1.0), _like(rest, 0.0)
     quotient = emit((x - rest) / divisor)
@@ -424,21 +412,17 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
     "div.Tensor_mode": _convert_floor_division,
     "elu.default": _convert_elu,
     "expm1.default": _convert_expm1,
-    "floor_divide.default": _convert_floor_division,
     "heaviside.default": _convert_heaviside,
     "log1p.default": _convert_log1p,
     "logcumsumexp.default": _convert_log_cumulated,
     "median.dim": _convert_median,
     "mul.Tensor": _convert_arithmetic(relax.op.multiply),
-    "new_ones.default": _convert_filled(1),
-    "new_zeros.default": _convert_filled(0),
     "pow.Tensor_Scalar": _convert_power,
     "pow.Tensor_Tensor": _convert_powers,
     "prod.default": _convert_multiplied,
     "prod.dim_int": _convert_multiplied,
     "remainder.Scalar": _convert_remainder,
     "remainder.Tensor": _convert_remainder,
-    "sgn.default": _convert_sign,
     "sign.default": _convert_sign,
     "sort.stable": _convert_sort,
     "sub.Tensor": _convert_arithmetic(relax.op.subtract),

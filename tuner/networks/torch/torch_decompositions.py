@@ -100,6 +100,11 @@ def _erfinv(y: torch.Tensor) -> torch.Tensor:
     return torch.where(y.abs() < 1, x, torch.where(y.abs() == 1, y * math.inf, math.nan))
 
 
+def _distances(x: torch.Tensor, y: torch.Tensor, p: float = 2.0, _: Any = None) -> torch.Tensor:
+    """Return the distance of each row of one matrix from each row of another one."""
+    return torch.linalg.vector_norm(x[..., :, None, :] - y[..., None, :, :], p, -1)
+
+
 def _kth_value(
     x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False
 ) -> tuple[torch.Tensor, ...]:
@@ -145,6 +150,8 @@ _aten = torch.ops.aten
 DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
     _aten._embedding_bag.default: _embedding_bag,
     _aten._embedding_bag_forward_only.default: _embedding_bag,
+    _aten._cdist_forward.default: _distances,
+    _aten.cdist.default: _distances,
     _aten._neg_view.default: torch.neg,
     _aten.cummax.default: _extreme_so_far(torch.ge),
     _aten.cummin.default: _extreme_so_far(torch.le),
