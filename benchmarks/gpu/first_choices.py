@@ -148,7 +148,9 @@ def _choices(task: ExtractedTask, spec: str, arch: str) -> Iterator[_Choice]:
     program = variants.program_of(scheduled["main"])
     if program is None:
         is_scaled = profile.grouping == "depthwise"
+        reasons = [each.refusal(module["main"]) for each in variants.TEMPLATES]
         reason = "a factor of each channel" if is_scaled else "no template fits"
+        reason = ": ".join([reason, *filter(None, reasons)][:2])
         yield _Choice(name, n_calls, "", reason=reason, misses=not is_scaled)
         return
     binaries = [compiler.compile_kernel(kernel, arch) for kernel in program.kernels]

@@ -27,6 +27,8 @@ _MAX_STAGES, _MAX_FEW_SUMS = 6, 1024
 # Bytes of the steps of a turn (with half of them, nothing came within 14 % of the best), and the
 # fewest steps of a product on tensor cores.
 _MIN_STEP_BYTES, _MIN_STEPS = 64, 16
+# Rows and columns of the smallest tile.
+_MIN_TILE = 16
 # Elements of whole rows that a thread keeps.
 _MAX_KEPT = 64
 # Blocks of a multiprocessor that share sums, at most.
@@ -164,8 +166,8 @@ def _fitting(contraction: Contraction, gpu: gpus.Gpu) -> np.ndarray:
     # The three parts of a product of float32 are split in registers.
     largest = 32 if contraction.dtype == "float32" and not is_sum else 128
     choices = (
-        [1] if is_sum else _sizes(16, 128, n_rows),
-        _sizes(16, 256, n_columns),
+        [1] if is_sum else _sizes(_MIN_TILE, 128, n_rows),
+        _sizes(_MIN_TILE, 256, n_columns),
         _sizes(smallest, largest, contraction.n_steps),
         # Without tensor cores, Triton loads nothing ahead.
         (1,) if is_sum else (2, 3, 4, 5, 6, 8),
@@ -179,9 +181,11 @@ def _fitting(contraction: Contraction, gpu: gpus.Gpu) -> np.ndarray:
     n_turns, *_ = _turns(contraction, steps)
     n_sums = np.where(rows == 1, 2 * steps, rows) * columns / (gpus.WARP * warps)
     n_blocks = np.ceil(n_rows / rows) * np.ceil(n_columns / columns) * contraction.n_batches
+    # Products of fewer rows and columns have no other tile.
+    is_smallest = (max(n_rows, n_columns) <= _MIN_TILE) & (warps <= gpus.GROUP_WARPS)
     is_parted = n_blocks * splits <= _MAX_SHARING * gpu.n_multiprocessors
     fits = (
-        (n_sums >= _MIN_SUMS * np.maximum(gpus.GROUP_WARPS / warps, 1))
+        ((n_sums >= _MIN_SUMS * np.maximum(gpus.GROUP_WARPS / warps, 1)) | is_smallest)
         & (n_sums <= most)
         & ((warps >= gpus.GROUP_WARPS) | (rows * columns <= _MAX_FEW_SUMS))
         & ((splits == 1) | ((n_turns >= 2 * splits) & is_parted))

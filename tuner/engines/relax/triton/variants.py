@@ -67,7 +67,11 @@ class Template:
 
     def find(self, function: PrimFunc) -> Any:
         """Return what the kernels compute in a workload; None if they do not fit it."""
-        return _find(self, function)
+        return _find(self, function)[0]
+
+    def refusal(self, function: PrimFunc) -> str:
+        """Return what of a workload has no form in the kernels; empty if nothing is known."""
+        return _find(self, function)[1]
 
     def rewrite(self, module: tvm.IRModule) -> tvm.IRModule | None:
         return module if self.find(module["main"]) is not None else None
@@ -188,7 +192,8 @@ def print_named(name: str, function: PrimFunc) -> Program:
         raise WorkError(f"there is no variant {name}: the record was made by another version")
     matched = template.find(function)
     if matched is None:
-        raise WorkError(f"variant {name} does not fit the workload")
+        reason = template.refusal(function)
+        raise WorkError(f"variant {name} does not fit the workload{reason and ': '}{reason}")
     return template.print(matched, configuration)
 
 
@@ -241,12 +246,14 @@ def marked(module: tvm.IRModule, name: str) -> tvm.IRModule:
 
 
 @lru_cache(maxsize=64)
-def _find(template: Template, function: PrimFunc) -> Any:
+def _find(template: Template, function: PrimFunc) -> tuple[Any, str]:
     matched = template.match(function)
     if matched is None:
-        return None
+        return None, ""
     try:
         template.print(matched, template.ranked(matched, 90)[0])
-    except (PrintError, IndexError):
-        return None
-    return matched
+    except PrintError as error:
+        return None, str(error)
+    except IndexError:
+        return None, "no configuration fits a GPU"
+    return matched, ""

@@ -118,8 +118,11 @@ def test_estimates_of_attention_are_near_to_measurements(n_rows: int) -> None:
 @pytest.mark.parametrize("architecture", [80, 86, 89, 90, 100, 120])
 @pytest.mark.parametrize(
     "ir",
-    [product((1, 4096, 4096, 4096)), product((1, 1, 4096, 4096)), convolution(56, (64, 64), 3)],
-    ids=["large", "row", "window"],
+    [
+        *(product((1, 4096, 4096, 4096)), product((1, 1, 4096, 4096))),
+        *(convolution(56, (64, 64), 3), product((1, 8, 10, 4096), "float32")),
+    ],
+    ids=["large", "row", "window", "small"],
 )
 def test_spaces_fit_the_gpu(ir: bytes, architecture: int) -> None:
     """Configurations differ, are few enough to be estimated at once, and fit shared memory."""

@@ -1,17 +1,24 @@
 """Triton's kernels as variants: matched, proposed, built, linked and launched."""
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 from tvm import te, tirx
 
 from tests.gpu_compilers import needs_triton
-from tests.tuner.engines.relax.triton.conftest import attention, product, workload
+from tests.tuner.engines.relax.triton.conftest import (
+    attention,
+    convolution,
+    product,
+    workload,
+)
 from tuner import cost_models
 from tuner.engines.base import BuildRequest, ObjectRequest, SearchRequest, variant_of
 from tuner.engines.relax import worker
 from tuner.engines.relax.ir import traces, workloads
+from tuner.engines.relax.schedules.gpu import block_limits
 from tuner.engines.relax.target.targets import make_target
 from tuner.engines.relax.triton import ranking, variants
 from tuner.engines.relax.triton.compilation import compiler
@@ -39,11 +46,13 @@ def _maximum() -> bytes:
 
 
 def test_other_workloads_have_no_kernel() -> None:
-    """Without a form of what follows a product, none is offered."""
+    """Without a form of what follows a product, none is offered, and its name says why."""
     module = workloads.load(product((1, 16, 16, 32), after=tirx.acos))
 
     assert not variants.fits(module["main"])
     assert variants.by_default(module, make_target(_SPEC)) is None
+    with pytest.raises(WorkError, match=r"does not fit the workload: .*acos has no form in Triton"):
+        variants.print_named(Configuration(16, 16, 32, 2, 4).name, module["main"])
 
 
 @pytest.mark.parametrize(
@@ -84,6 +93,33 @@ def test_first_choices_keep_their_registers(dtype: str, arch: str) -> None:
 
     assert facts.uses_tensor_cores
     assert facts.stack_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "ir",
+    [
+        product((1, 128, 768, 3072), "bfloat16"),
+        convolution(14, (256, 256), 3),
+        attention((12, 12), (128, 128, 64)),
+    ],
+    ids=["product", "convolution", "attention"],
+)
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_drawn_configurations_fit_the_gpu(ir: bytes, arch: str) -> None:
+    """They are on tensor cores, keep their sums in registers, and take what the host passes."""
+    module, target = workloads.load(ir), make_target(worker.describe_target(f"cuda:{arch}").spec)
+    template = next(each for each in variants.TEMPLATES if each.find(module["main"]) is not None)
+    choice = random.Random(arch).choice(template.choices(module, target))
+
+    kernels = template.print(template.find(module["main"]), choice).kernels
+    binaries = [compiler.compile_kernel(kernel, arch) for kernel in kernels]
+
+    assert binaries[0].facts.uses_tensor_cores
+    for kernel, binary in zip(kernels, binaries, strict=True):
+        assert binary.facts.stack_bytes <= 32
+        assert binary.shared_bytes <= block_limits.shared_bytes_on_request(target)
+        # Triton has two pointers of its own.
+        assert binary.n_parameters == len(kernel.pointers) + (kernel.n_counters > 0) + 2
 
 
 def test_traces_are_replayed() -> None:
