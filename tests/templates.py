@@ -37,7 +37,7 @@ def replace_variables(variables: Mapping[str, str]) -> None:
 
 
 class TemplateStart:
-    """What takes the place of the module that starts processes: it starts these templates."""
+    """Replacement of the module that starts processes, which starts these templates."""
 
     @staticmethod
     def variables(more: Mapping[str, str]) -> dict[str, str]:
