@@ -298,6 +298,13 @@ def _convert_bucketize(node: Any, importer: Any) -> relax.Expr:
     return importer.block_builder.emit(relax.op.where(is_nan, last, numbers))
 
 
+def _convert_choice(node: Any, importer: Any) -> relax.Expr:
+    """Convert a choice; its values may be a number and elements of another dtype."""
+    condition, *values = node.args
+    chosen = (_operand(value, node, importer) for value in values)
+    return importer.block_builder.emit(relax.op.where(importer.env[condition], *chosen))
+
+
 def _convert_sort(node: Any, importer: Any) -> relax.Expr:
     """Convert a sort that keeps the order of equal elements, as all sorts here do."""
     given = {"dim": -1, "descending": False, **operands_of(node, "stable", "dim", "descending")}
@@ -436,4 +443,5 @@ CONVERTERS: dict[str, Callable[[Any, Any], relax.Expr]] = {
         for name in names
         for kind in ("Scalar", "Tensor", "Tensor_Scalar")
     },
+    "where.self": _convert_choice,
 }
