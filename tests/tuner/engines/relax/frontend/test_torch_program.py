@@ -61,10 +61,12 @@ _DIRECT: Functions = {
         *(*x.cummax(1), *x.cummin(-1), *x.kthvalue(2, 1)),
         *x.mul(4).round().mode(1, keepdim=True),
     ),
-    "complex numbers": lambda x: torch.view_as_complex(x.reshape(3, 7, 2, 2)).conj().imag + 0,
     "constants, which TVM folds": lambda x: (
         x + torch.zeros(3, 7, 4).scatter(2, _PLACES, torch.ones(3, 5, 2))
     ),
+}
+_COMPLEX: Functions = {
+    "parts": lambda x: torch.view_as_complex(x.reshape(3, 7, 2, 2)).conj().imag + 0,
 }
 _BY_ONNX: Functions = {
     **_WINDOWS,
@@ -173,6 +175,7 @@ def test_programs_are_imported_without_onnx(
         *((_DIRECT, _NUMBERS), (_WHOLE_DIRECT, _WHOLE)),
         *((_FORMULAS, _SIGNED), (_AT_SPECIAL, _SPECIAL), (_OF_NOTHING, _SPECIAL)),
     )
+    check_groups(tmp_path, (_COMPLEX, _NUMBERS))
 
 
 def test_programs_that_tvm_fails_on_are_imported_by_way_of_onnx(tmp_path: Path) -> None:
