@@ -509,9 +509,10 @@ def test_products_are_tensorised(mcpu: str) -> None:
         assert _CPUS[mcpu] in trace, subgraph.name
 
 
-def test_a_search_measures_other_tiles() -> None:
+@pytest.mark.parametrize("mcpu", ["icelake-server", "haswell"])
+def test_a_search_measures_other_tiles(mcpu: str) -> None:
     """The schedule by rule comes first; what was measured is not proposed again."""
-    spec = worker.describe_target(_VNNI).spec
+    spec = described(mcpu).spec
     module, _ = lower_proto(combine([_CASES["conv"]])[0], spec)
     (subgraph,) = (each for each in find_subgraphs(module) if "dot_" in each.name)
     model = cost_models.create("random", 1).save()

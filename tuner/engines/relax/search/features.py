@@ -15,6 +15,7 @@ from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
 from tuner.engines.relax.ir import workloads
+from tuner.engines.relax.schedules.variants.base import without_packing
 
 Features = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -28,12 +29,13 @@ def extract(context: TuneContext, schedules: Sequence[Schedule]) -> list[Feature
 
     Args:
         context: Context of the programs, whose target they are for.
-        schedules: Programs.
+        schedules: Programs. What they compute from weights alone runs once, in no call, and has
+            no features.
     """
     kind = str(context.target.kind.name)
     keys = [(kind, workloads.hash_of(schedule.mod)) for schedule in schedules]
     new = {
-        key: MeasureCandidate(schedule, [])
+        key: MeasureCandidate(Schedule(without_packing(schedule.mod)), [])
         for key, schedule in zip(keys, schedules, strict=True)
         if key not in _KEPT
     }

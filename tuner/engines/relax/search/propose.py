@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import TuneContext
 
 from tuner import cost_models
@@ -12,7 +11,6 @@ from tuner.cost_models import features as feature_blobs
 from tuner.engines.base import Candidate, SearchRequest, variant_of
 from tuner.engines.relax.ir import traces, workloads
 from tuner.engines.relax.schedules import catalogue, ranking
-from tuner.engines.relax.schedules.variants.base import without_packing
 from tuner.engines.relax.search import features, programs
 from tuner.engines.relax.search.programs import Program
 from tuner.engines.relax.search.rounds import Round
@@ -117,12 +115,7 @@ def _candidates(request: SearchRequest, offered: Sequence[Program]) -> list[Cand
         return []
     target, model = make_target(request.target), cost_models.load(request.cost_model)
     context = TuneContext(mod=workloads.load(request.ir), target=target, num_threads=1)
-    # What variants compute from weights alone runs once, in no call.
-    kernels = [
-        Schedule(without_packing(program.schedule.mod)) if program.variant else program.schedule
-        for program in offered
-    ]
-    extracted = features.extract(context, kernels)
+    extracted = features.extract(context, [program.schedule for program in offered])
     return [
         Candidate(
             trace=traces.dump(program.schedule.trace, program.variant),

@@ -61,6 +61,8 @@ def without_packing(module: tvm.IRModule) -> tvm.IRModule:
             computed.append(block.writes[0].source)
         else:
             kept.append(statement)
+    if not computed:
+        return module
     buffers = [
         buffer
         for buffer in root.alloc_buffers
