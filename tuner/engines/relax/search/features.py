@@ -35,7 +35,7 @@ def extract(context: TuneContext, schedules: Sequence[Schedule]) -> list[Feature
     kind = str(context.target.kind.name)
     keys = [(kind, workloads.hash_of(schedule.mod)) for schedule in schedules]
     new = {
-        key: MeasureCandidate(Schedule(without_packing(schedule.mod)), [])
+        key: MeasureCandidate(_without_packing(schedule), [])
         for key, schedule in zip(keys, schedules, strict=True)
         if key not in _KEPT
     }
@@ -51,3 +51,8 @@ def extract(context: TuneContext, schedules: Sequence[Schedule]) -> list[Feature
     while len(_KEPT) > _MAX_KEPT:
         _KEPT.popitem(last=False)
     return features
+
+
+def _without_packing(schedule: Schedule) -> Schedule:
+    module = without_packing(schedule.mod)
+    return schedule if module.same_as(schedule.mod) else Schedule(module)

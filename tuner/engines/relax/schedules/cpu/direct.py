@@ -19,6 +19,8 @@ from tuner.engines.relax.schedules.cpu.primitives.blocks import (
     LOOP_CUT,
     SPATIAL,
     extents_of,
+    is_copy,
+    is_movement,
     is_reduction,
     name_of,
 )
@@ -306,7 +308,7 @@ def _blocks(
     producers = []
     for block in blocks[:position]:
         statement = schedule.get(block)
-        if blocks.is_copy(statement) or (inlines_padding and blocks.is_movement(statement)):
+        if is_copy(statement) or (inlines_padding and is_movement(statement)):
             schedule.compute_inline(block)
         else:
             producers.append(block)
