@@ -109,21 +109,19 @@ class _DatabaseCollector(Collector):
         up = GaugeMetricFamily("subgraph_tuner_database_up", "Whether the database answers.")
         try:
             with self.readers() as session:
+                n_bytes = metrics.database_bytes(session)
                 families = [
                     *_trials(session, self._trials),
                     *_jobs(session),
                     *_workers(session),
-                    _size(session),
+                    GaugeMetricFamily(
+                        "subgraph_tuner_database_bytes", "Size of the database.", n_bytes
+                    ),
                 ]
         except SQLAlchemyError:
             families = []
         up.add_metric([], float(bool(families)))
         return [up, *families]
-
-
-def _size(session: Session) -> Metric:
-    n_bytes = metrics.database_bytes(session)
-    return GaugeMetricFamily("subgraph_tuner_database_bytes", "Size of the database.", n_bytes)
 
 
 def _trials(session: Session, counter: metrics.TrialCounter) -> list[Metric]:

@@ -191,7 +191,10 @@ class GreedyAllocator:
         if not table.alive.any():
             return None
         if table.unseen.any():
-            return self._warm_up(table, n_trials)
+            priority = table.weights * table.flop
+            first = int(np.argmax(np.where(table.unseen, priority, -1.0)))
+            n_trials = min(n_trials, self.settings.warmup_trials or n_trials)
+            return Decision(first, n_trials, "warm_up", {"priority": float(priority[first])})
         task = choose_retry(table)
         if task is not None:
             return Decision(task, n_trials, "retry", retry_terms(table, task))
@@ -201,12 +204,6 @@ class GreedyAllocator:
         """Return the gain of a round on each task, shape (n_tasks,)."""
         estimate = self.estimator.estimate(table, self._objective_weight(table))
         return estimate.gain / self._costs(table)
-
-    def _warm_up(self, table: TaskTable, n_trials: int) -> Decision:
-        priority = table.weights * table.flop
-        task = int(np.argmax(np.where(table.unseen, priority, -1.0)))
-        n_trials = min(n_trials, self.settings.warmup_trials or n_trials)
-        return Decision(task, n_trials, "warm_up", {"priority": float(priority[task])})
 
     def _greedy(self, table: TaskTable, sequence: int, n_trials: int) -> Decision | None:
         weight = self._objective_weight(table)

@@ -72,7 +72,17 @@ class TaskTable:
         for name in _OPTIONAL_COUNTS:
             if getattr(self, name) is not None:
                 self._replace(name, as_counts(name, getattr(self, name)))
-        self._check()
+        arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "curves"}
+        check_same_shape(**{name: array for name, array in arrays.items() if array is not None})
+        if self.curves is not None and self.curves.n_tasks != self.n_tasks:
+            raise SchedulerError(f"{self.n_tasks} tasks have {self.curves.n_tasks} curves")
+        if not np.isfinite(self.flop).all():
+            raise SchedulerError(f"flop must be finite, got {self.flop.max()}")
+        if self.similarity_groups is not None and self.similarity_groups.max() >= self.n_tasks:
+            raise SchedulerError(
+                f"similarity_groups must lie below n_tasks = {self.n_tasks}, "
+                f"got {self.similarity_groups.max()}"
+            )
 
     @property
     def n_tasks(self) -> int:
@@ -119,19 +129,6 @@ class TaskTable:
 
     def _replace(self, name: str, array: Bools | Floats | Ints) -> None:
         object.__setattr__(self, name, array)
-
-    def _check(self) -> None:
-        arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "curves"}
-        check_same_shape(**{name: array for name, array in arrays.items() if array is not None})
-        if self.curves is not None and self.curves.n_tasks != self.n_tasks:
-            raise SchedulerError(f"{self.n_tasks} tasks have {self.curves.n_tasks} curves")
-        if not np.isfinite(self.flop).all():
-            raise SchedulerError(f"flop must be finite, got {self.flop.max()}")
-        if self.similarity_groups is not None and self.similarity_groups.max() >= self.n_tasks:
-            raise SchedulerError(
-                f"similarity_groups must lie below n_tasks = {self.n_tasks}, "
-                f"got {self.similarity_groups.max()}"
-            )
 
 
 def stale_rounds(history: Floats) -> int:

@@ -289,9 +289,18 @@ def job(number: int | None = None, **overrides: Unpack[SettingOverrides]) -> "Jo
         RequestError: If the job does not exist.
     """
     _check_packages()
-    from tuner import local
+    from records import jobs
+    from tuner.context import open_context
+    from tuner.errors import RequestError
+    from tuner.queries.history import read_history
+    from tuner.queries.jobs import read_job
+    from tuner.reporting.job_report import JobReport
 
-    return local.report_job(number, overrides)
+    with open_context(**overrides) as context, context.readers() as session:
+        row = jobs.find_job(session, number)
+        if row is None:
+            raise RequestError("there is no job" if number is None else f"there is no job {number}")
+        return JobReport(read_job(session, row.id), read_history(session, row.id))
 
 
 def best_records(
@@ -313,9 +322,15 @@ def best_records(
         A list whose ``to_pandas`` makes a data frame.
     """
     _check_packages()
-    from tuner import local
+    from records import jobs, tasks
+    from tuner.context import open_context
+    from tuner.queries.records import read_bests
+    from tuner.tables import Rows
 
-    return local.best_records(workload, name, job, overrides)
+    with open_context(**overrides) as context, context.readers() as session:
+        weighted = None if job is None else tasks.tasks_of_job(session, jobs.get_job(session, job))
+        task_ids = None if weighted is None else [task.task_id for task in weighted]
+        return Rows(read_bests(session, workload=workload, name=name, task_ids=task_ids))
 
 
 def list_records(
@@ -338,10 +353,16 @@ def list_records(
         **overrides: Settings such as database and data_dir.
     """
     _check_packages()
-    from tuner import local
+    from tuner.context import open_context
+    from tuner.queries.records import read_records
+    from tuner.tables import Rows
 
-    selected = {"workload": workload, "name": name, "task": task, "failed": failed}
-    return local.list_records(selected, limit, overrides)
+    with open_context(**overrides) as context, context.readers() as session:
+        return Rows(
+            read_records(
+                session, workload=workload, name=name, task=task, failed=failed, limit=limit
+            )
+        )
 
 
 def load(path: str | Path, *, threads: int | None = None) -> "DeviceLibrary":

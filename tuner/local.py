@@ -1,26 +1,20 @@
 """Work of the Python API on this machine: opens settings, database and workers, and reports."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from records import jobs, tasks
-from tuner.compile import kernel_code
-from tuner.compile.bench.bench_model import Called
+from records import tasks
 from tuner.compile.bench.benchmark import BenchRequest, bench_library
 from tuner.compile.bench.comparison import Comparison
-from tuner.compile.bench.gate import Checked, CheckRequest, check_library
 from tuner.compile.build_library import BuildOptions, build_library
 from tuner.compile.padding import BucketedModel, check_padding
 from tuner.compile.reproduce import RecompiledSubgraph, Reproduction, read_manifest
 from tuner.compile.reproduce import reproduce as recompile
 from tuner.context import Context, open_context
 from tuner.devices.target_cache import DescribeTarget
-from tuner.engines.base import KernelPart
 from tuner.engines.environments import ENGINES
-from tuner.errors import RequestError
 from tuner.executors.factory import open_describer
 from tuner.interrupts import interruptible
 from tuner.jobs.preparation import Prepared, prepare
@@ -28,21 +22,12 @@ from tuner.jobs.programs import programs_of, read_dimensions
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.stale_records import stale_bests
 from tuner.library.buckets import Buckets
-from tuner.profiling import kernel_changes
-from tuner.profiling.kernel_changes import Changes
-from tuner.profiling.library_profile import ProfileRequest, profile_in_turns, profile_library
+from tuner.profiling.library_profile import ProfileRequest, profile_library
 from tuner.profiling.results import LibraryProfile
-from tuner.queries.history import read_history
 from tuner.queries.jobs import read_job
-from tuner.queries.records import read_bests, read_records
 from tuner.reporting import reports
-from tuner.reporting.job_report import JobReport
 from tuner.reporting.reports import BuildReport, ExtractReport, TuneReport
-from tuner.schemas import BestView, RecordView
 from tuner.settings import SettingOverrides, read_settings
-from tuner.tables import Rows
-from tuner.tuning.rounds.remeasure import verify_records
-from tuner.tuning.rounds.remeasure_options import Remeasured, Verified, VerifyRequest
 from tuner.tuning.run_local import run_tuning
 from tuner.tuning.status import TuningCallbacks
 from tuner.workers.confinement.sandbox_paths import model_access
@@ -127,17 +112,6 @@ def evaluate(library: Path, request: BenchRequest, overrides: SettingOverrides) 
         return bench_library(settings, library, request)
 
 
-def check(library: Path, request: CheckRequest, overrides: SettingOverrides) -> Checked:
-    """Check a library against limits of its coverage and its latency.
-
-    Raises:
-        RequestError: If a library is missing or damaged, or the baseline takes other inputs.
-    """
-    settings = read_settings(overrides)
-    with interruptible(only_waiting=True):
-        return check_library(settings, library, request)
-
-
 def profile(library: Path, request: ProfileRequest, overrides: SettingOverrides) -> LibraryProfile:
     """Time every kernel of a library inside the running network.
 
@@ -147,66 +121,6 @@ def profile(library: Path, request: ProfileRequest, overrides: SettingOverrides)
     """
     with interruptible(only_waiting=True), open_context(**overrides) as context:
         return profile_library(context, library, request)
-
-
-def compare_kernels(
-    older: Path,
-    newer: Path,
-    request: ProfileRequest,
-    limit: float,
-    overrides: SettingOverrides,
-) -> Changes:
-    """Time the kernels of two libraries in turns, or of one beside a profile that is a file.
-
-    Raises:
-        RequestError: As :func:`profile_in_turns`, or if a file is not a profile.
-    """
-    with interruptible(only_waiting=True), open_context(**overrides) as context:
-        if not older.is_file():
-            a, b = profile_in_turns(context, [older, newer], request)
-        else:
-            a = kernel_changes.read_profile(older)
-            (b,) = profile_in_turns(context, [newer], request, Called(older, a.target, a.inputs))
-        return kernel_changes.find_changes(a, b, limit)
-
-
-def report_job(number: int | None, overrides: SettingOverrides) -> JobReport:
-    """Read a job, by default the one that changed last.
-
-    Raises:
-        RequestError: If the job does not exist.
-    """
-    with open_context(**overrides) as context, context.readers() as session:
-        job = jobs.find_job(session, number)
-        if job is None:
-            raise RequestError("there is no job" if number is None else f"there is no job {number}")
-        return JobReport(read_job(session, job.id), read_history(session, job.id))
-
-
-def best_records(
-    workload: str | None, name: str | None, job: int | None, overrides: SettingOverrides
-) -> Rows[BestView]:
-    """Read best records; the arguments select them, None selects all.
-
-    Raises:
-        NoSuchRow: If the job or the workload does not exist.
-    """
-    with open_context(**overrides) as context, context.readers() as session:
-        weighted = None if job is None else tasks.tasks_of_job(session, jobs.get_job(session, job))
-        task_ids = None if weighted is None else [task.task_id for task in weighted]
-        return Rows(read_bests(session, workload=workload, name=name, task_ids=task_ids))
-
-
-def list_records(
-    selected: Mapping[str, Any], limit: int, overrides: SettingOverrides
-) -> Rows[RecordView]:
-    """Read the newest measure records; ``selected`` is for :func:`read_records`.
-
-    Raises:
-        NoSuchRow: If the workload does not exist.
-    """
-    with open_context(**overrides) as context, context.readers() as session:
-        return Rows(read_records(session, **selected, limit=limit))
 
 
 def reproduce(
@@ -231,33 +145,6 @@ def reproduce(
         fresh_worker(context.settings) as worker,
     ):
         return recompile(context, described, worker, out, on_subgraph)
-
-
-def print_kernel(
-    record: int, parts: Sequence[KernelPart], overrides: SettingOverrides
-) -> Mapping[str, str]:
-    """Compile the candidate of a record again and return parts of its code.
-
-    Raises:
-        RequestError: If the engine of the record cannot print code, or a compiler is missing.
-        WorkError: If the candidate cannot be compiled.
-    """
-    with interruptible(only_waiting=True), open_context(**overrides) as context:
-        return kernel_code.print_kernel(context, record, parts)
-
-
-def verify(
-    request: VerifyRequest,
-    overrides: SettingOverrides,
-    on_record: Callable[[int, int, Remeasured], None],
-) -> Verified:
-    """Measure best records again; ``on_record`` receives the number, their count and each record.
-
-    Raises:
-        RequestError: If the request is wrong; nothing was measured.
-    """
-    with interruptible(only_waiting=True), open_context(**overrides) as context:
-        return verify_records(context, request, on_record)
 
 
 def _prepare_buckets(loader: "_Loader", request: ModelRequest) -> tuple[list[Prepared], Buckets]:

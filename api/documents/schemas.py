@@ -1,4 +1,4 @@
-"""Parameters, bodies and pages of the REST API; what pages list is in :mod:`tuner.schemas`."""
+"""Parameters and bodies of the REST API; its answers are in :mod:`tuner.schemas`."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -7,21 +7,7 @@ from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from tuner.jobs.spec import MAX_PRIORITY, MAX_SECS, MAX_TRIALS, Tags
-from tuner.schemas import (
-    AuditEntry,
-    BestView,
-    DeviceInfo,
-    FailureView,
-    JobSummary,
-    LibraryInfo,
-    Links,
-    NetworkInfo,
-    NetworkTask,
-    PickView,
-    RecordView,
-    TargetInfo,
-    WorkerInfo,
-)
+from tuner.schemas import Links, NetworkTask
 
 #: The largest number that a row can have, and that JavaScript reads exactly.
 MAX_ID = 2**53 - 1
@@ -99,97 +85,12 @@ class BuildIn(Body):
 
 
 @dataclass(frozen=True)
-class JobPage:
-    """Jobs; ``next`` is the cursor of the next page, null on the last."""
-
-    items: list[JobSummary]
-    next: str | None
-
-
-@dataclass(frozen=True)
-class PickPage:
-    """Picks, the newest first; ``next`` is the ``before`` of the next page."""
-
-    items: list[PickView]
-    next: int | None
-
-
-@dataclass(frozen=True)
-class Failures:
-    """Failures of trials, by kind."""
-
-    items: list[FailureView]
-
-
-@dataclass(frozen=True)
-class BestPage:
-    """Best records."""
-
-    items: list[BestView]
-    next: str | None
-
-
-@dataclass(frozen=True)
-class RecordPage:
-    """Measure records, the newest first."""
-
-    items: list[RecordView]
-    next: str | None
-
-
-@dataclass(frozen=True)
-class NetworkPage:
-    """Networks, the newest first."""
-
-    items: list[NetworkInfo]
-    next: str | None
-
-
-@dataclass(frozen=True)
 class NetworkTasks:
     """The tasks of a network on a target, in the network's own order."""
 
     network_id: int
     target_id: int
     items: list[NetworkTask]
-
-
-@dataclass(frozen=True)
-class TargetPage:
-    """Targets, the newest first."""
-
-    items: list[TargetInfo]
-    next: str | None
-
-
-@dataclass(frozen=True)
-class Devices:
-    """The devices, by name."""
-
-    items: list[DeviceInfo]
-
-
-@dataclass(frozen=True)
-class Workers:
-    """The processes, the last seen first."""
-
-    items: list[WorkerInfo]
-
-
-@dataclass(frozen=True)
-class LibraryPage:
-    """Libraries, the newest first."""
-
-    items: list[LibraryInfo]
-    next: str | None
-
-
-@dataclass(frozen=True)
-class AuditPage:
-    """Entries of the audit log, the newest first."""
-
-    items: list[AuditEntry]
-    next: str | None
 
 
 def links_of(job_id: int) -> Links:

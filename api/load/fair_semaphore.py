@@ -140,7 +140,10 @@ class FairSemaphore:
             return
         key = (sender.client, sender.program)
         if (n_waiting := self._waiting.n_of(key)) >= self.max_waiting:
-            raise _crowded(sender.client, n_waiting)
+            headers = {"retry-after": str(_RETRY_AFTER_SECS)}
+            raise Problem(
+                "busy", f"{n_waiting} requests of {sender.client} wait already", headers=headers
+            )
         loop = asyncio.get_running_loop()
         arrived, waiter = loop.time(), loop.create_future()
         self._waiting.add(key, waiter, arrived, is_hasty=sender.peer.is_hasty)
@@ -149,7 +152,12 @@ class FairSemaphore:
             while not waiter.done():
                 left = max(arrived, self._ended) + _STALL_TIMEOUT_SECS - loop.time()
                 if left <= 0:
-                    raise _stalled()
+                    headers = {"retry-after": str(_RETRY_AFTER_SECS)}
+                    raise Problem(
+                        "unavailable",
+                        f"no request ended for {_STALL_TIMEOUT_SECS:.0f} s",
+                        headers=headers,
+                    )
                 await asyncio.wait([waiter], timeout=left)
         except BaseException:
             # The slot may have been given at the same moment.
@@ -170,15 +178,3 @@ class FairSemaphore:
                 waiter.set_result(None)
                 return
         self._n_free += 1
-
-
-def _stalled() -> Problem:
-    headers = {"retry-after": str(_RETRY_AFTER_SECS)}
-    return Problem(
-        "unavailable", f"no request ended for {_STALL_TIMEOUT_SECS:.0f} s", headers=headers
-    )
-
-
-def _crowded(client: str, n_waiting: int) -> Problem:
-    headers = {"retry-after": str(_RETRY_AFTER_SECS)}
-    return Problem("busy", f"{n_waiting} requests of {client} wait already", headers=headers)

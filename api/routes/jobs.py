@@ -19,7 +19,7 @@ from api.dependencies import (
 from api.documents import pagination, schemas
 from api.documents.caching import TableCache
 from api.documents.openapi import problems
-from api.documents.schemas import Id, JobPage, links_of
+from api.documents.schemas import Id, links_of
 from api.errors import Problem
 from api.routes import PREFIX
 from api.waiting import Wait, wait_until
@@ -34,7 +34,7 @@ from tuner.queries import jobs as job_queries
 from tuner.queries.catalogue import builds_of, webhooks_of
 from tuner.queries.history import read_failures
 from tuner.queries.jobs import JobOrder
-from tuner.schemas import JobComparison, JobDetails, JobSummary
+from tuner.schemas import JobComparison, JobDetails, JobSummary, Page
 
 router = APIRouter(prefix=PREFIX, tags=["jobs"])
 _ACTIVE: tuple[JobState, ...] = ("queued", "running")
@@ -43,7 +43,7 @@ _ONE = problems(404)
 _CHANGE = problems(404, 409)
 
 
-@router.get("/jobs", response_model=JobPage)
+@router.get("/jobs", response_model=Page[JobSummary])
 def list_jobs(  # noqa: PLR0913, PLR0917  a parameter for each field of the query
     subject: Reading,
     session: ReaderDep,
@@ -55,7 +55,7 @@ def list_jobs(  # noqa: PLR0913, PLR0917  a parameter for each field of the quer
     sort: JobOrder = "-created",
     cursor: schemas.Cursor = None,
     limit: schemas.Limit = 50,
-) -> JobPage:
+) -> Page[JobSummary]:
     """List jobs, a page at a time."""
     rows = job_queries.list_jobs(
         session,
@@ -68,7 +68,7 @@ def list_jobs(  # noqa: PLR0913, PLR0917  a parameter for each field of the quer
         viewer=subject.viewer,
     )
     shown, more = pagination.cut(rows, limit)
-    return JobPage(shown, pagination.after_job(shown[-1], sort) if more else None)
+    return Page(shown, pagination.after_job(shown[-1], sort) if more else None)
 
 
 @router.get("/jobs/{job_id}", response_model=JobDetails, responses=_ONE)

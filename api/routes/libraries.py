@@ -22,7 +22,7 @@ from api.dependencies import (
 from api.documents import pagination, schemas
 from api.documents.caching import matches
 from api.documents.openapi import problems
-from api.documents.schemas import BuildIn, Id, LibraryPage
+from api.documents.schemas import BuildIn, Id
 from api.errors import Problem
 from api.load.downloads import Download
 from api.load.fair_semaphore import SENDER
@@ -36,7 +36,7 @@ from records.service.owners import audit
 from records.service.service_models import Build as BuildRow
 from records.tuning import job_states
 from tuner.queries import catalogue
-from tuner.schemas import Build
+from tuner.schemas import Build, LibraryInfo, Page
 
 router = APIRouter(prefix=PREFIX, tags=["libraries"])
 _ARCHIVE = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]*\.tar\.gz", re.ASCII)
@@ -169,18 +169,18 @@ router.add_api_route(
 )
 
 
-@router.get("/libraries", response_model=LibraryPage)
+@router.get("/libraries", response_model=Page[LibraryInfo])
 def list_libraries(
     subject: Reading,
     session: ReaderDep,
     cursor: schemas.Cursor = None,
     limit: schemas.Limit = 50,
-) -> LibraryPage:
+) -> Page[LibraryInfo]:
     """List compiled networks, the newest first."""
     libraries = catalogue.list_libraries(
         session, pagination.number_of(cursor), limit + 1, subject.viewer
     )
-    return LibraryPage(*pagination.newest_first(libraries, limit))
+    return Page(*pagination.newest_first(libraries, limit))
 
 
 def archive_path(data_dir: Path, build: BuildRow) -> Path:

@@ -20,7 +20,7 @@ from api.clients.auth import Subject
 from api.dependencies import Administering, ReaderDep, Reading, StateDep, Submitting, WriterDep
 from api.documents import pagination, schemas
 from api.documents.openapi import problems
-from api.documents.schemas import BestPage, CodeIn, Id, RecordPage, Text
+from api.documents.schemas import CodeIn, Id, Text
 from api.errors import Problem
 from api.load.exports import MEDIA_TYPE, ExportResponse
 from api.routes import PREFIX
@@ -32,7 +32,7 @@ from records.service import kernel_codes
 from records.service.owners import audit
 from records.service.owners.access import check_visible
 from tuner.queries import records as record_queries
-from tuner.schemas import Imported, RecordCode, RecordDetails
+from tuner.schemas import BestView, Imported, Page, RecordCode, RecordDetails, RecordView
 
 router = APIRouter(prefix=PREFIX, tags=["records"])
 _MAX_MEMORY_BYTES = 8 * 2**20
@@ -44,7 +44,7 @@ _IMPORT_ADVICE = (
 )
 _WAIT_SECS, _RETRY_AFTER_SECS = 30.0, 30
 _CODE_RETRY_AFTER_SECS = 5
-_BEST_PAGE = TypeAdapter(BestPage)
+_BEST_PAGE = TypeAdapter(Page[BestView])
 Workload = Annotated[
     Annotated[Text, Query(max_length=200, description="Hash of a workload, or its beginning.")]
     | None,
@@ -56,7 +56,7 @@ Name = Annotated[
 ]
 
 
-@router.get("/records/best", response_model=BestPage, responses=problems(404))
+@router.get("/records/best", response_model=Page[BestView], responses=problems(404))
 async def list_best_records(  # noqa: PLR0913, PLR0917  a parameter for each field of the query
     state: StateDep,
     subject: Reading,
@@ -83,7 +83,7 @@ async def list_best_records(  # noqa: PLR0913, PLR0917  a parameter for each fie
 
 def _best_page(
     session: Session, subject: Subject, job: int | None, limit: int, query: dict[str, Any]
-) -> BestPage:
+) -> Page[BestView]:
     task_ids = None
     if job is not None:
         check_visible(session, subject.viewer, job)
@@ -91,10 +91,10 @@ def _best_page(
         task_ids = [task.task_id for task in weighted]
     rows = record_queries.read_bests(session, task_ids=task_ids, **query)
     shown, more = pagination.cut(rows, limit)
-    return BestPage(shown, pagination.encode(shown[-1].task) if more else None)
+    return Page(shown, pagination.encode(shown[-1].task) if more else None)
 
 
-@router.get("/records/list", response_model=RecordPage)
+@router.get("/records/list", response_model=Page[RecordView])
 def list_records(  # noqa: PLR0913, PLR0917  a parameter for each field of the query
     _subject: Reading,
     session: ReaderDep,
@@ -104,7 +104,7 @@ def list_records(  # noqa: PLR0913, PLR0917  a parameter for each field of the q
     failed: Annotated[bool, Query(description="Failed trials only.")] = False,
     cursor: schemas.Cursor = None,
     limit: schemas.Limit = 50,
-) -> RecordPage:
+) -> Page[RecordView]:
     """List measure records, the newest first."""
     rows = record_queries.read_records(
         session,
@@ -116,7 +116,7 @@ def list_records(  # noqa: PLR0913, PLR0917  a parameter for each field of the q
         limit=limit + 1,
     )
     shown, more = pagination.cut(rows, limit)
-    return RecordPage(shown, pagination.encode(shown[-1].record) if more else None)
+    return Page(shown, pagination.encode(shown[-1].record) if more else None)
 
 
 @router.get("/records/{record_id}", response_model=RecordDetails, responses=problems(404))

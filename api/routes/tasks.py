@@ -10,7 +10,7 @@ from api.dependencies import ReaderDep, ReadingJob, StateDep
 from api.documents import formats, pagination, schemas
 from api.documents.caching import matches
 from api.documents.openapi import problems
-from api.documents.schemas import Failures, Id, PickPage
+from api.documents.schemas import Id
 from api.errors import Problem
 from api.routes import PREFIX
 from records import jobs, tasks
@@ -18,7 +18,7 @@ from records.tuning import job_states
 from tuner.job_replay import recording as recordings
 from tuner.queries import history, picks
 from tuner.queries import jobs as job_queries
-from tuner.schemas import HistoryView, JobView
+from tuner.schemas import FailureView, HistoryView, JobView, Page, PickView
 
 router = APIRouter(prefix=PREFIX, tags=["jobs"])
 _ONE = problems(404)
@@ -61,18 +61,18 @@ async def read_tasks(
     return Response(content, headers=answer_headers, media_type=body.media_type)
 
 
-@router.get("/jobs/{job_id}/picks", response_model=PickPage, responses=_ONE)
+@router.get("/jobs/{job_id}/picks", response_model=Page[PickView], responses=_ONE)
 def list_picks(
     job_id: Id,
     _subject: ReadingJob,
     session: ReaderDep,
     before: schemas.OptionalId = None,
     limit: schemas.Limit = 50,
-) -> PickPage:
+) -> Page[PickView]:
     """List the picks with their reasons, the newest first."""
     rows = picks.read_picks(session, job_id, before=before, limit=limit + 1)
     shown, more = pagination.cut(rows, limit)
-    return PickPage(shown, shown[-1].sequence if more else None)
+    return Page(shown, shown[-1].sequence if more else None)
 
 
 @router.get("/jobs/{job_id}/history", response_model=HistoryView, responses=_ONE)
@@ -86,11 +86,11 @@ def read_history(
     return history.read_history(session, job_id, n_points=points)
 
 
-@router.get("/jobs/{job_id}/failures", response_model=Failures, responses=_ONE)
-def list_failures(job_id: Id, _subject: ReadingJob, session: ReaderDep) -> Failures:
+@router.get("/jobs/{job_id}/failures", response_model=Page[FailureView], responses=_ONE)
+def list_failures(job_id: Id, _subject: ReadingJob, session: ReaderDep) -> Page[FailureView]:
     """List how trials failed, the most frequent way first."""
     jobs.get_job(session, job_id)
-    return Failures(history.read_failures(session, job_id))
+    return Page(history.read_failures(session, job_id))
 
 
 @router.get(

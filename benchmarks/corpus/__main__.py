@@ -115,7 +115,11 @@ class _Progress:
 
 def _write_page(stored: Path, revision: str) -> None:
     """Write the page and the summary, compared with the summary that was committed."""
-    before = _committed()
+    path = _SUMMARY.relative_to(_ROOT).as_posix()
+    shown = _output(["git", "show", f"HEAD:{path}"])
+    if shown is None and _SUMMARY.is_file() and _output(["git", "rev-parse"]) is None:
+        shown = _SUMMARY.read_text(encoding="utf-8")
+    before = results.parse_summary(shown or "")
     current = dict(before)
     for entry in ENTRIES:
         result = results.read(stored / f"{entry.name}.json")
@@ -125,15 +129,6 @@ def _write_page(stored: Path, revision: str) -> None:
     names = [entry.name for entry in ENTRIES]
     results.write_summary(_SUMMARY, (current[name] for name in names if name in current))
     print(f"wrote {_PAGE.relative_to(_ROOT)}", flush=True)
-
-
-def _committed() -> dict[str, Result]:
-    """Return the results of the last commit; those of the file outside a repository."""
-    path = _SUMMARY.relative_to(_ROOT).as_posix()
-    shown = _output(["git", "show", f"HEAD:{path}"])
-    if shown is None and _SUMMARY.is_file() and _output(["git", "rev-parse"]) is None:
-        shown = _SUMMARY.read_text(encoding="utf-8")
-    return results.parse_summary(shown or "")
 
 
 def _output(command: Sequence[str]) -> str | None:

@@ -83,9 +83,11 @@ def make(plan: Plan, out: Path) -> dict[str, Any]:
             network: _build(network, plan, out / LIBRARIES, Path(scratch))
             for network in plan.networks
         }
+    command = ["git", "describe", "--always", "--dirty"]
+    asked = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
     described = {
         "networks": list(plan.networks), "tiny": plan.tiny, "target": plan.target,
-        "python": plan.python, "builds": builds, "commit": _commit(),
+        "python": plan.python, "builds": builds, "commit": asked.stdout.strip(),
         "tvm": metadata.version("apache-tvm"),
     }  # fmt: skip
     (out / FLIGHT).write_text(json.dumps(described, indent=1))
@@ -188,9 +190,3 @@ def pack(path: Path, root: Path, files: Iterable[Path]) -> None:
                 first.setdefault(digest, entry.name)
                 entry.size = len(data)
                 archive.addfile(entry, io.BytesIO(data))
-
-
-def _commit() -> str:
-    command = ["git", "describe", "--always", "--dirty"]
-    asked = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
-    return asked.stdout.strip()

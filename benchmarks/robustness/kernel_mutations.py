@@ -46,7 +46,10 @@ def skip_tail(text: str) -> str | None:
 
 def shift_index(text: str) -> str | None:
     """Read the next element along the last axis of a buffer, except at its end."""
-    shapes = _shapes(text)
+    buffers = [*_BUFFER.findall(text), *_ALLOCATED.findall(text)]
+    shapes = {
+        name: [int(dim) for dim in shape.split(",") if dim.strip()] for name, shape, _ in buffers
+    }
     lines = text.splitlines()
     for block in sorted(_blocks(lines), key=lambda each: not _is_sum(lines, each)):
         stored = _STORE.match(lines[block.store])
@@ -81,7 +84,9 @@ def race(text: str) -> str | None:
                 (i for i, kind in enumerate(block.axes) if kind == "R"),
                 key=lambda i: _extents(lines[block.loop])[i],
             )
-            variable = _variables(lines[block.loop + 2])[dim]
+            variable = [
+                name.strip() for name in lines[block.loop + 2].split("=", maxsplit=1)[0].split(",")
+            ][dim]
             term = value.removeprefix(f"{target} + ")
             middle = _extents(lines[block.loop])[dim] // 2
             lines[block.store] = (
@@ -104,7 +109,8 @@ def saturate(text: str) -> str | None:
         if stored is None:
             continue
         indent, buffer, indices, value = stored.groups()
-        dtype = _dtypes(text).get(buffer, "float32")
+        buffers = [*_BUFFER.findall(text), *_ALLOCATED.findall(text)]
+        dtype = {name: dtype or "float32" for name, _, dtype in buffers}.get(buffer, "float32")
         if dtype == "int32" and "R" in block.axes and " + " in value:
             target, _, term = value.partition(" + ")
             limited = f"T.min(T.max({term}, T.int32(-8192)), T.int32(8192))"
@@ -190,10 +196,6 @@ def _with_extent(lines: list[str], block: _Block, dim: int, extent: int) -> str 
     return "\n".join(lines)
 
 
-def _variables(line: str) -> list[str]:
-    return [name.strip() for name in line.split("=", maxsplit=1)[0].split(",")]
-
-
 def _split(indices: str) -> list[str]:
     """Split at commas outside of parentheses."""
     parts, depth = [""], 0
@@ -204,15 +206,3 @@ def _split(indices: str) -> list[str]:
         else:
             parts[-1] += char
     return [part.strip() for part in parts]
-
-
-def _shapes(text: str) -> dict[str, list[int]]:
-    buffers = [*_BUFFER.findall(text), *_ALLOCATED.findall(text)]
-    return {
-        name: [int(dim) for dim in shape.split(",") if dim.strip()] for name, shape, _ in buffers
-    }
-
-
-def _dtypes(text: str) -> dict[str, str]:
-    buffers = [*_BUFFER.findall(text), *_ALLOCATED.findall(text)]
-    return {name: dtype or "float32" for name, _, dtype in buffers}

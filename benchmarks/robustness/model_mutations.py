@@ -1,39 +1,47 @@
-"""Mutations of ONNX models, as damaged and hostile files have them; every one is seeded."""
+"""Mutations of ONNX models, as damaged and hostile files have them; every one is seeded.
+
+Most change any field of any message, whatever it means: shapes, types, attributes, edges, opsets,
+names, weights. A few build graphs that need many changes at once: nested, long or huge ones.
+"""
 
 import random
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.descriptor import FieldDescriptor as Field  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
 
-from benchmarks.robustness import hostile_graphs
-from benchmarks.robustness.hostile_graphs import NAMES, SIZES
-
-_OPERATORS = (
-    *("Add", "Conv", "ConvTranspose", "MatMul", "Gemm", "Reshape", "Transpose", "Slice", "Gather"),
-    *("Concat", "Split", "Pad", "Resize", "Softmax", "LSTM", "GRU", "BatchNormalization", "Einsum"),
-    *("ConstantOfShape", "Expand", "Tile", "Range", "NonZero", "TopK", "CumSum", "MaxPool", "Cast"),
-    *("QLinearConv", "MatMulInteger", "DequantizeLinear", "Attention", "Where", "Squeeze", "Shape"),
-    *("If", "Loop", "Scan", "SequenceAt", "OneHot", "GridSample", "ScatterND", "Identity", "Sum"),
-    *("Dropout", "RandomNormal", "StringSplit", "Optional", "Nonsense", ""),
-)
-_ATTRIBUTES = (
-    *("axis", "axes", "perm", "pads", "strides", "dilations", "kernel_shape", "group", "to"),
-    *("epsilon", "equation", "value", "hidden_size", "mode", "transB", "keepdims", "blocksize"),
-)
-
 Draw = random.Random
-Mutation = Callable[[Draw, onnx.ModelProto], None]
+
+#: Sizes that arithmetic, allocations and conversions of types get wrong.
+_SIZES = (0, -1, 1, 2, 7, 2**15, 2**31 - 1, 2**31, 2**32, 2**40, 2**62, 2**63 - 1, -(2**63))
+_NUMBERS = (0.0, -1.0, float("nan"), float("inf"), 1e38)
+_NAMES = (
+    *(
+        "",
+        "\x00",
+        "a\nb\tc",
+        "\u202egnp.exe",
+        "\U0001f600" * 50,
+        "../../../etc/passwd",
+        "x" * 10**6,
+    ),
+    *("'; DROP TABLE job; --", "<script>alert(1)</script>", "%s%n{0}{{7*7}}", "ai.onnx.ml", "n"),
+)
+_OPERATORS = sorted({schema.name for schema in onnx.defs.get_all_schemas()})
+_MAX_NODES = 1_500
 
 
 def mutate(draw: Draw, content: bytes) -> bytes:
     """Return a mutant of a serialised model: of its fields, of its bytes, or of both."""
     if draw.random() < 0.8:
         model = onnx.ModelProto.FromString(content)
-        for change in draw.sample(MUTATIONS, draw.choice((1, 1, 1, 2, 3))):
+        for _ in range(draw.choice((1, 2, 3, 5))):
+            change = draw.choice(_ATTACKS) if draw.random() < 0.2 else _change_field
             # A model that is nested as deeply as protobuf allows cannot be nested more.
             with suppress(DecodeError):
                 change(draw, model)
@@ -43,235 +51,130 @@ def mutate(draw: Draw, content: bytes) -> bytes:
     return draw.choice(_BYTES)(draw, content) if draw.random() < 0.1 else content
 
 
-def _size(draw: Draw) -> int:
-    return draw.choice(SIZES) if draw.random() < 0.8 else draw.randrange(300)
+def _messages(message: Message) -> Iterator[Message]:
+    yield message
+    for field, value in message.ListFields():
+        if field.type == Field.TYPE_MESSAGE:
+            for each in value if field.is_repeated else (value,):
+                yield from _messages(each)
 
 
-def _values(model: onnx.ModelProto) -> list[Any]:
-    graph = model.graph
-    return [*graph.input, *graph.output, *graph.value_info]
-
-
-def _names(model: onnx.ModelProto) -> list[str]:
-    graph = model.graph
-    produced = [name for node in graph.node for name in node.output]
-    return [*(info.name for info in graph.input), *(t.name for t in graph.initializer), *produced]
-
-
-def _dims(draw: Draw, model: onnx.ModelProto) -> None:
-    infos = _values(model)
-    if not infos:
-        return
-    shape = draw.choice(infos).type.tensor_type.shape
-    change = draw.randrange(4)
-    if change == 0 and shape.dim:
-        del shape.dim[draw.randrange(len(shape.dim))]
-    elif change == 1 or not shape.dim:
-        for _ in range(draw.choice((1, 3, 40))):
-            shape.dim.add().dim_value = _size(draw)
-    elif change == 2:
-        draw.choice(shape.dim).dim_param = draw.choice(("n", "batch", *NAMES))
-    else:
-        draw.choice(shape.dim).dim_value = _size(draw)
-
-
-def _unshaped(draw: Draw, model: onnx.ModelProto) -> None:
-    infos = _values(model)
-    if infos:
-        draw.choice(infos).type.tensor_type.ClearField("shape")
-
-
-def _dtype(draw: Draw, model: onnx.ModelProto) -> None:
-    kinds = [*range(25), 99, -1, 2**31 - 1]
-    places = [*_values(model), *model.graph.initializer]
-    if not places:
-        return
-    place = draw.choice(places)
-    if isinstance(place, TensorProto):
-        place.data_type = draw.choice(kinds)
-    else:
-        place.type.tensor_type.elem_type = draw.choice(kinds)
-
-
-def _kind(draw: Draw, model: onnx.ModelProto) -> None:
-    """Make a value a sequence, an optional value, a map or nothing, perhaps nested."""
-    infos = _values(model)
-    if not infos:
-        return
-    kind = onnx.TypeProto()
-    kind.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, [1]))
-    for _ in range(draw.choice((1, 2, 40))):
-        make = draw.choice((helper.make_sequence_type_proto, helper.make_optional_type_proto))
-        kind = make(kind)
-    draw.choice(infos).type.CopyFrom(draw.choice((kind, onnx.TypeProto())))
-
-
-def _weight(draw: Draw, model: onnx.ModelProto) -> None:
-    """Make the data of an initialiser contradict its shape or its place."""
-    if not model.graph.initializer:
-        return
-    tensor = draw.choice(model.graph.initializer)
-    change = draw.randrange(5)
-    if change == 0:
-        tensor.dims.append(_size(draw))
-    elif change == 1 and tensor.dims:
-        tensor.dims[draw.randrange(len(tensor.dims))] = _size(draw)
-    elif change == 2:
-        tensor.raw_data = draw.randbytes(draw.choice((0, 1, 3, 4096)))
-    elif change == 3:
-        tensor.data_location = TensorProto.EXTERNAL
-        place = draw.choice(("/etc/passwd", "../secret", "weights.bin", ""))
-        tensor.external_data.add(key="location", value=place)
-        tensor.external_data.add(key="length", value=draw.choice(("-1", "many", str(2**62))))
-    else:
-        tensor.float_data.extend([draw.choice((0.0, float("nan"), 1e38))] * 5)
-
-
-def _numbers(draw: Draw, model: onnx.ModelProto) -> None:
-    """Replace a constant, for example a shape or bounds, by hostile whole numbers."""
-    tensors = [t for t in model.graph.initializer if t.data_type == TensorProto.INT64]
-    names = [t.name for t in tensors]
-    if names:
-        tensor = draw.choice(tensors)
-        dims = list(tensor.dims)
-        n_values = min(max(dims[0] if dims else 1, 0), 64)
-        values = [_size(draw) for _ in range(n_values)]
-        tensor.CopyFrom(helper.make_tensor(tensor.name, TensorProto.INT64, [n_values], values))
-        return
-    nodes = [node for node in model.graph.node if len(node.input) > 1]
-    if nodes:
-        values = [_size(draw) for _ in range(draw.choice((1, 2, 4)))]
-        constant = helper.make_tensor("hostile", TensorProto.INT64, [len(values)], values)
-        model.graph.initializer.append(constant)
-        node = draw.choice(nodes)
-        node.input[draw.randrange(1, len(node.input))] = "hostile"
-
-
-def _opset(draw: Draw, model: onnx.ModelProto) -> None:
-    change = draw.randrange(4)
-    if change == 0:
-        del model.opset_import[:]
-    elif change == 1:
-        version, domain = draw.choice((0, 1, 7, 23, 99)), draw.choice(("", "com.acme", *NAMES))
-        model.opset_import.add(domain=domain, version=version)
-    elif change == 2:
-        model.ir_version = draw.choice((0, 1, 3, 99, 2**62, -1))
-    elif model.opset_import:
-        model.opset_import[0].version = draw.choice((-1, 0, 1, 5, 6, 8, 10, 12, 99, 2**31, 2**62))
-
-
-def _attribute(draw: Draw, model: onnx.ModelProto) -> None:
-    if not model.graph.node:
-        return
-    node = draw.choice(model.graph.node)
-    if not node.attribute or draw.random() < 0.3:
-        node.attribute.add(
-            name=draw.choice(_ATTRIBUTES),
-            type=draw.choice((onnx.AttributeProto.INT, onnx.AttributeProto.INTS)),
-            i=_size(draw),
-            ints=[_size(draw) for _ in range(draw.choice((0, 2, 4)))],
-        )
-        return
-    item = draw.choice(node.attribute)
-    change = draw.randrange(5)
-    if change == 0:
-        node.attribute.remove(item)
-    elif change == 1:
-        node.attribute.add().CopyFrom(item)
-    elif change == 2:
-        item.type = draw.choice(onnx.AttributeProto.AttributeType.values())
-    elif change == 3:
-        item.s = draw.choice(NAMES).encode()
-        item.f = draw.choice((0.0, -1.0, float("nan"), float("inf"), 1e38))
-    item.i = _size(draw)
-    for index in range(len(item.ints)):
-        item.ints[index] = _size(draw)
-
-
-def _operator(draw: Draw, model: onnx.ModelProto) -> None:
-    if model.graph.node:
-        node = draw.choice(model.graph.node)
-        node.op_type = draw.choice(_OPERATORS)
+def _change_field(draw: Draw, model: onnx.ModelProto) -> None:
+    """Change a field of a message, of each kind of message as often."""
+    kinds: dict[str, list[Message]] = {}
+    for each in _messages(model):
+        kinds.setdefault(each.DESCRIPTOR.name, []).append(each)
+    message = draw.choice(kinds[draw.choice(sorted(kinds))])
+    present = [field for field, _ in message.ListFields()]
+    field = draw.choice(present if present and draw.random() < 0.8 else message.DESCRIPTOR.fields)
+    if not field.is_repeated:
         if draw.random() < 0.2:
-            node.domain = draw.choice(("ai.onnx", "com.microsoft", "ai.onnx.ml", *NAMES))
-
-
-def _edges(draw: Draw, model: onnx.ModelProto) -> None:
-    """Rewire a node: cycles, missing values, too many or too few operands, two producers."""
-    graph = model.graph
-    if not graph.node:
+            message.ClearField(field.name)
+        elif field.type == Field.TYPE_MESSAGE:
+            others = kinds.get(field.message_type.name)
+            if others:
+                getattr(message, field.name).CopyFrom(_copy(draw.choice(others)))
+        else:
+            setattr(message, field.name, _value(draw, field, getattr(message, field.name), model))
         return
-    node, names = draw.choice(graph.node), _names(model)
-    change = draw.randrange(7)
-    if change == 0 and node.input:
-        node.input[draw.randrange(len(node.input))] = draw.choice((*names, "nowhere", ""))
-    elif change == 1 and node.input and node.output:
-        node.input[0] = node.output[0]
-    elif change == 2:
-        node.input.extend(draw.choices((*names, ""), k=draw.choice((1, 40))))
-    elif change == 3:
-        del node.input[:]
-    elif change == 4:
-        node.output.append(draw.choice((*names, "another", "")))
-    elif change == 5:
-        del node.output[:]
-    elif node.output:
-        node.output[0] = draw.choice((*names, ""))
-
-
-def _nodes(draw: Draw, model: onnx.ModelProto) -> None:
-    graph = model.graph
-    if not graph.node:
-        return
-    nodes = list(graph.node)
-    change = draw.randrange(4)
-    if change == 0:
-        nodes.append(draw.choice(nodes))
+    items = [_copy(item) for item in getattr(message, field.name)]
+    others = kinds.get(field.message_type.name, []) if field.message_type else []
+    change = draw.randrange(5)
+    if change == 0 and items:
+        items.remove(draw.choice(items))
     elif change == 1:
-        nodes.remove(draw.choice(nodes))
+        draw.shuffle(items)
     elif change == 2:
-        draw.shuffle(nodes)
+        items.clear()
+    elif field.type == Field.TYPE_MESSAGE:
+        items += [_copy(draw.choice(others))] if others else []
+    elif items and change == 3:
+        place = draw.randrange(len(items))
+        items[place] = _value(draw, field, items[place], model)
     else:
-        nodes.reverse()
-    copies = []
-    for node in nodes:
-        copies.append(onnx.NodeProto())
-        copies[-1].CopyFrom(node)
-    del graph.node[:]
-    graph.node.extend(copies)
+        empty = type(field.default_value)() if not items else items[0]
+        items += [_value(draw, field, empty, model)] * draw.choice((1, 1, 40))
+    message.ClearField(field.name)
+    getattr(message, field.name).extend(items)
 
 
-def _interface(draw: Draw, model: onnx.ModelProto) -> None:
-    """Remove, double or add inputs and outputs of the graph."""
-    graph = model.graph
-    infos = draw.choice((graph.input, graph.output))
-    change = draw.randrange(4)
-    if change == 0 and infos:
-        del infos[draw.randrange(len(infos))]
-    elif change == 1 and infos:
-        infos.add().CopyFrom(draw.choice(infos))
-    elif change == 2:
-        del infos[:]
-    else:
-        name = draw.choice((*_names(model), "nowhere", ""))
-        infos.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 3]))
+def _copy(item: Any) -> Any:
+    if not isinstance(item, Message):
+        return item
+    copied = type(item)()
+    copied.CopyFrom(item)
+    return copied
 
 
-def _rename(draw: Draw, model: onnx.ModelProto) -> None:
-    """Give a value another name, wherever it is read."""
-    names = _names(model)
-    if not names:
-        return
-    old, new = draw.choice(names), draw.choice(NAMES)
-    graph = model.graph
-    for item in (*_values(model), *graph.initializer):
-        item.name = new if item.name == old else item.name
-    for node in graph.node:
-        for values in (node.input, node.output):
-            for index, name in enumerate(values):
-                values[index] = new if name == old else name
-    if draw.random() < 0.3:
-        graph.name = model.producer_name = new
+def _value(draw: Draw, field: Any, old: Any, model: onnx.ModelProto) -> Any:
+    """Draw a value: hostile, of another place of the model, or of another operator."""
+    if field.enum_type is not None:
+        return draw.choice(field.enum_type.values).number
+    if field.cpp_type in (Field.CPPTYPE_FLOAT, Field.CPPTYPE_DOUBLE):
+        return draw.choice(_NUMBERS)
+    if field.cpp_type != Field.CPPTYPE_STRING:
+        size = draw.choice(_SIZES) if draw.random() < 0.8 else draw.randrange(300)
+        bits = 31 if field.cpp_type in (Field.CPPTYPE_INT32, Field.CPPTYPE_UINT32) else 63
+        lowest = 0 if field.cpp_type in (Field.CPPTYPE_UINT32, Field.CPPTYPE_UINT64) else -(2**bits)
+        return min(max(size, lowest), 2**bits - 1)
+    if field.type == Field.TYPE_BYTES:
+        sizes = [struct.pack("<q", draw.choice(_SIZES)) for _ in range(min(len(old) // 8, 64))]
+        return b"".join(sizes) or draw.randbytes(draw.choice((0, 1, 3, 4096)))
+    if field.name == "op_type":
+        return draw.choice(_OPERATORS)
+    values = [name for node in model.graph.node for name in (*node.input, *node.output)]
+    return draw.choice(values if values and draw.random() < 0.7 else _NAMES)
+
+
+def _nest(draw: Draw, model: onnx.ModelProto) -> None:
+    """Hide the graph in branches, in branches of branches and so on."""
+    # protobuf reads at most 100 levels, of which each branch takes three.
+    depth = draw.choice((1, 3, 15, 30))
+    for level in range(depth):
+        graph = model.graph
+        inner = onnx.GraphProto()
+        inner.CopyFrom(graph)
+        inner.name = f"level_{level}"
+        del inner.input[:]
+        condition = helper.make_tensor(f"cond_{level}", TensorProto.BOOL, [], [draw.random() < 0.9])
+        branches = {"then_branch": inner} | ({"else_branch": inner} if depth < 15 else {})
+        outputs = [info.name for info in graph.output]
+        del graph.node[:], graph.initializer[:], graph.value_info[:]
+        graph.node.append(helper.make_node("If", [condition.name], outputs, **branches))
+        graph.initializer.append(condition)
+
+
+def _chain(draw: Draw, model: onnx.ModelProto) -> None:
+    """Put a long chain of operators behind an output, or a wide one of doubled values."""
+    for output in model.graph.output[:1]:
+        operator, n_inputs = draw.choice((("Relu", 1), ("Neg", 1), ("Identity", 1), ("Add", 2)))
+        base = output.name[:50]
+        for number in range(draw.choice((20, 50, 200, 200, 200, _MAX_NODES))):
+            inputs, output.name = [output.name] * n_inputs, f"{base}_chain_{number}"
+            model.graph.node.append(helper.make_node(operator, inputs, [output.name]))
+
+
+def _bomb(draw: Draw, model: onnx.ModelProto) -> None:
+    """Add a constant of a huge size to an output, written in a few bytes."""
+    shape = [
+        draw.choice((2**10, 2**20, 2**31, 2**40, 2**62)) for _ in range(draw.choice((1, 2, 8)))
+    ]
+    for output in model.graph.output[:1]:
+        graph = model.graph
+        ends = zip(("one", "end", "step"), (1.0, 1e12, draw.choice((1.0, 1e-3, 0.0))), strict=True)
+        graph.initializer.extend(
+            helper.make_tensor(name, TensorProto.FLOAT, [], [value]) for name, value in ends
+        )
+        graph.initializer.append(
+            helper.make_tensor("shape", TensorProto.INT64, [len(shape)], shape)
+        )
+        makers: tuple[tuple[str, list[str]], ...] = (
+            *(("ConstantOfShape", ["shape"]), ("Range", ["one", "end", "step"])),
+            *((operator, ["one", "shape"]) for operator in ("Expand", "Tile", "Pad", "Reshape")),
+        )
+        graph.node.append(helper.make_node(*draw.choice(makers), ["bomb"]))
+        graph.node.append(helper.make_node("Add", [output.name, "bomb"], ["bombed"]))
+        output.name = "bombed"
 
 
 def _cut(draw: Draw, content: bytes) -> bytes:
@@ -295,9 +198,6 @@ def _repeat(draw: Draw, content: bytes) -> bytes:
     return content[:at] + content[at : at + 100] * draw.randrange(2, 20) + content[at:]
 
 
-#: Changes of fields, each in place; one that does not apply to a model leaves it as it is.
-MUTATIONS: tuple[Mutation, ...] = (
-    *(_dims, _unshaped, _dtype, _kind, _weight, _numbers, _opset, _attribute, _operator, _edges),
-    *(_nodes, _interface, _rename, *hostile_graphs.ATTACKS),
-)
+#: Changes of a model, each in place; one that does not apply leaves it as it is.
+_ATTACKS: tuple[Callable[[Draw, onnx.ModelProto], None], ...] = (_nest, _chain, _bomb)
 _BYTES: tuple[Callable[[Draw, bytes], bytes], ...] = (_cut, _flip, _flip, _insert, _repeat)

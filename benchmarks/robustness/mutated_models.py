@@ -104,7 +104,10 @@ def main() -> None:
     folder: Path = arguments.folder
     write_bases(folder / "bases", arguments.families)
     limits = ProcessLimits(arguments.memory_mb << 20, arguments.load_timeout)
-    done = _read(folder / f"outcomes-{arguments.seed}.jsonl")
+    path = folder / f"outcomes-{arguments.seed}.jsonl"
+    lines = path.read_text().splitlines() if path.is_file() else []
+    read = [json.loads(line) for line in lines]
+    done = {item["number"]: Outcome(**{**item, "broken": tuple(item["broken"])}) for item in read}
     started = time.monotonic()
     todo = [number for number in range(arguments.mutants) if number not in done]
     with (folder / f"outcomes-{arguments.seed}.jsonl").open("a") as log:
@@ -142,7 +145,7 @@ def run(
         families: Families to mutate.
         seed: Seed of all mutations.
     """
-    bases = _bases(folder / "bases", families)
+    bases = {family: sorted((folder / "bases" / family).glob("*.onnx")) for family in families}
     for start in range(0, len(numbers), _PER_PROCESS):
         # Nothing but mutants is in it, and the cleaned models of 10,000 take gigabytes.
         shutil.rmtree(folder / "data", ignore_errors=True)
@@ -151,7 +154,12 @@ def run(
                 base, content = make_mutant(bases, seed, number)
                 outcome = load(context, worker, limits, (number, base, content))
                 if outcome.broken:
-                    _keep(folder / "broken", outcome, content)
+                    broken = folder / "broken"
+                    broken.mkdir(exist_ok=True)
+                    (broken / f"{outcome.number}.onnx").write_bytes(content)
+                    (broken / f"{outcome.number}.json").write_text(
+                        json.dumps(asdict(outcome), indent=1)
+                    )
                 yield outcome
 
 
@@ -222,10 +230,6 @@ def _loader(folder: Path, limits: ProcessLimits) -> Iterator[tuple[Context, Pool
         yield context, worker
 
 
-def _bases(folder: Path, families: Sequence[str]) -> dict[str, list[Path]]:
-    return {family: sorted((folder / family).glob("*.onnx")) for family in families}
-
-
 def _peak_bytes() -> int:
     """Return the largest memory that the load process had so far; 0 if it has just ended."""
     for child in psutil.Process().children(recursive=True):
@@ -234,18 +238,6 @@ def _peak_bytes() -> int:
             if peak and child.name() == worker_process.NAME:
                 return int(peak[1]) << 10
     return 0
-
-
-def _keep(folder: Path, outcome: Outcome, content: bytes) -> None:
-    folder.mkdir(exist_ok=True)
-    (folder / f"{outcome.number}.onnx").write_bytes(content)
-    (folder / f"{outcome.number}.json").write_text(json.dumps(asdict(outcome), indent=1))
-
-
-def _read(path: Path) -> dict[int, Outcome]:
-    lines = path.read_text().splitlines() if path.is_file() else []
-    read = [json.loads(line) for line in lines]
-    return {item["number"]: Outcome(**{**item, "broken": tuple(item["broken"])}) for item in read}
 
 
 def _report(outcomes: list[Outcome], n_loaded_now: int, secs: float) -> dict[str, Any]:

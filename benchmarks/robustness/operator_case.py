@@ -55,7 +55,16 @@ def _attempt(model: onnx.ModelProto, inputs: dict[str, Array], outputs: list[Arr
     except Exception as error:  # a sweep reports every kind of failure
         lines = [line for line in str(error).splitlines() if line.strip()]
         return f"failed: {type(error).__name__}: {lines[-1].strip()[:300] if lines else ''}"
-    return _compare(actual, outputs)
+    for index, (a, b) in enumerate(zip(actual, outputs, strict=False)):
+        if a.shape != b.shape:
+            return f"wrong: output {index} has shape {a.shape}, not {b.shape}"
+        if a.dtype != b.dtype:
+            return f"wrong: output {index} is {a.dtype}, not {b.dtype}"
+        with contextlib.suppress(TypeError):
+            if not np.allclose(a, b, rtol=2e-3, atol=1e-4, equal_nan=True):
+                wide = np.abs(a.astype("float64") - b.astype("float64"))
+                return f"wrong: output {index} differs by {np.nanmax(wide):.3g}"
+    return "ok"
 
 
 def _run(model: onnx.ModelProto, inputs: dict[str, Array], folder: Path) -> list[Array]:
@@ -83,16 +92,3 @@ def _run(model: onnx.ModelProto, inputs: dict[str, Array], folder: Path) -> list
         np.asarray(value.numpy()) if hasattr(value, "numpy") else np.array(list(value))
         for value in values
     ]
-
-
-def _compare(actual: list[Array], expected: list[Array]) -> str:
-    for index, (a, b) in enumerate(zip(actual, expected, strict=False)):
-        if a.shape != b.shape:
-            return f"wrong: output {index} has shape {a.shape}, not {b.shape}"
-        if a.dtype != b.dtype:
-            return f"wrong: output {index} is {a.dtype}, not {b.dtype}"
-        with contextlib.suppress(TypeError):
-            if not np.allclose(a, b, rtol=2e-3, atol=1e-4, equal_nan=True):
-                wide = np.abs(a.astype("float64") - b.astype("float64"))
-                return f"wrong: output {index} differs by {np.nanmax(wide):.3g}"
-    return "ok"

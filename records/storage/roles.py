@@ -47,7 +47,9 @@ def set_up_roles(engine: Engine, passwords: Mapping[str, str]) -> None:
                 "attributes": "" if is_privileged is False else _UNPRIVILEGED,
                 "password": password,
             }
-            connection.exec_driver_sql(_escaped(connection.scalar(_DEFINITION, values)))
+            connection.exec_driver_sql(
+                (connection.scalar(_DEFINITION, values) or "").replace("%", "%%")
+            )
             for statement in (
                 f"REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {role}",
                 f"GRANT USAGE ON SCHEMA public TO {role}",
@@ -60,10 +62,6 @@ def set_up_roles(engine: Engine, passwords: Mapping[str, str]) -> None:
                 # It removes old entries of the audit log, and needs no tokens at all.
                 connection.exec_driver_sql(f"REVOKE INSERT, UPDATE ON audit_event FROM {role}")
                 connection.exec_driver_sql(f"REVOKE ALL ON api_token FROM {role}")
-
-
-def _escaped(statement: str | None) -> str:
-    return (statement or "").replace("%", "%%")
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:

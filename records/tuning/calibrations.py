@@ -7,7 +7,7 @@ timed last; after it changes, earlier calibrations no longer count.
 from datetime import timedelta
 from typing import NamedTuple
 
-from sqlalchemy import ScalarSelect, delete, func, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from records.models import now
@@ -34,9 +34,14 @@ def add(session: Session, new: NewCalibration) -> Calibration:
 
 def latest(session: Session, target_id: int) -> dict[str, float]:
     """Return the last calibration of each device of a target, seconds, by device name."""
+    of_target = select(Calibration.kernel).where(Calibration.target_id == target_id)
     newest = (
         select(func.max(Calibration.id))
-        .where(Calibration.target_id == target_id, Calibration.kernel == _kernel(target_id))
+        .where(
+            Calibration.target_id == target_id,
+            Calibration.kernel
+            == of_target.order_by(Calibration.id.desc()).limit(1).scalar_subquery(),
+        )
         .group_by(Calibration.device)
     )
     stmt = select(Calibration.device, Calibration.secs).where(Calibration.id.in_(newest))
@@ -47,8 +52,3 @@ def latest(session: Session, target_id: int) -> dict[str, float]:
 def forget(session: Session, age: timedelta) -> None:
     """Remove calibrations older than ``age``."""
     session.execute(delete(Calibration).where(Calibration.created < now() - age))
-
-
-def _kernel(target_id: int) -> ScalarSelect[str]:
-    of_target = select(Calibration.kernel).where(Calibration.target_id == target_id)
-    return of_target.order_by(Calibration.id.desc()).limit(1).scalar_subquery()

@@ -81,8 +81,11 @@ class LocalTier:
             return None
         try:
             entry = self._open(key, path, descriptor)
-            if used and entry is not None:
-                _touch(descriptor)
+            if not used or entry is None:
+                return entry
+            if not 0 <= time.time() - os.fstat(descriptor).st_mtime < TOUCH_INTERVAL_SECS:
+                with contextlib.suppress(OSError):
+                    os.utime(descriptor)
             return entry
         except _ReplacedError:
             os.close(descriptor)
@@ -116,7 +119,11 @@ class LocalTier:
             for blob in blobs.values():
                 os.close(blob.descriptor)
             raise
-        _sync_folder(path.parent)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
         return Entry(packed.header, packed.body, blobs, (descriptor,))
 
     def drop(
@@ -131,7 +138,15 @@ class LocalTier:
         try:
             if lock is None and not own.try_acquire():
                 return False
-            return self._remove(self.path_of(kind, digest), status)
+            path = self.path_of(kind, digest)
+            if not os.path.samestat(path.lstat(), status):
+                return False
+            for file in (path, *path.parent.glob(f"{path.name}.*.blob")):
+                if file.is_dir():
+                    self._set_aside(file)
+                else:
+                    file.unlink(missing_ok=True)
+            return True
         except OSError:
             return False
         finally:
@@ -177,7 +192,11 @@ class LocalTier:
         with _removed_on_error(temporary, descriptor):
             os.fsync(descriptor)
             _hold(descriptor)
-            self._replace(temporary, path)
+            try:
+                temporary.replace(path)
+            except IsADirectoryError:
+                self._set_aside(path)
+                temporary.replace(path)
         return descriptor
 
     def _write(self, temporary: Path, source: bytes | Path, mode: int) -> int:
@@ -201,27 +220,10 @@ class LocalTier:
                 stream.write(source)
         return descriptor
 
-    def _replace(self, temporary: Path, path: Path) -> None:
-        try:
-            temporary.replace(path)
-        except IsADirectoryError:
-            self._set_aside(path)
-            temporary.replace(path)
-
     def _set_aside(self, folder: Path) -> None:
         aside = self.scratch / f"{process_tag()}.{secrets.token_hex(8)}"
         folder.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
-
-    def _remove(self, path: Path, status: os.stat_result) -> bool:
-        if not os.path.samestat(path.lstat(), status):
-            return False
-        for file in (path, *path.parent.glob(f"{path.name}.*.blob")):
-            if file.is_dir():
-                self._set_aside(file)
-            else:
-                file.unlink(missing_ok=True)
-        return True
 
 
 @contextmanager
@@ -290,18 +292,3 @@ def _hold(descriptor: int) -> bool:
             return True
         else:
             return True
-
-
-def _touch(descriptor: int) -> None:
-    """Note the use of an entry in its file's time, at most once an hour; ignore failures."""
-    if not 0 <= time.time() - os.fstat(descriptor).st_mtime < TOUCH_INTERVAL_SECS:
-        with contextlib.suppress(OSError):
-            os.utime(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -78,7 +78,11 @@ class RemoteTier:
         self._pause_secs = pause_secs
         self._paused_until = -float("inf")
         self._is_writable = True
-        self._check()
+        protocol = fsspec.core.split_protocol(self.url)[0] or "file"
+        try:
+            fsspec.get_filesystem_class(protocol)
+        except (ImportError, ValueError) as error:
+            raise RequestError(f"cache_remote {self.url}: {summary(error)}") from error
 
     def fetch(self, key: Key, folder: Path) -> Packed | None:
         """Copy an entry into a folder and verify it; a damaged one is removed from the store.
@@ -97,7 +101,13 @@ class RemoteTier:
             self._warn(f"{self._name(key)} is refused: {error}")
         except DamagedEntryError as error:
             self._warn(f"{self._name(key)} is damaged and is dropped: {error}")
-            self._drop(key)
+
+            def work(_progress: Callback) -> None:
+                self._open().files.rm_file(self._path(key, key.digest))
+
+            # If it cannot be removed, the next upload replaces it.
+            with contextlib.suppress(Exception):
+                self._run(work)
         except Exception as error:
             self._pause("read", error)
         return None
@@ -170,14 +180,6 @@ class RemoteTier:
 
         self._run(work, file.stat().st_size)
 
-    def _drop(self, key: Key) -> None:
-        def work(_progress: Callback) -> None:
-            self._open().files.rm_file(self._path(key, key.digest))
-
-        # If it cannot be removed, the next upload replaces it.
-        with contextlib.suppress(Exception):
-            self._run(work)
-
     def _run(self, work: Callable[[Callback], None], n_bytes: int = 0) -> None:
         """Run work in a thread of its own, as long as it makes progress.
 
@@ -205,13 +207,6 @@ class RemoteTier:
         # For each thread and process on its own: fsspec caches the connections that it can share.
         files, root = fsspec.core.url_to_fs(self.url)
         return _Store(files, root.rstrip("/"))
-
-    def _check(self) -> None:
-        protocol = fsspec.core.split_protocol(self.url)[0] or "file"
-        try:
-            fsspec.get_filesystem_class(protocol)
-        except (ImportError, ValueError) as error:
-            raise RequestError(f"cache_remote {self.url}: {summary(error)}") from error
 
     def _path(self, key: Key, name: str) -> str:
         return "/".join((self._open().root, LAYOUT, key.kind, key.digest[:2], name))

@@ -28,7 +28,6 @@ from tuner.cli.commands import (
 )
 from tuner.cli.commands.cache import group as cache
 from tuner.cli.commands.libraries import group as libraries
-from tuner.cli.commands.libraries import inspect
 from tuner.cli.commands.machine import devices, doctor, engine, settings
 from tuner.cli.commands.records import group as records
 from tuner.cli.commands.service import db, serve, token, worker
@@ -66,7 +65,7 @@ app.command("bisect", rich_help_panel=_BUILD)(bisect.bisect)
 app.command("profile", rich_help_panel=_BUILD)(profile.profile)
 app.add_typer(pack.app, name="pack", rich_help_panel=_BUILD)
 app.command("table", rich_help_panel=_LOOK)(table.table)
-app.command("inspect", rich_help_panel=_LOOK)(inspect.inspect)
+app.command("inspect", rich_help_panel=_LOOK)(libraries.inspect)
 app.add_typer(libraries.app, name="libraries", rich_help_panel=_LOOK)
 app.add_typer(jobs.app, name="jobs", rich_help_panel=_LOOK)
 app.add_typer(records.app, name="records", rich_help_panel=_LOOK)

@@ -2,10 +2,9 @@
 
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, get_origin
+from typing import Annotated, get_origin
 
 import typer
-from pydantic.fields import FieldInfo
 
 from tuner.cli.options import MEASURING_PANEL, option_of
 from tuner.jobs.spec import TuneSpec
@@ -71,19 +70,20 @@ def _parameters() -> Iterator[inspect.Parameter]:
             field = TuneSpec.model_fields[name]
             is_list = get_origin(field.annotation) in (dict, tuple)
             kind = list[str] if is_list else field.annotation
+            flag = option_of(name)
             yield inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=[] if is_list else field.default,
-                annotation=Annotated[kind, _option(name, field, panel)],
+                annotation=Annotated[
+                    kind,
+                    typer.Option(
+                        f"{flag}/--no-{flag.removeprefix('--')}"
+                        if field.annotation is bool
+                        else flag,
+                        metavar=_METAVARS.get(name, "NAME" if field.annotation is str else "N"),
+                        help=field.description,
+                        rich_help_panel=panel,
+                    ),
+                ],
             )
-
-
-def _option(name: str, field: FieldInfo, panel: str) -> Any:
-    flag = option_of(name)
-    return typer.Option(
-        f"{flag}/--no-{flag.removeprefix('--')}" if field.annotation is bool else flag,
-        metavar=_METAVARS.get(name, "NAME" if field.annotation is str else "N"),
-        help=field.description,
-        rich_help_panel=panel,
-    )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from tuner.client import downloads, streams, uploads
 from tuner.client.errors import ServerError
 from tuner.client.health import read_health
-from tuner.client.models import Health, Page, TuneFields, read_answer
+from tuner.client.models import Health, TuneFields, read_answer
 from tuner.client.transport import Transport, call_until_available
 from tuner.files.folders import replace_folder
 from tuner.library import manifest as manifests
@@ -34,6 +34,7 @@ from tuner.schemas import (
     LibraryInfo,
     NetworkInfo,
     NetworkTask,
+    Page,
     PickView,
     RecordCode,
     RecordDetails,

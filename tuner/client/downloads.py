@@ -83,23 +83,17 @@ def unpack(archive: IO[bytes], folder: Path, signatures: SignaturePolicy = NO_PO
                     continue
                 if path.parent != root or not member.isfile():
                     raise WorkError(f"the archive has {member.name!r}, not a file of a library")
-                _write(tar, member, folder / path.name)
+                # Write the content of a member, without its mode and owner. The filter of tarfile
+                # came with Python 3.11.4, and Debian 12 has 3.11.2.
+                content = tar.extractfile(member)
+                if content is None:
+                    raise tarfile.ExtractError(f"{member.name!r} has no content")
+                with content, (folder / path.name).open("wb") as file:
+                    shutil.copyfileobj(content, file)
         manifests.verify(folder, manifests.read(folder))
         check_library(folder, signatures)
     except (tarfile.TarError, EOFError, RequestError) as error:
         raise WorkError(f"the download cannot be used: {error}") from error
-
-
-def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
-    """Write the content of a member, without its mode and owner.
-
-    The filter of tarfile came with Python 3.11.4, and Debian 12 has 3.11.2.
-    """
-    content = tar.extractfile(member)
-    if content is None:
-        raise tarfile.ExtractError(f"{member.name!r} has no content")
-    with content, path.open("wb") as file:
-        shutil.copyfileobj(content, file)
 
 
 def _root_of(members: list[tarfile.TarInfo]) -> PurePosixPath:

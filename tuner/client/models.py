@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -12,7 +12,6 @@ from tuner.jobs import fields
 from tuner.jobs.buckets import GivenSizes
 
 Shape = TypeVar("Shape")
-Item = TypeVar("Item")
 
 
 class TuneFields(fields.SpecFields, total=False):
@@ -54,14 +53,6 @@ class Health:
     detail: str
     version: str | None
     skew_secs: float | None
-
-
-@dataclass(frozen=True)
-class Page(Generic[Item]):
-    """Items of a list; ``next`` continues it, and is None on the last page."""
-
-    items: list[Item]
-    next: str | int | None = None
 
 
 def read_answer(kind: type[Shape], content: bytes | str) -> Shape:

@@ -138,7 +138,16 @@ class SignatureCache(Generic[_Call]):
         else:
             self._misses += 1
         if len(self._calls) >= self._maxsize:
-            self._drop_oldest()
+            self._drop(min(self._calls, key=lambda key: self._calls[key].served.used))
+            if not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"{self._name} was called with more than {self._maxsize} signatures; those "
+                    "not used for longest are loaded again when they come back: raise maxsize, or "
+                    "pad to fewer shapes",
+                    RuntimeWarning,
+                    stacklevel=6,
+                )
         call.served.used = next(self._clock)
         self._calls = {**self._calls, key: call}
 
@@ -171,18 +180,6 @@ class SignatureCache(Generic[_Call]):
             maxsize=self._maxsize,
             fallbacks=sum(library.loaded.n_fallbacks for library in served),
         )
-
-    def _drop_oldest(self) -> None:
-        self._drop(min(self._calls, key=lambda key: self._calls[key].served.used))
-        if not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"{self._name} was called with more than {self._maxsize} signatures; those not "
-                "used for longest are loaded again when they come back: raise maxsize, or pad to "
-                "fewer shapes",
-                RuntimeWarning,
-                stacklevel=6,
-            )
 
     def _drop(self, key: Hashable) -> None:
         """Drop a call, and keep its hits."""

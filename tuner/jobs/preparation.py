@@ -131,7 +131,10 @@ def prepare(
             session,
             network_key(model.sha256, settings.engine, target.pipeline),
             shared_name,
-            _described(model),
+            {
+                name: {"shape": list(shape), "dtype": dtype}
+                for name, (shape, dtype) in model.file.inputs.items()
+            },
         ).id
         target_id = targets.ensure_target(session, target.spec, dict(target.device)).id
         is_split = networks.extraction_of(session, network_id, target_id) is not None
@@ -146,7 +149,12 @@ def prepare(
             limits=limits,
             subject="splitting the network into tasks",
         )
-        _check_names(extraction)
+        for task in extraction.tasks:
+            name = workload_names.name_of(task.ir)
+            if task.workload != name:
+                raise WorkError(
+                    f"the engine names a subgraph {task.workload}, and its IR is {name}"
+                )
         if model.tail is not None:
             extraction = replace(extraction, notes=(model.tail.note, *extraction.notes))
         with sessions.begin() as session:
@@ -264,18 +272,6 @@ def _call(limits: LoadLimits, worker: Pool, module: str, function: str, *args: A
         raise WorkError(f"{function} took longer than {limits.secs:g} s") from error
 
 
-def _check_names(extraction: Extraction) -> None:
-    """Check that an engine names each workload after its IR.
-
-    Raises:
-        WorkError: If it does not: records of another subgraph would be used.
-    """
-    for task in extraction.tasks:
-        name = workload_names.name_of(task.ir)
-        if task.workload != name:
-            raise WorkError(f"the engine names a subgraph {task.workload}, and its IR is {name}")
-
-
 def _store(
     session: Session, network_id: int, target_id: int, engine: str, extraction: Extraction
 ) -> None:
@@ -361,13 +357,6 @@ def _read(
             n_kernel_calls=extraction.n_kernel_calls,
             notes=(*model.notes, *extraction.notes),
         )
-
-
-def _described(model: LoadedModel) -> dict[str, Any]:
-    return {
-        name: {"shape": list(shape), "dtype": dtype}
-        for name, (shape, dtype) in model.file.inputs.items()
-    }
 
 
 def network_key(sha256: str, engine: str, pipeline: str) -> str:

@@ -206,14 +206,7 @@ def _to_measure(
         return _of_log(session, best.task_id, here, per_task) if is_faster else ()
     if per_task == 1 and own_secs is not None:
         return ()
-    return _replays(session, best.task_id, here, per_task)
-
-
-def _replays(
-    session: Session, there: int, here: int | None, per_task: int
-) -> tuple[RecordedTrace, ...]:
-    """Return the records of one task that another task of the workload should measure."""
-    replays = other_targets.ranked(session, there, per_task, here)
+    replays = other_targets.ranked(session, best.task_id, per_task, here)
     if here is None:
         return tuple(replays)
     traces = {replay.trace_hash for replay in replays}

@@ -356,18 +356,15 @@ def parse(content: bytes, name: str) -> Manifest:
     """
     try:
         raw = json.loads(content)
-        _check_version(name, raw["version"])
+        version = raw["version"]
+        if version != VERSION:
+            raise RequestError(
+                f"{name} has manifest version {version}, and this tuner reads version {VERSION}: "
+                "build the library again, or upgrade subgraph-tuner"
+            )
         return _parse(raw)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RequestError(f"{name} is damaged: {error}") from error
-
-
-def _check_version(name: str, version: int) -> None:
-    if version != VERSION:
-        raise RequestError(
-            f"{name} has manifest version {version}, and this tuner reads version {VERSION}: build"
-            " the library again, or upgrade subgraph-tuner"
-        )
 
 
 def _parse(raw: dict[str, Any]) -> Manifest:

@@ -204,7 +204,11 @@ class _Turn:
     profiled: Sequence[ProfiledRun]
 
 
-def _read(folder: Path) -> manifest.Manifest:
+def _device_of(described: manifest.Manifest) -> Device:
+    return "cuda" if kind_named(described.target) == "cuda" else "cpu"
+
+
+def _open(settings: Settings, folder: Path, request: ProfileRequest) -> _Opened:
     described = manifest.read(folder)
     manifest.verify(folder, described)
     if not described.kernel_calls:
@@ -212,15 +216,6 @@ def _read(folder: Path) -> manifest.Manifest:
             f"the kernels of {folder} cannot be timed: it was built by engine "
             f"{described.engine.split('.')[2]}, or on a machine without a C compiler"
         )
-    return described
-
-
-def _device_of(described: manifest.Manifest) -> Device:
-    return "cuda" if kind_named(described.target) == "cuda" else "cpu"
-
-
-def _open(settings: Settings, folder: Path, request: ProfileRequest) -> _Opened:
-    described = _read(folder)
     arrays = None if request.arrays is None else read_inputs(request.arrays)
     shapes, arrays = without_constants(described, request.shapes, arrays)
     program = choose_program(described, shapes, arrays)

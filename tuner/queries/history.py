@@ -55,7 +55,10 @@ def read_history(
     weighted = tasks.tasks_of_job(session, job)
     own = (Pick.job_id == job_id, Pick.done)
     # Ties go to the first.
-    trials = _trials(session, own)
+    rows = session.execute(
+        select(Pick.task_id, func.sum(Pick.n_measured)).where(*own).group_by(Pick.task_id)
+    )
+    trials = {task_id: n for task_id, n in rows}  # noqa: C416  rows are not pairs to mypy
     by_row = [trials.get(task.task_id, 0) for task in weighted]
     ranked = sorted(range(len(weighted)), key=lambda row: -by_row[row])
     shown = [row for row in ranked[:n_tasks] if by_row[row]]
@@ -85,13 +88,6 @@ def read_history(
     end = replace(newest, secs=max(job.spent_secs, newest.secs), total_latency_secs=total)
     lines = [replace(line, trials=[*line.trials, line.trials[-1]]) for line in view.tasks]
     return replace(view, points=[*view.points, end], tasks=lines)
-
-
-def _trials(session: Session, own: Sequence[Any]) -> dict[int, int]:
-    rows = session.execute(
-        select(Pick.task_id, func.sum(Pick.n_measured)).where(*own).group_by(Pick.task_id)
-    )
-    return {task_id: n for task_id, n in rows}  # noqa: C416  rows are not pairs to mypy
 
 
 def _history(

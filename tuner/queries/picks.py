@@ -80,22 +80,18 @@ def _numbers(reason: str, terms: Mapping[str, Any]) -> list[str]:
     parts = [f"gain {_ms(ranked, 'gain')} a round"]
     if terms.get("runner_up_gain") is not None:
         parts.append(f"the next best {_ms(terms, 'runner_up_gain')}")
-    parts += _parts(terms)
-    if terms.get("cost") is not None:
-        parts.append(f"a trial costs {terms['cost']:.2g} of the average")
-    return parts
-
-
-def _parts(terms: Mapping[str, Any]) -> list[str]:
     weight = [f"weight {terms['objective_weight']:.4g}"] if terms.get("objective_weight") else []
     roof = [f"roof {_ms(terms, 'roof')} a call"] if terms.get("roof") else []
-    return [
+    parts += [
         f"recent slope {_ms(terms, 'backward')} a round",
         f"hope {_ms(terms, 'optimistic')}",
         f"step to what similar tasks reach {_ms(terms, 'similarity')}",
         *roof,
         *weight,
     ]
+    if terms.get("cost") is not None:
+        parts.append(f"a trial costs {terms['cost']:.2g} of the average")
+    return parts
 
 
 def _ms(terms: Mapping[str, Any], name: str) -> str:

@@ -5,6 +5,7 @@ Plain data, each shape defined once: :mod:`tuner.queries` builds them out of the
 durations are in seconds; None stands for what is not known yet.
 """
 
+from tuner.schemas.base import Page
 from tuner.schemas.catalogue import (
     AuditEntry,
     DeviceInfo,
@@ -70,6 +71,7 @@ __all__ = [
     "NetworkTask",
     "OutlookView",
     "OwnTask",
+    "Page",
     "PickView",
     "QuotaUse",
     "RecordCode",

@@ -1,7 +1,10 @@
-"""The base of every shape."""
+"""The base of every shape, and pages of them."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+Item = TypeVar("Item")
 
 
 class Schema:
@@ -15,3 +18,11 @@ class Schema:
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {
         "json_schema_serialization_defaults_required": True
     }
+
+
+@dataclass(frozen=True)
+class Page(Schema, Generic[Item]):
+    """Items of a list; ``next`` continues it, and is None on the last page."""
+
+    items: list[Item]
+    next: str | int | None = None

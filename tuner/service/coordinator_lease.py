@@ -183,13 +183,9 @@ class CoordinatorLease:
         if not renewed and held == self._held:
             self._is_lost = True
 
-    def _progress_age_secs(self) -> float:
-        """Return the seconds since the progress; an announced step counts as it until it is due."""
-        started = max(self._progressed, self._progress_due - self._max_stall_secs)
-        return max(time.monotonic() - started, 0.0)
-
     def _report(self) -> None:
         activity = self._activity
+        started = max(self._progressed, self._progress_due - self._max_stall_secs)
         report = workers.WorkerReport(
             name=self.name,
             host=self.host,
@@ -200,7 +196,7 @@ class CoordinatorLease:
             job_id=activity.job_id,
             busy_secs=self.meter.busy_secs,
             busy_share=self.meter.share(),
-            progress=now() - timedelta(seconds=self._progress_age_secs()),
+            progress=now() - timedelta(seconds=max(time.monotonic() - started, 0.0)),
         )
         try:
             with self._sessions.begin() as session:

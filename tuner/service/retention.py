@@ -85,7 +85,7 @@ def remove_files(context: Context) -> None:
     )
     _remove_old(_references(data_dir / "references", dropped.workloads), limit)
     for kind, digests in (("library", dropped.libraries), ("subgraph", objects)):
-        for entry in _entries(local, kind, digests):
+        for entry in (entry for entry in index.entries(local, kind) if entry.digest in digests):
             gc.remove(local, entry)
     _remove_old(_temporary(data_dir), at - retention.keep_temporary)
     remove_left_scratch(data_dir)
@@ -178,10 +178,6 @@ def _references(folder: Path, dropped: Container[str]) -> Iterator[Path]:
     for path in folder.glob("*/*"):
         if path.name.partition("-")[0] in dropped or path.name.endswith(".partial"):
             yield path
-
-
-def _entries(local: LocalTier, kind: str, digests: Container[str]) -> Iterator[IndexedEntry]:
-    return (entry for entry in index.entries(local, kind) if entry.digest in digests)
 
 
 def _temporary(data_dir: Path) -> Iterator[Path]:

@@ -44,7 +44,10 @@ def parse(text: str) -> Entry:
     if not (isinstance(value["i"], list) and len(value["i"]) == 2):
         raise BadLine("its input is not a task and a schedule")
     task, state, result = value["i"][0], value["i"][1], value["r"]
-    key, target, hardware = _task(task)
+    is_list = isinstance(task, list) and len(task) >= 3 and isinstance(task[2], list)
+    if not is_list or not (isinstance(task[0], str) and isinstance(task[1], str)):
+        raise BadLine("its task is not a key, a target and the hardware")
+    key, target, hardware = task[0], task[1], task[2]
     secs, number, created = _result(result)
     entry = Entry(
         workload=key,
@@ -70,13 +73,6 @@ def dump(task: str, trace: str, run_secs: Sequence[float], created: datetime) ->
 def is_line(value: Any) -> bool:
     """Return whether a parsed line is from such a log, of any version."""
     return isinstance(value, dict) and value.keys() >= {"i", "r"}
-
-
-def _task(task: Any) -> tuple[str, str, list[Any]]:
-    is_list = isinstance(task, list) and len(task) >= 3 and isinstance(task[2], list)
-    if not is_list or not (isinstance(task[0], str) and isinstance(task[1], str)):
-        raise BadLine("its task is not a key, a target and the hardware")
-    return task[0], task[1], task[2]
 
 
 def _result(result: Any) -> tuple[Any, int, datetime]:

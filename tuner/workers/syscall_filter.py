@@ -209,7 +209,13 @@ def program(machine: str, permissions: Permissions, process_id: int) -> bytes:
     code += _counted_memory(_MMAP[column], shares=permissions.cuda)
     for *numbers, argument in _MODES.values():
         if numbers[column] >= 0:
-            code += _without_bits(numbers[column], argument, _SET_ID)
+            code += [
+                (_EQUAL, 0, 4, numbers[column]),
+                (_LOAD, 0, 0, _ARGUMENT + 8 * argument),
+                (_ANY_BIT, 0, 1, _SET_ID),
+                _refuse(errno.EPERM),
+                (_RETURN, 0, 0, _ALLOW),
+            ]
     code += _checked(socket_call, _sockets(permissions), errno.EACCES)
     code += _checked(_SOCKET_PAIR[column], [(1, _PAIRED)], errno.EACCES)
     for name, (*numbers, argument) in _ON_PROCESSES.items():
@@ -222,7 +228,9 @@ def program(machine: str, permissions: Permissions, process_id: int) -> bytes:
         for *numbers, argument in _SIGNALS.values():
             code += _checked(numbers[column], [(argument, (process_id,))])
         for *numbers, commands in _OWNERS.values():
-            code += _without(numbers[column], 1, commands)
+            allow = (_RETURN, 0, 0, _ALLOW)
+            block = [*_skip_if(1, commands), allow, _refuse(errno.EPERM)]
+            code += [(_EQUAL, 0, len(block), numbers[column]), *block]
     for index, number in enumerate(denied):
         code.append((_EQUAL, len(denied) - index, 0, number))
     code += [(_RETURN, 0, 0, _ALLOW), _refuse(errno.EPERM)]
@@ -251,24 +259,6 @@ def _checked(
         block += [*_skip_if(argument, values), _refuse(error)]
     block.append((_RETURN, 0, 0, _ALLOW))
     return [(_EQUAL, 0, len(block), number), *block]
-
-
-def _without(number: int, argument: int, refused: tuple[int, ...]) -> list[_Instruction]:
-    """Return instructions that permit one system call, but for some values of an argument."""
-    allow = (_RETURN, 0, 0, _ALLOW)
-    block = [*_skip_if(argument, refused), allow, _refuse(errno.EPERM)]
-    return [(_EQUAL, 0, len(block), number), *block]
-
-
-def _without_bits(number: int, argument: int, bits: int) -> list[_Instruction]:
-    """Return instructions that permit one system call, but with any of some bits of an argument."""
-    return [
-        (_EQUAL, 0, 4, number),
-        (_LOAD, 0, 0, _ARGUMENT + 8 * argument),
-        (_ANY_BIT, 0, 1, bits),
-        _refuse(errno.EPERM),
-        (_RETURN, 0, 0, _ALLOW),
-    ]
 
 
 def _counted_memory(number: int, *, shares: bool) -> list[_Instruction]:

@@ -100,20 +100,16 @@ def serve(descriptor: int, sandbox: str, cores: Iterable[int], parent: int) -> N
         with suppress(OSError):
             os.sched_setaffinity(0, cores)
     if sandbox:
-        _enter(Sandbox.from_text(sandbox))
+        scratch = tempfile.gettempdir()
+        # Some packages fail unless they can write there, OpenVINO among them.
+        os.environ["HOME"] = scratch
+        for name in _USER_FOLDERS:
+            os.environ.pop(name, None)
+        enter_or_report(Sandbox.from_text(sandbox), scratch)
     with socket.socket(fileno=descriptor) as stream, suppress(OSError):
         while (request := messages.receive(stream, sys.maxsize)) is not None:
             messages.send(stream, _answer(request))
     os._exit(0)
-
-
-def _enter(sandbox: Sandbox) -> None:
-    scratch = tempfile.gettempdir()
-    # Some packages fail unless they can write there, OpenVINO among them.
-    os.environ["HOME"] = scratch
-    for name in _USER_FOLDERS:
-        os.environ.pop(name, None)
-    enter_or_report(sandbox, scratch)
 
 
 def _answer(request: bytes) -> bytes:

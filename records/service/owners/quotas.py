@@ -96,7 +96,23 @@ def usage(session: Session, owner: str) -> Usage:
         .join(Job, Job.id == Build.job_id)
         .where(Job.owner == owner, Build.state.in_(_ACTIVE))
     )
-    stored = _models_bytes(session, owner) + _archives_bytes(session, owner)
+    models = (
+        select(Upload.sha256, func.max(Upload.n_bytes).label("n_bytes"))
+        .join(Job, Job.id == Upload.job_id)
+        .where(Job.owner == owner, ~Job.hidden)
+        .group_by(Upload.sha256)
+        .subquery()
+    )
+    archives = (
+        select(Build.archive, func.max(Build.n_bytes).label("n_bytes"))
+        .join(Job, Job.id == Build.job_id)
+        .where(Job.owner == owner, ~Job.hidden, Build.archive.is_not(None))
+        .group_by(Build.archive)
+        .subquery()
+    )
+    stored = int(session.scalar(select(func.sum(models.c.n_bytes))) or 0) + int(
+        session.scalar(select(func.sum(archives.c.n_bytes))) or 0
+    )
     return Usage(
         jobs=n_jobs + (n_builds or 0),
         trials=float(trials or 0),
@@ -225,29 +241,6 @@ def _sent_bytes(session: Session, owner: str) -> int:
         Upload.owner == owner, Upload.sent, Upload.created > now() - _UPLOAD_WINDOW
     )
     return int(session.scalar(stmt) or 0)
-
-
-def _models_bytes(session: Session, owner: str) -> int:
-    """Sum up the models of an owner's jobs; a model that several jobs share counts once."""
-    models = (
-        select(Upload.sha256, func.max(Upload.n_bytes).label("n_bytes"))
-        .join(Job, Job.id == Upload.job_id)
-        .where(Job.owner == owner, ~Job.hidden)
-        .group_by(Upload.sha256)
-        .subquery()
-    )
-    return int(session.scalar(select(func.sum(models.c.n_bytes))) or 0)
-
-
-def _archives_bytes(session: Session, owner: str) -> int:
-    archives = (
-        select(Build.archive, func.max(Build.n_bytes).label("n_bytes"))
-        .join(Job, Job.id == Build.job_id)
-        .where(Job.owner == owner, ~Job.hidden, Build.archive.is_not(None))
-        .group_by(Build.archive)
-        .subquery()
-    )
-    return int(session.scalar(select(func.sum(archives.c.n_bytes))) or 0)
 
 
 def _limit(name: str, text: str) -> float | None:

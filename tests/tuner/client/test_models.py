@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import pytest
 
 from tuner.client import Build, Event, ServerError
-from tuner.client.models import Page, read_answer
+from tuner.client.models import read_answer
 from tuner.client.streams import lines_of, parse_events
+from tuner.schemas import Page
 
 Shape = TypeVar("Shape")
 BUILD: dict[str, Any] = {

@@ -15,13 +15,7 @@ from records.models import Job, JobState, Target, Task
 from records.service import submissions
 from records.targets import device_name
 from records.tuning import attempts, job_states
-from tuner.cli.backends.base import (
-    MAX_ID,
-    Action,
-    WorkloadFilter,
-    no_such_job,
-    no_such_record,
-)
+from tuner.cli.backends import MAX_ID, Action, WorkloadFilter, no_such_job, no_such_record
 from tuner.context import Context
 from tuner.errors import RequestError
 from tuner.formatting import short_name
@@ -52,20 +46,26 @@ _POLL_INTERVAL_SECS = 0.5
 
 
 class LocalBackend:
-    """Jobs and records of a database; see :class:`tuner.cli.backends.base.Backend`."""
+    """Jobs and records of a database.
+
+    A request for something that does not exist raises a RequestError that names what exists.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     def jobs(self, tags: Sequence[str] = ()) -> list[JobSummary]:
+        """Return all jobs, or those with all of some tags, newest first."""
         with self._context.readers() as session:
             return job_queries.list_jobs(session, tags=tags, limit=_ALL)
 
     def find_job(self, job: int | None) -> JobSummary:
+        """Return a job by its number; None stands for the one that changed last."""
         with self._context.readers() as session:
             return job_queries.summaries(session, [_find(session, job)])[0]
 
     def wait(self, job: int, timeout_secs: float) -> JobSummary:
+        """Return a job once it has ended or is paused, or after some seconds as it is then."""
         end = time.monotonic() + timeout_secs
         while True:
             summary = self.find_job(job)
@@ -75,40 +75,50 @@ class LocalBackend:
             time.sleep(min(_POLL_INTERVAL_SECS, left))
 
     def table(self, job: int) -> JobView:
+        """Return the task scheduler table of a job."""
         with self._context.readers() as session:
             return job_queries.read_job(session, job)
 
     def picks(self, job: int, n_picks: int) -> list[PickView]:
+        """Return the last picks of a job in their sequence."""
         with self._context.readers() as session:
             return pick_queries.read_picks(session, job, limit=n_picks)[::-1]
 
     def history(self, job: int) -> HistoryView:
+        """Return the latency of a job over its trials."""
         with self._context.readers() as session:
             return history.read_history(session, job)
 
     def failures(self, job: int) -> list[FailureView]:
+        """Return how the trials of a job failed, the most frequent way first."""
         with self._context.readers() as session:
             return history.read_failures(session, job)
 
     def compare(self, a: int, b: int) -> JobComparison:
+        """Compare two jobs, by what each of them measured."""
         with self._context.readers() as session:
             return compare_jobs(session, _find(session, a).id, _find(session, b).id)
 
     def act(self, job: int, action: Action) -> JobSummary:
+        """Pause or cancel a job after its running round, resume it, or release it."""
         return self._changed(job, lambda session: _ACTIONS[action](session, job))
 
     def raise_budget(self, job: int, trials: int | None, seconds: float | None) -> JobSummary:
+        """Raise the existing limits of a job; lower ones have no effect."""
         return self._changed(
             job, lambda session: jobs.raise_budget(session, job, trials=trials, secs=seconds)
         )
 
     def set_priority(self, job: int, priority: int) -> JobSummary:
+        """Change the share of device time that a job gets."""
         return self._changed(job, lambda session: jobs.set_priority(session, job, priority))
 
     def label(self, job: int, tags: Sequence[str] | None, note: str | None) -> JobSummary:
+        """Replace the tags of a job, its note, or both; None changes nothing."""
         return self._changed(job, lambda session: labels.edit(session, job, tags=tags, note=note))
 
     def delete(self, job: int) -> None:
+        """Hide a job that does not run; its records stay."""
         with self._context.sessions.begin() as session:
             row = _find(session, job)
             if not submissions.hide(session, row.id):
@@ -118,6 +128,7 @@ class LocalBackend:
                 )
 
     def recording(self, job: int) -> "Recording":
+        """Return the latency curves of a job's tasks."""
         with self._context.readers() as session:
             row = _find(session, job)
             summary = job_queries.summaries(session, [row])[0]
@@ -125,6 +136,7 @@ class LocalBackend:
             return recordings.record(session, name, tasks.tasks_of_job(session, row))
 
     def bests(self, workloads: WorkloadFilter, job: int | None) -> list[BestView]:
+        """Return the best record of every task, optionally of one job."""
         with self._context.readers() as session:
             _check_workload(session, workloads.hash)
             task_ids = None
@@ -138,6 +150,7 @@ class LocalBackend:
     def records(
         self, workloads: WorkloadFilter, task: int | None, *, failed: bool, limit: int
     ) -> list[RecordView]:
+        """Return at most ``limit`` measure records, newest first."""
         with self._context.readers() as session:
             _check_workload(session, workloads.hash)
             if task is not None and session.get(Task, task) is None:
@@ -152,6 +165,7 @@ class LocalBackend:
             )
 
     def record(self, record: int) -> RecordDetails:
+        """Return a record by its number."""
         with self._context.readers() as session:
             try:
                 return record_queries.read_record(session, record)
@@ -159,6 +173,7 @@ class LocalBackend:
                 raise no_such_record(record) from error
 
     def export(self, stream: IO[str], target: int | None) -> int:
+        """Write the records of one target, or all, as JSON lines; return their number."""
         with self._context.readers() as session:
             rows = list(session.scalars(select(Target).order_by(Target.id)))
             if target is not None and target not in [row.id for row in rows]:
@@ -167,6 +182,10 @@ class LocalBackend:
             return measure_log.export(session, stream, target)
 
     def import_(self, stream: IO[str], name: str, *, trust: bool) -> Imported:
+        """Read all records of a stream of JSON lines, or none; errors call it ``name``.
+
+        They are claims, unless the stream is trusted.
+        """
         try:
             with self._context.sessions.begin() as session:
                 report = measure_log.import_(session, stream, trusted=trust)

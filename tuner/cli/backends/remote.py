@@ -6,13 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO, cast
 
-from tuner.cli.backends.base import (
-    MAX_ID,
-    Action,
-    WorkloadFilter,
-    no_such_job,
-    no_such_record,
-)
+from tuner.cli.backends import MAX_ID, Action, WorkloadFilter, no_such_job, no_such_record
 from tuner.client import NotFoundError, RequestRejected, TunerClient
 from tuner.errors import RequestError
 from tuner.job_replay import recording as recordings
@@ -34,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class RemoteBackend:
-    """Jobs and records of a server; see :class:`tuner.cli.backends.base.Backend`."""
+    """Jobs and records of a server; see :class:`tuner.cli.backends.local.LocalBackend`."""
 
     def __init__(self, client: TunerClient) -> None:
         self._client = client

@@ -42,13 +42,15 @@ def bisect(
         tuner bisect old.lib new.lib
         tuner bisect before.json model.lib
     """
-    from tuner import local
     from tuner.cli.rendering.kernel_changes import show_changes
+    from tuner.compile.bench.bench_model import Called
     from tuner.compile.bench.gate import MIN_TURNS
+    from tuner.context import open_context
     from tuner.errors import RequestError
+    from tuner.interrupts import interruptible
     from tuner.jobs.requests import parse_inputs
-    from tuner.profiling.kernel_changes import changes_as_json
-    from tuner.profiling.library_profile import RUNS_IN_TURN, ProfileRequest
+    from tuner.profiling import kernel_changes
+    from tuner.profiling.library_profile import RUNS_IN_TURN, ProfileRequest, profile_in_turns
 
     if runs < MIN_TURNS * RUNS_IN_TURN:
         raise RequestError(f"--runs must be at least {MIN_TURNS * RUNS_IN_TURN}, got {runs}")
@@ -56,11 +58,15 @@ def bisect(
         shapes=parse_inputs(shapes), arrays=arrays, n_runs=runs, seed=seed, nodes=False
     )
     limit = options.share("--max-slowdown", max_slowdown)
-    changes = local.compare_kernels(
-        old, new, request, limit, {"database": database, "data_dir": data_dir}
-    )
+    with interruptible(only_waiting=True), open_context(database, data_dir) as context:
+        if not old.is_file():
+            a, b = profile_in_turns(context, [old, new], request)
+        else:
+            a = kernel_changes.read_profile(old)
+            (b,) = profile_in_turns(context, [new], request, Called(old, a.target, a.inputs))
+    changes = kernel_changes.find_changes(a, b, limit)
     if json_output:
-        print_json(changes_as_json(changes))
+        print_json(kernel_changes.changes_as_json(changes))
     else:
         show_changes(changes, str(old), str(new))
     if changes.exit_code:

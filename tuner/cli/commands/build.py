@@ -106,7 +106,7 @@ def build(
         build_options = BuildOptions(strict, explain, on_step)
         report = local.build(requests, out, overrides, build_options)
     else:
-        from tuner.cli.remote import build as remote_build
+        from tuner.cli.remote import submit
 
         if len(requests) > 1 or explain:
             raise RequestError(
@@ -114,7 +114,7 @@ def build(
                 "out the other --input options and --explain, or --server"
             )
         with connection.connect(overrides) as client:
-            report = remote_build.run(client, requests[0], out, strict=strict)
+            report = submit.build(client, requests[0], out, strict=strict)
     if json_output:
         print_json(build_as_json(report))
         return

@@ -86,11 +86,12 @@ def check(
         tuner check squeezenet.onnx --min-coverage 95% --junit check.xml
         tuner check new.lib --baseline old.lib --max-slowdown 3% --max-ms 5
     """
-    from tuner import local
     from tuner.cli.rendering import check_reports
-    from tuner.compile.bench.gate import MIN_TURNS, CheckRequest, as_json
+    from tuner.compile.bench.gate import MIN_TURNS, CheckRequest, as_json, check_library
     from tuner.errors import RequestError
+    from tuner.interrupts import interruptible
     from tuner.jobs.requests import model_requests, parse_input_sets, parse_inputs
+    from tuner.settings import read_settings
 
     if turns < MIN_TURNS:
         raise RequestError(f"--turns must be at least {MIN_TURNS}, got {turns}")
@@ -115,7 +116,8 @@ def check(
         if is_model:
             models = model_requests([library], target, parse_input_sets(inputs), random_weights)
             folder = stack.enter_context(_built(models, overrides))
-        checked = local.check(folder, request, overrides)
+        stack.enter_context(interruptible(only_waiting=True))
+        checked = check_library(read_settings(overrides), folder, request)
     model = library if is_model else ""
     _write_reports(checked, model, junit, markdown)
     if json_output:

@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli import options
-from tuner.cli.backends import open_backend
+from tuner.cli.backends import Action, open_backend
 from tuner.cli.console import print_json, print_line
 from tuner.cli.options import argument, option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tuner.cli.backends.base import Action
     from tuner.schemas import JobSummary
 
 app = typer.Typer(
@@ -118,7 +117,7 @@ def compare(
     print_line(compared.verdict)
 
 
-_ACTIONS: "dict[Action, str]" = {
+_ACTIONS: dict[Action, str] = {
     "pause": """Stop a job after its running round; `tuner tune` or `jobs resume` continues it.""",
     "cancel": """Stop a job after its running round and mark it as cancelled; its records stay.""",
     "resume": """Continue a job of the service that was paused or cancelled, or that failed.
@@ -130,7 +129,7 @@ _ACTIONS: "dict[Action, str]" = {
 }
 
 
-def _add(action: "Action", text: str) -> None:
+def _add(action: Action, text: str) -> None:
     def act(
         job: JobArgument,
         database: options.DatabaseOption = None,

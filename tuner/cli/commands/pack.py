@@ -14,7 +14,6 @@ from tuner.cli.streams import ProgressCounter
 
 if TYPE_CHECKING:
     from tuner.packs.import_results import ImportReport
-    from tuner.packs.make import MadePack
 
 # Distance of outputs, relative to them, that roundings of 16 bits do not explain.
 _MAX_DIFFERENCE = 0.05
@@ -81,7 +80,16 @@ def make(
     if json_output:
         print_json({**asdict(made), "path": str(made.path)})
     else:
-        _show_made(made)
+        from tuner.formatting import counted
+
+        for note in made.notes:
+            print_note(note)
+        refused = f", {made.n_refused} were refused by the compiler" if made.n_refused else ""
+        print_line(
+            f"Pack {made.pack}: {counted(made.n_candidates, 'candidate')} in {made.secs:.0f} s"
+            f"{refused}; {made.path} has {made.n_bytes / 2**20:.1f} MiB"
+        )
+        print_line(f"On the machine with the GPU: python {made.path.name} run --minutes 5")
 
 
 @app.command("offer")
@@ -207,19 +215,6 @@ def status(
             states.get(pack.pack) or ", ".join(results) or "none yet",
         )
     stdout_console().print(table)
-
-
-def _show_made(made: "MadePack") -> None:
-    from tuner.formatting import counted
-
-    for note in made.notes:
-        print_note(note)
-    refused = f", {made.n_refused} were refused by the compiler" if made.n_refused else ""
-    print_line(
-        f"Pack {made.pack}: {counted(made.n_candidates, 'candidate')} in {made.secs:.0f} s"
-        f"{refused}; {made.path} has {made.n_bytes / 2**20:.1f} MiB"
-    )
-    print_line(f"On the machine with the GPU: python {made.path.name} run --minutes 5")
 
 
 def _show_import(report: "ImportReport") -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scheduler.replay import Recording
-    from tuner.cli.backends.base import Backend
+    from tuner.cli.backends import Backend
     from tuner.job_replay.compare import Replayed
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from tuner.cli.backends.base import Backend
+    from tuner.cli.backends import Backend
     from tuner.schemas import JobView, PickView
 
 _REDRAW_INTERVAL_SECS = 1.0

@@ -41,12 +41,12 @@ def tasks(
 
         report = local.extract(request, overrides, definitions=definitions)
     else:
-        from tuner.cli.remote import extract as remote_extract
+        from tuner.cli.remote import submit
 
         if definitions:
             raise RequestError("--definitions needs a local compiler; leave out --server")
         with connection.connect(overrides) as client:
-            report = remote_extract.run(client, request)
+            report = submit.extract(client, request)
     if json_output:
         print_json(tasks_of_network_as_json(report))
         return

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import cast
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -14,9 +15,12 @@ from tuner.client.client import ENDED
 from tuner.client.transport import call_until_available
 from tuner.client.uploads import Sent
 from tuner.errors import WorkError
+from tuner.interrupts import interruptible
 from tuner.jobs.requests import ModelRequest
 from tuner.jobs.spec import TuneSpec
+from tuner.reporting.reports import BuildReport, ExtractedTask, ExtractReport
 from tuner.schemas import JobView
+from tuner.tables import Rows
 
 _POLL_INTERVAL_SECS = 0.3
 _OUTAGE_TIMEOUT_SECS = 300.0
@@ -76,3 +80,46 @@ def transfer(what: str) -> Iterator[Sent]:
             progress.update(bar, completed=n_bytes, total=n_all or None, visible=n_all > 0)
 
         yield sent
+
+
+def build(client: TunerClient, model: ModelRequest, out: Path, *, strict: bool) -> BuildReport:
+    """Build a network on a server with the records there, and download the library.
+
+    Raises:
+        RequestError: If the server rejects the request.
+        WorkError: If the build or the download fails; ``out`` is unchanged.
+    """
+    console = stderr_console()
+    with interruptible():
+        job = split(client, model).job.id
+        builds = client.job(job).builds
+        known_keys = {build.library_key for build in builds if build.state == "done"}
+        requested = client.build(job, strict=strict)
+        with console.status(f"job {job}: building at {client.url}"):
+            build = client.wait_for_build(requested)
+        with transfer("downloading") as received:
+            manifest = client.download_library(job, out, received=received)
+    return BuildReport(out, manifest, cached=build.library_key in known_keys)
+
+
+def extract(client: TunerClient, model: ModelRequest) -> ExtractReport:
+    """Split a network into tasks on a server.
+
+    Raises:
+        RequestError: If the server rejects the request.
+        WorkError: If the network cannot be split.
+    """
+    with interruptible():
+        view = split(client, model)
+        job, made = view.job, view.split
+        return ExtractReport(
+            network=job.network or job.name,
+            sha256="" if made is None else made.sha256,
+            target=job.target or "",
+            kernel_calls=None if made is None else made.kernel_calls,
+            notes=() if made is None else made.notes,
+            tasks=Rows(
+                ExtractedTask(task.workload, task.name, task.weight, task.flop)
+                for task in view.tasks
+            ),
+        )

@@ -45,7 +45,13 @@ def show_profile(profile: LibraryProfile, server: str = "") -> None:
         server: URL of the server that the commands are for; empty for none.
     """
     console = stdout_console()
-    console.print(_table(profile))
+    peers = (Column(f"{peer.name}\n(ms)", "number") for peer in profile.peers)
+    table = Grid(*_COLUMNS, *peers, Column("Verdict"), Column("Variant", rank=7))
+    peer_secs = [profile.peer_secs(peer) for peer in profile.peers]
+    for kernel, name in zip(profile.kernels, _names(profile), strict=True):
+        times = [milliseconds(secs.get(kernel.workload)) for secs in peer_secs]
+        table.add(name, *_cells(kernel), *times, kernel.verdict.kind, kernel.variant)
+    console.print(table)
     for line in _nodes(profile):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     n_calls = len(profile.calls)
@@ -62,23 +68,18 @@ def show_profile(profile: LibraryProfile, server: str = "") -> None:
             f"{peer.name:<11} {milliseconds(peer.secs)} ms in {counted(len(peer.nodes), 'node')}; "
             f"{milliseconds(others)} ms of them match no kernel"
         )
-    lines += [f"{kind:<11} {reason}" for kind, reason in _legend(profile).items()]
+    lines += [
+        f"{kind:<11} {reason}"
+        for kind, reason in {
+            kernel.verdict.kind: MEANINGS[kernel.verdict.kind] for kernel in profile.kernels
+        }.items()
+    ]
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     for line in _advice(profile, server):
         console.print(
             f"note: {line}", style="yellow", highlight=False, markup=False, soft_wrap=True
         )
-
-
-def _table(profile: LibraryProfile) -> Grid:
-    peers = (Column(f"{peer.name}\n(ms)", "number") for peer in profile.peers)
-    table = Grid(*_COLUMNS, *peers, Column("Verdict"), Column("Variant", rank=7))
-    peer_secs = [profile.peer_secs(peer) for peer in profile.peers]
-    for kernel, name in zip(profile.kernels, _names(profile), strict=True):
-        times = [milliseconds(secs.get(kernel.workload)) for secs in peer_secs]
-        table.add(name, *_cells(kernel), *times, kernel.verdict.kind, kernel.variant)
-    return table
 
 
 def _names(profile: LibraryProfile) -> list[str]:
@@ -112,11 +113,6 @@ def _nodes(profile: LibraryProfile) -> list[str]:
         rest = f" and {more} more" if more > 0 else ""
         lines.append(f"  {name}: {shown}{rest}")
     return [*lines, ""]
-
-
-def _legend(profile: LibraryProfile) -> dict[str, str]:
-    """Return the meaning of each kind of verdict in the table."""
-    return {kernel.verdict.kind: MEANINGS[kernel.verdict.kind] for kernel in profile.kernels}
 
 
 def _advice(profile: LibraryProfile, server: str) -> list[str]:

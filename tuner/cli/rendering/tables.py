@@ -1,7 +1,6 @@
 """Tables of jobs, tasks and picks for a terminal."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from tuner.cli.rendering.grid import Column, Grid
 from tuner.formatting import (
@@ -34,7 +33,9 @@ def task_table(tasks: Sequence[TaskView], *, n_rows: int | None = None) -> Grid:
         Column("Origin", rank=5),
         title="Task scheduler",
     )
-    kept, hidden = _fit(tasks, n_rows)
+    heaviest = sorted(tasks, key=lambda task: (-task.share, task.id))
+    n_shown = len(tasks) if n_rows is None or len(tasks) <= n_rows else n_rows - 1
+    kept, hidden = {task.task_id for task in heaviest[:n_shown]}, heaviest[n_shown:]
     for task, cells in zip(tasks, task_columns.rows(tasks), strict=True):
         if task.task_id in kept:
             table.add(*cells, style="bold cyan" if task.running else "")
@@ -151,13 +152,14 @@ def pick_table(picks: Sequence[PickView], n_picks: int) -> Grid:
         title=f"Last picks of {n_picks}",
     )
     for pick in picks:
+        shown = {name: value for name, value in pick.terms.items() if name not in _BOOKKEEPING}
         table.add(
             str(pick.sequence),
             f"{pick.created.astimezone():%H:%M:%S}",
             str(pick.task_id),
             f"{pick.n_trials}{'' if pick.done else ' (open)'}",
             pick.reason,
-            _terms(pick.terms),
+            ", ".join(f"{name} {_short(value)}" for name, value in shown.items()),
         )
     return table
 
@@ -171,18 +173,6 @@ def state_line(job: JobSummary) -> str:
     """Summarise a job in one line."""
     latency = milliseconds(job.total_latency_secs)
     return f"{job.state}  Total latency {latency} ms  {spent(job)}"
-
-
-def _fit(tasks: Sequence[TaskView], n_rows: int | None) -> tuple[set[int], list[TaskView]]:
-    """Return the numbers of the tasks with the largest shares that fit, and the other tasks."""
-    heaviest = sorted(tasks, key=lambda task: (-task.share, task.id))
-    n_shown = len(tasks) if n_rows is None or len(tasks) <= n_rows else n_rows - 1
-    return {task.task_id for task in heaviest[:n_shown]}, heaviest[n_shown:]
-
-
-def _terms(terms: dict[str, Any]) -> str:
-    shown = {name: value for name, value in terms.items() if name not in _BOOKKEEPING}
-    return ", ".join(f"{name} {_short(value)}" for name, value in shown.items())
 
 
 def _short(value: object) -> str:

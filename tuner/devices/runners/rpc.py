@@ -125,7 +125,14 @@ class RpcRunner:
                 raise DeviceLost(f"{self.name} is offline")
             lease = self._leases.acquire(self._server)
             server = RemoteServer(lease.host, lease.port, lease.match_key, session_secs)
-            answer = self._call_server(server, function, args)
+            limit = server.session_secs + _SILENCE_TIMEOUT_SECS
+            call = self._pool.submit(
+                self._engine, "call_remotely", server, function, *args, timeout_secs=limit
+            )
+            try:
+                answer: RemoteAnswer = self.meter.watch(call).result()
+            except CallTimeout as error:
+                raise DeviceLost(f"{self.name} did not answer for {limit:g} s") from error
             if answer.problem != "refused" or delay is None:
                 break
             time.sleep(delay)
@@ -139,19 +146,6 @@ class RpcRunner:
                 raise DeviceLost(f"{self.name} is offline: {answer.text}")
             raise WorkerLost(f"the session on {self.name} crashed: {answer.text}", crashed=True)
         return messages.convert(answer.value, result_type(function))
-
-    def _call_server(
-        self, server: RemoteServer, function: str, args: tuple[Any, ...]
-    ) -> RemoteAnswer:
-        limit = server.session_secs + _SILENCE_TIMEOUT_SECS
-        call = self._pool.submit(
-            self._engine, "call_remotely", server, function, *args, timeout_secs=limit
-        )
-        try:
-            answer: RemoteAnswer = self.meter.watch(call).result()
-        except CallTimeout as error:
-            raise DeviceLost(f"{self.name} did not answer for {limit:g} s") from error
-        return answer
 
     def _is_registered(self) -> bool:
         with closing(Tracker(self._address)) as tracker:

@@ -191,7 +191,10 @@ class CompiledGraph:
         given = Inputs(tuple(values), tuple(self._weights), tuple(self._tensors), device)
         call = GraphCall(self._name, self._graph, self._facts, given)
         cache.drop(lambda other: other.has_old(call.weights))
-        _tell(f"{self._name} is compiled for {_described(tensors)}")
+        text = f"{self._name} is compiled for {_described(tensors)}"
+        _LOG.info("%s", text)
+        if sys.stderr is not None and sys.stderr.isatty():
+            sys.stderr.write(f"note: {text}\n")
         built = call.build(self._backend.options, keep=background is not None)
         assert built is not None
         loaded, program = built
@@ -268,10 +271,3 @@ def _name_of(graph: fx.GraphModule) -> str:
 def _described(tensors: Sequence[torch.Tensor]) -> str:
     shapes = ["x".join(map(str, each.shape)) or "a scalar" for each in tensors]
     return ", ".join(shapes[:4]) + (f" and {len(shapes) - 4} more" if len(shapes) > 4 else "")
-
-
-def _tell(text: str) -> None:
-    """Log why a call takes seconds, and write it on a terminal."""
-    _LOG.info("%s", text)
-    if sys.stderr is not None and sys.stderr.isatty():
-        sys.stderr.write(f"note: {text}\n")

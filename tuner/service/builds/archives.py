@@ -51,7 +51,10 @@ def pack(
         folder = f"library-{key[:_N_KEY_CHARS]}"
         if not _is_good(path, folder, signatures):
             sign_library(library, signatures)
-            _write(library, path, folder)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Without a name and a time, which would differ between two runs.
+            with atomic_file(path) as stream, gzip.GzipFile("", "wb", 6, stream, mtime=0) as packed:
+                _add_all(library, packed, folder)
         with path.open("rb") as stream:
             sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
         return Archive(path.name, sha256, path.stat().st_size)
@@ -88,13 +91,6 @@ def _is_good(path: Path, folder: str, signatures: SignaturePolicy) -> bool:
     signature = signatures.sign("library", small[MANIFEST])
     is_complete = digests == described.files and small.get(SIGNATURE) == signature
     return is_complete and folders == {folder}
-
-
-def _write(library: Path, path: Path, folder: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Without a name and a time, which would differ between two runs.
-    with atomic_file(path) as stream, gzip.GzipFile("", "wb", 6, stream, mtime=0) as packed:
-        _add_all(library, packed, folder)
 
 
 def _add_all(library: Path, packed: gzip.GzipFile, folder: str) -> None:

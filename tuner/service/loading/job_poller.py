@@ -70,7 +70,9 @@ class JobPoller:
         """
         try:
             while True:
-                self._reap_loads()
+                for load in [load for load in self._loads if load.done()]:
+                    del self._loads[load]
+                    load.result()
                 may_load = len(self._loads) < MAX_CONCURRENT_LOADS and not self._context.lacks_disk
                 if may_load and await self._start_load():
                     continue
@@ -136,8 +138,3 @@ class JobPoller:
         session = None if loaded is None else self._loader.open(self._context, loaded)
         if session is not None:
             self._coordinator.admit(session)
-
-    def _reap_loads(self) -> None:
-        for load in [load for load in self._loads if load.done()]:
-            del self._loads[load]
-            load.result()

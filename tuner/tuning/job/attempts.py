@@ -62,10 +62,15 @@ class JobAttempts:
         if deaths is None or not self._counts:
             yield
         elif deaths >= attempts.MAX_DEATHS:
-            raise WorkError(self._quarantine(pick))
+            work = f"running round {pick.sequence} on task {pick.task_id}"
+            with self._context.sessions.begin() as session:
+                attempts.quarantine_job(session, self._job_id, work)
+            raise WorkError(attempts.reason_of(work))
         else:
             try:
-                await self._begin(pick)
+                writer = self._context.record_writer
+                writer.write_grouped(attempts.begin_rounds, pick.id, self._job_id)
+                await writer.wait_flushed(self._job_id)
                 yield
             finally:
                 self.leave(pick)
@@ -96,15 +101,3 @@ class JobAttempts:
                     attempts.end_job(session, self._job_id, clear=has_ended)
             except FATAL_DB_ERRORS:
                 self._context.unsettled.add_job(self._job_id)
-
-    async def _begin(self, pick: Pick) -> None:
-        writer = self._context.record_writer
-        writer.write_grouped(attempts.begin_rounds, pick.id, self._job_id)
-        await writer.wait_flushed(self._job_id)
-
-    def _quarantine(self, pick: Pick) -> str:
-        """Quarantine the job because of a round; returns the reason."""
-        work = f"running round {pick.sequence} on task {pick.task_id}"
-        with self._context.sessions.begin() as session:
-            attempts.quarantine_job(session, self._job_id, work)
-        return attempts.reason_of(work)

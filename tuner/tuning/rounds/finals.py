@@ -196,7 +196,10 @@ def find_races(
             if rivals := rivals_of(session, row):
                 ir = tasks.workload_ir(session, row.task_id)
                 task = TaskUnderTest(row.task_id, row.workload, ir)
-                races.append(_race(setup, task, rivals))
+                timing = InterleavedTiming(setup, task, [record.trace for record in rivals])
+                races.append(
+                    Race(task, rivals, timing, list(range(len(rivals))), [[] for _ in rivals])
+                )
     return races
 
 
@@ -241,7 +244,12 @@ class Final:
         """
         try:
             async with asyncio.timeout(self._deadline.left_secs) as limit:
-                await self._run_heats(await self._build())
+                racing = await self._build()
+                for heat, n_turns in enumerate(_TURNS):
+                    if heat:
+                        for race in racing:
+                            race.halve()
+                    racing = [race for race in racing if await self._run_heat(race, n_turns)]
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -250,13 +258,6 @@ class Final:
                 race.timing.close()
         if len(self._timed) < len(self._races):
             _LOG.info("the final had time for %d of %d races", len(self._timed), len(self._races))
-
-    async def _run_heats(self, racing: list[Race]) -> None:
-        for heat, n_turns in enumerate(_TURNS):
-            if heat:
-                for race in racing:
-                    race.halve()
-            racing = [race for race in racing if await self._run_heat(race, n_turns)]
 
     def store(self, sessions: sessionmaker[Session], clock_factor: ClockFactor) -> None:
         """Store the winners of the races that had a heat.
@@ -338,8 +339,3 @@ class Final:
             if each.secs_per_turn is not None
         ]
         return fmean(known) * race.relative_cost if known else 0.0
-
-
-def _race(setup: MeasureSetup, task: TaskUnderTest, rivals: Sequence[MeasureRecord]) -> Race:
-    timing = InterleavedTiming(setup, task, [record.trace for record in rivals])
-    return Race(task, rivals, timing, list(range(len(rivals))), [[] for _ in rivals])

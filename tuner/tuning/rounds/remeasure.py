@@ -20,18 +20,19 @@ from tuner.devices import target_cache
 from tuner.devices.device import Device
 from tuner.devices.locks import device_lock
 from tuner.engines.base import Candidate, EvaluatorSettings, RunResult, TargetInfo
-from tuner.errors import RequestError, TargetError
+from tuner.errors import RequestError, TargetError, WorkError
 from tuner.executors.factory import open_describer, open_executor
 from tuner.jobs import stale_records
 from tuner.jobs.preparation import prepare
 from tuner.jobs.stale_records import EngineTarget, StaleBest
 from tuner.measure.context import MeasureSetup, TaskUnderTest
+from tuner.measure.round_builds import CandidateBuilder
 from tuner.measure.round_measurement import RoundMeasurement
-from tuner.measure.sanitizer import sanitize
 from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
 from tuner.tuning.rounds.remeasure_options import Remeasured, Verified, VerifyRequest
 from tuner.tuning.writing.storage_retry import sessions_with_retry
+from tuner.workers.base import CallTimeout
 from tuner.workers.confinement.sandbox_paths import model_access
 from tuner.workers.factory import fresh_worker
 
@@ -42,6 +43,8 @@ _DESCRIBE_TIMEOUT_SECS = 300.0
 
 # Receives the number of a record, the number of all records, and its result.
 OnRemeasured = Callable[[int, int, Remeasured], None]
+
+_TIMEOUT_SECS = 900.0
 
 
 def verify_records(
@@ -297,3 +300,35 @@ def _add(
         ),
     )
     return None if record is None else record.id
+
+
+async def sanitize(
+    setup: MeasureSetup, task: TaskUnderTest, trace: str, device: Device
+) -> RunResult | None:
+    """Run a trace under the sanitizer of a device.
+
+    Returns:
+        The error, or None if the sanitizer reports none.
+
+    Raises:
+        RequestError: If the device has no sanitizer.
+        WorkError: If the sanitizer did not finish.
+    """
+    builder = CandidateBuilder(setup)
+    (built,) = await builder.build_all(task, [trace])
+    if isinstance(built, RunResult):
+        return built
+    try:
+        async with device.exclusive(setup.context.cpu_gate, setup.target):
+            verdicts = await device.runner.measure(
+                "sanitize", built, setup.target, timeout_secs=_TIMEOUT_SECS
+            )
+    except CallTimeout as error:
+        raise WorkError(f"the sanitizer took longer than {_TIMEOUT_SECS:g} s") from error
+    finally:
+        builder.discard([built])
+    for verdict in verdicts:
+        if verdict.n_errors is None:
+            raise WorkError(f"{verdict.tool} did not finish: {verdict.text}")
+    errors = [f"{verdict.tool}: {verdict.text}" for verdict in verdicts if not verdict.is_clean]
+    return RunResult(error_kind="wrong_result", error_text="; ".join(errors)) if errors else None

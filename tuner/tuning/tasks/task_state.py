@@ -129,6 +129,11 @@ def _derive_features(
     latencies = np.array(curve)
     # Imported records come first; they do not count in the rounds since another task's pick.
     picks = tuple(result.pick_id for result in history if result.pick_id is not None)
+    streak = 0
+    for result in reversed(history):
+        if result.n_trials > result.n_failed:
+            break
+        streak += 1
     return TaskFeatures(
         curve=curve,
         trials=tuple(result.n_trials for result in history),
@@ -137,7 +142,7 @@ def _derive_features(
         n_rounds=len(history),
         n_trials=sum(result.n_trials for result in history),
         n_failed=sum(result.n_failed for result in history),
-        n_failed_rounds=_failed_streak(history),
+        n_failed_rounds=streak,
         n_stale_rounds=stale_rounds(latencies),
         last_pick=max(picks, default=0),
         picks=picks,
@@ -171,16 +176,6 @@ def _secs_per_trial(history: Sequence[RoundResult]) -> float:
     running = _RUNS_PER_TRIAL * sum(result.run_secs for result in history)
     waiting = _TIMEOUT_SECS * sum(result.n_timeouts for result in history)
     return _PREPARATION_SECS + (running + waiting) / n_trials
-
-
-def _failed_streak(history: Sequence[RoundResult]) -> int:
-    """Count the rounds at the end of a history in which nothing ran."""
-    streak = 0
-    for result in reversed(history):
-        if result.n_trials > result.n_failed:
-            break
-        streak += 1
-    return streak
 
 
 def is_exhausted(pick_id: int | None, n_trials: int, failed: Collection[int]) -> bool:

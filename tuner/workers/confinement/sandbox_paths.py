@@ -109,7 +109,13 @@ def sandbox_of(
         return None
     is_required = settings.worker_sandbox == "required"
     check_kernel(is_required=is_required)
-    private = _private_paths(settings)
+    paths = [config_file(os.environ), settings.data_dir, Path(os.path.expanduser("~"))]  # noqa: PTH111
+    if settings.signing_key is not None:
+        paths.append(settings.signing_key)
+    url = make_url(settings.database or "sqlite://")
+    if url.get_backend_name() == "sqlite" and url.database:
+        paths += [Path(url.database + suffix) for suffix in ("", "-wal", "-shm", "-journal")]
+    private = [path.resolve() for path in paths]
     reads: list[str | Path] = [*_SYSTEM, *_installed(private)]
     reads += [*_engine_folders(settings, interpreter, private), *settings.worker_paths]
     reads += access.files
@@ -162,17 +168,6 @@ def check_kernel(*, is_required: bool) -> None:
 @lru_cache(maxsize=1)
 def _report_once(problem: str) -> None:
     _LOG.warning("workers are confined in part: %s", problem)
-
-
-def _private_paths(settings: Settings) -> list[Path]:
-    """Return files that no worker reads, and folders that it does not read as a whole."""
-    paths = [config_file(os.environ), settings.data_dir, Path(os.path.expanduser("~"))]  # noqa: PTH111
-    if settings.signing_key is not None:
-        paths.append(settings.signing_key)
-    url = make_url(settings.database or "sqlite://")
-    if url.get_backend_name() == "sqlite" and url.database:
-        paths += [Path(url.database + suffix) for suffix in ("", "-wal", "-shm", "-journal")]
-    return [path.resolve() for path in paths]
 
 
 def _installed(private: Iterable[Path]) -> Iterator[Path]:

@@ -19,9 +19,18 @@ def ls(data_dir: options.DataDirOption = None, json_output: options.JsonOption =
     Example:
         tuner engine ls
     """
+    import sys
+
+    from tuner.engines import environments
     from tuner.settings import read_settings
 
-    rows = _rows(read_settings({"data_dir": data_dir}).relay_python)
+    relay = environments.Environment(
+        environments.RELAY, read_settings({"data_dir": data_dir}).relay_python
+    )
+    rows = [
+        {"name": environments.RELAX, "state": "ready", "python": sys.executable},
+        {"name": relay.name, "state": relay.state, "python": str(relay.python)},
+    ]
     if json_output:
         print_json({"engines": rows})
         return
@@ -73,15 +82,3 @@ def install(
         print_json({"name": name, "state": environment.state, "python": str(path)})
     else:
         print(f"The engine {name} is installed: {path}")
-
-
-def _rows(relay_python: Path) -> list[dict[str, str]]:
-    import sys
-
-    from tuner.engines import environments
-
-    relay = environments.Environment(environments.RELAY, relay_python)
-    return [
-        {"name": environments.RELAX, "state": "ready", "python": sys.executable},
-        {"name": relay.name, "state": relay.state, "python": str(relay.python)},
-    ]

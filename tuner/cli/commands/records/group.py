@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuner.cli import connection, options
-from tuner.cli.backends import open_backend
+from tuner.cli.backends import WorkloadFilter, open_backend
 from tuner.cli.commands.records import distill, logs, verify
 from tuner.cli.console import print_json
 from tuner.cli.options import argument, flag, option
@@ -53,7 +53,6 @@ def best(
     Example:
         tuner records best --job 3
     """
-    from tuner.cli.backends.base import WorkloadFilter
     from tuner.cli.rendering.records.record_tables import show_bests
 
     with open_backend(database, data_dir) as backend:
@@ -82,7 +81,6 @@ def list_records(
     Example:
         tuner records list --failed --limit 10
     """
-    from tuner.cli.backends.base import WorkloadFilter
     from tuner.cli.rendering.records.record_tables import show_records
 
     with open_backend(database, data_dir) as backend:
@@ -137,9 +135,11 @@ def show(
         with connection.connect({}) as client, interruptible():
             code = client.record_code(record, *parts)
     elif parts:
-        from tuner import local
+        from tuner.compile.kernel_code import print_kernel
+        from tuner.context import open_context
 
-        code = local.print_kernel(record, parts, {"database": database, "data_dir": data_dir})
+        with interruptible(only_waiting=True), open_context(database, data_dir) as context:
+            code = print_kernel(context, record, parts)
     if json_output:
         print_json({**_as_json(details), "code": code})
         return

@@ -86,15 +86,16 @@ def verify(
         tuner records verify squeezenet.onnx
         tuner records verify --current --top 5
     """
-    from tuner import local
     from tuner.cli.rendering.records.verification import (
         show_remeasured,
         show_verified,
         verified_as_json,
     )
+    from tuner.context import open_context
     from tuner.errors import RequestError
+    from tuner.interrupts import interruptible
     from tuner.jobs.requests import model_requests, parse_input_sets
-    from tuner.settings import SettingOverrides
+    from tuner.tuning.rounds.remeasure import verify_records
     from tuner.tuning.rounds.remeasure_options import VerifyRequest
 
     connection.refuse("records verify")
@@ -113,8 +114,11 @@ def verify(
         foreign=foreign,
         sanitize=sanitize,
     )
-    overrides = SettingOverrides(database=database, data_dir=data_dir, rpc=rpc, engine=engine)
-    verified = local.verify(request, overrides, show_remeasured)
+    with (
+        interruptible(only_waiting=True),
+        open_context(database, data_dir, rpc=rpc, engine=engine) as context,
+    ):
+        verified = verify_records(context, request, show_remeasured)
     if json_output:
         print_json(verified_as_json(verified))
     else:

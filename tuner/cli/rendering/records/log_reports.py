@@ -23,7 +23,13 @@ def report_import(file: str, report: LogImportReport, *, json_output: bool) -> N
     if json_output:
         print_json({"file": file, **vars(report), "skipped": _skipped_as_json(report.skipped)})
     else:
-        _show_import(file, report)
+        counts = f"{counted(report.added, 'record')} added, {report.known} known"
+        foreign = f", {report.foreign} of them of another target" if report.foreign else ""
+        print_line(f"imported {file} ({report.format}): {counts}{foreign}{_torn(report.torn)}")
+        _show_skipped(report.skipped)
+        if report.added:
+            flags = f"{_engine_flag(report.format)}{' --foreign' if report.foreign else ''}"
+            print_line(f"measure them here before builds use them: tuner records verify{flags}")
     if report.skipped and not (report.added or report.known):
         raise typer.Exit(1)
 
@@ -65,16 +71,6 @@ def show_distilled(file: str, out: str, distilled: Distilled, *, to_stderr: bool
     kept = f"kept {counted(distilled.n_kept, 'record')} of {counted(distilled.n_tasks, 'task')}"
     print_line(f"{kept}, {file} -> {out}{_torn(distilled.torn)}", to_stderr=to_stderr)
     _show_skipped(distilled.skips.reasons, to_stderr=to_stderr)
-
-
-def _show_import(file: str, report: LogImportReport) -> None:
-    counts = f"{counted(report.added, 'record')} added, {report.known} known"
-    foreign = f", {report.foreign} of them of another target" if report.foreign else ""
-    print_line(f"imported {file} ({report.format}): {counts}{foreign}{_torn(report.torn)}")
-    _show_skipped(report.skipped)
-    if report.added:
-        flags = f"{_engine_flag(report.format)}{' --foreign' if report.foreign else ''}"
-        print_line(f"measure them here before builds use them: tuner records verify{flags}")
 
 
 def _show_skipped(skipped: Mapping[str, tuple[int, int]], *, to_stderr: bool = False) -> None:

@@ -152,17 +152,15 @@ def _show_targets(console: "Console", rows: "Sequence[BestView] | Sequence[Recor
 def _outcome(row: RecordView) -> str:
     """Return the samples of a trial, or its error with the last line of the message."""
     if row.error_kind is not None:
-        return _printable(": ".join(filter(None, (row.error_kind, last_line(row.error_text)))))
+        return printable(
+            _without_colours(": ".join(filter(None, (row.error_kind, last_line(row.error_text)))))
+        )
     samples = row.run_secs or []
     shown = " ".join(milliseconds(sample) for sample in samples[:_MAX_SAMPLES])
     more = f" and {len(samples) - _MAX_SAMPLES} more" if len(samples) > _MAX_SAMPLES else ""
     reasons = ", ".join((row.conditions or {}).get("throttled") or ())
     throttled = f" (throttled: {reasons})" if reasons else ""
     return f"{shown}{more}{'' if row.verified else ' (not verified)'}{throttled}"
-
-
-def _printable(text: str) -> str:
-    return printable(_without_colours(text))
 
 
 def _without_colours(text: str) -> str:
