@@ -59,7 +59,12 @@ ModelCode = Literal[
 #: Code of :class:`LinkError`, in the same list.
 LINK_CODE = "not-linked"
 
-_MEMORY_WORDS = ("std::bad_alloc", "Cannot allocate memory", "can't start new thread")
+_MEMORY_WORDS = (
+    "std::bad_alloc",
+    "Cannot allocate memory",
+    "can't start new thread",
+    "Failed to serialize proto",
+)
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 _MAX_REASON_CHARS = 200
 # Text that speaks of the source, the values or the checks of a program instead of the model.

@@ -146,7 +146,7 @@ class SignatureCache(Generic[_Call]):
                     "not used for longest are loaded again when they come back: raise maxsize, or "
                     "pad to fewer shapes",
                     RuntimeWarning,
-                    stacklevel=6,
+                    stacklevel=5,
                 )
         call.served.used = next(self._clock)
         self._calls = {**self._calls, key: call}

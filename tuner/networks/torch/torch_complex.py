@@ -3,6 +3,7 @@
 import functools
 import math
 import operator
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,8 @@ from tuner.networks.onnx.operators.fourier import basis
 _aten = torch.ops.aten
 _MAX_TABLE_ELEMENTS = 2**24
 _TOLERANCE = 1e-3
+# torch's text where an operator has no formula of parts.
+_LACKING = re.compile(r"Multiple dispatch failed for 'torch\._ops\.(\w+\.\w+)")
 # Exponent of the length in the factor of a transform, by torch's code of a normalisation.
 _EXPONENTS = {0: 0.0, 1: -0.5, 2: -1.0}
 _ARITHMETIC = (_aten.add, _aten.sub, _aten.mul, _aten.div)
@@ -61,9 +64,10 @@ def as_real(program: Any) -> Any:
                 raise NotImplementedError(f"{left.target} of complex numbers")
     # torch documents no exceptions, nor which operators have formulas of parts.
     except Exception as error:
+        lacking = _LACKING.search(str(error))
+        reason = f"no formula of {lacking[1]}" if lacking else summary(error, max_chars=200)
         raise ModelError(
-            f"cannot import complex numbers: {summary(error, max_chars=200)}",
-            code="unsupported-operator",
+            f"cannot import the model's complex numbers: {reason}", code="unsupported-operator"
         ) from error
     _check_agreement(program, real, arguments)
     return real
