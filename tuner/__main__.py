@@ -9,7 +9,7 @@ import sys
 def main() -> None:
     """Run the command line; Ctrl-C while it is imported ends it without a traceback."""
     ended: list[int] = []
-    # Registered first, so that it runs last.
+    # Registered before what commands register, so that it runs after that.
     atexit.register(_end_at_once, ended)
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:

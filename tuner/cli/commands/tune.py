@@ -120,7 +120,8 @@ def _limited(secs: float | None) -> Iterator[None]:
     if secs is None or not 0.0 < secs < float("inf"):
         yield
         return
-    timer = threading.Timer(max(STARTED + secs - time.monotonic(), 0.0), _give_up, (secs,))
+    left = min(max(STARTED + secs - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
+    timer = threading.Timer(left, _give_up, (secs,))
     timer.daemon = True
     timer.start()
     try:

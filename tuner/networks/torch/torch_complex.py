@@ -43,11 +43,20 @@ def as_real(program: Any) -> Any:
                 f"{name!r} is complex: export the program with its parts, by torch.view_as_real",
                 code="not-a-tensor",
             )
-    values = [nodes[name].meta["val"] for name in signature.user_inputs]
+    values = [nodes[name].meta["val"] if name in nodes else name for name in signature.user_inputs]
+    for name, value in zip(signature.user_inputs, values, strict=True):
+        if not isinstance(value, torch.Tensor):
+            raise ModelError(
+                f"cannot import complex numbers beside the input {name!r}, which is not a tensor",
+                code="not-a-tensor",
+            )
     arguments = tuple(torch.zeros(each.shape, dtype=each.dtype) for each in values)
     try:
         with torch.no_grad():
-            core = program.run_decompositions().module()
+            functional = program.run_decompositions()
+            if functional.graph_signature.buffers_to_mutate:
+                raise NotImplementedError("the program changes buffers")
+            core = functional.module()
             _split_constants(core)
             run = functools.partial(_Parts(core).run, enable_io_processing=False)
             traced = make_fx(run)(*arguments)
@@ -87,9 +96,15 @@ def _check_agreement(program: Any, real: Any, arguments: tuple[torch.Tensor, ...
         for each in arguments
     ]
     names = program.graph_signature.user_outputs
+    args, kwargs = pytree.tree_unflatten(drawn, program.call_spec.in_spec)
     with torch.no_grad():
-        results = [pytree.tree_leaves(each.module()(*drawn)) for each in (program, real)]
+        results = [
+            pytree.tree_leaves(program.module()(*args, **kwargs)),
+            pytree.tree_leaves(real.module()(*drawn)),
+        ]
     for name, expected, actual in zip(names, *results, strict=True):
+        if not isinstance(expected, torch.Tensor):
+            continue
         finite = expected.double().nan_to_num(0.0, 0.0, 0.0)
         limit = _TOLERANCE * float(finite.abs().max()) if expected.numel() else 0.0
         if not torch.allclose(actual.double(), expected.double(), 0.0, limit, equal_nan=True):

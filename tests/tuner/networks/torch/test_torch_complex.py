@@ -83,3 +83,28 @@ def test_what_has_no_parts_is_refused(function: Callable[..., Any], message: str
     """The message names the output or the operator."""
     with pytest.raises(ModelError, match=message):
         as_real(_export(function)[0])
+
+
+def test_only_what_is_around_tensors_is_refused() -> None:
+    """Inputs by name and outputs that are no tensors pass; numbers and changed buffers do not."""
+    x = torch.ones(2, 8)
+
+    class Network(torch.nn.Module):  # type: ignore[misc]  # torch has no types
+        def __init__(self, *, counts: bool = False) -> None:
+            super().__init__()
+            self.counts = counts
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, x: torch.Tensor, *, scale: Any) -> Any:
+            if self.counts:
+                self.count.add_(1.0)
+            return torch.fft.rfft(x).abs() * scale, None
+
+    def convert(network: Network, scale: Any) -> Any:
+        return as_real(torch.export.export(network, (x,), {"scale": scale}))
+
+    assert len(convert(Network(), torch.ones(1)).graph_signature.user_inputs) == 2
+    with pytest.raises(ModelError, match="the input 3, which is not a tensor"):
+        convert(Network(), 3)
+    with pytest.raises(ModelError, match="changes buffers"):
+        convert(Network(counts=True), torch.ones(1))
