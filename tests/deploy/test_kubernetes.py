@@ -177,3 +177,21 @@ def test_kustomize_accepts_the_folder(folder: Path) -> None:
 
     assert len(items) >= len(manifests(folder))
     assert "image: registry.example.com/subgraph-tuner-api:" in rendered.stdout
+
+
+def test_the_worker_has_cores_of_its_own() -> None:
+    """A quota that is not a whole number of cores suspends processes during a measurement."""
+    resources = deployment("worker")["resources"]
+
+    assert resources["requests"] == resources["limits"]
+    assert resources["limits"]["cpu"].isdecimal()
+
+
+def test_an_upgrade_is_a_job_of_its_own() -> None:
+    """The job upgrades the schema once, and then sets up the roles, which get the new tables."""
+    (job,) = kinds("Job", FOLDER / "upgrade")
+    (upgrade,), (roles,) = (pod("db-upgrade")[kind] for kind in ("initContainers", "containers"))
+
+    assert upgrade["command"] == ["tuner", "db", "upgrade"]
+    assert roles["command"] == ["python", "-P", "-m", "records.storage.roles"]
+    assert job["spec"]["backoffLimit"] == 0

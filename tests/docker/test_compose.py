@@ -33,6 +33,8 @@ def test_services_are_confined(compose: dict[str, Any], name: str) -> None:
     assert service["pids_limit"]
     assert not service["mem_limit"].endswith((":-}", ":-0}"))
     assert not {"privileged", "network_mode"} & set(service)
+    # PostgreSQL's image begins as root.
+    assert name == "postgres" or "user" not in service
     published = ["${TUNER_PUBLISH:-127.0.0.1:8080}:8080"] if name == "api" else None
     assert service.get("ports") == published
     assert published or service["networks"] == ["inside"]
