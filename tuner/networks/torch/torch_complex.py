@@ -216,6 +216,39 @@ def _power(base: Any, exponent: Any) -> Any:
     return functools.reduce(operator.mul, [base] * int(exponent))
 
 
+def _quotient(dividend: Any, divisor: Any, rounding_mode: str | None = None) -> Any:
+    if rounding_mode is not None:
+        raise NotImplementedError("a rounded quotient of complex numbers")
+    if isinstance(divisor, _pair_type()):
+        divisor = _reciprocal(divisor)
+        if isinstance(dividend, complex):
+            dividend = _as_pair(dividend, divisor.re.dtype, is_arithmetic=True)
+        if isinstance(dividend, _pair_type()):
+            return dividend * divisor
+        return _pair_type()(dividend * divisor.re, dividend * divisor.im)
+    if isinstance(divisor, complex):
+        return dividend * _as_pair(1 / divisor, dividend.re.dtype, is_arithmetic=True)
+    return _pair_type()(dividend.re / divisor, dividend.im / divisor)
+
+
+def _reciprocal(value: Any) -> Any:
+    # By the larger part, as squares of large and small numbers are out of range.
+    scale = torch.maximum(value.re.abs(), value.im.abs())
+    scale = torch.where((scale == 0) | scale.isinf(), 1.0, scale)
+    re, im = value.re / scale, value.im / scale
+    norm = (re * re + im * im) * scale
+    return _pair_type()(re / norm, -im / norm)
+
+
+def _sign(value: Any) -> Any:
+    scale = torch.maximum(value.re.abs(), value.im.abs())
+    scale = torch.where(scale == 0, 1.0, scale)
+    re, im = value.re / scale, value.im / scale
+    norm = (re * re + im * im).sqrt()
+    norm = torch.where(norm == 0, 1.0, norm)
+    return _pair_type()(re / norm, im / norm)
+
+
 def _as_pair(value: Any, dtype: torch.dtype, is_arithmetic: bool) -> Any:
     """Return an operand of an operator with a complex result; numbers may be indices or sizes."""
     if isinstance(value, int | float | complex) and is_arithmetic:
@@ -248,6 +281,9 @@ def _name_of(key: _Key, dtype: torch.dtype) -> str:
 
 #: Functions in place of operators that make complex numbers, or have no formula for a zero.
 _FORMULAS: dict[Any, Callable[..., Any]] = {
+    _aten.div: _quotient,
+    _aten.reciprocal: _reciprocal,
+    _aten.sgn: _sign,
     _aten.complex: lambda re, im: _pair_type()(*torch.broadcast_tensors(re, im)),
     _aten.polar: _polar,
     _aten.pow: _power,

@@ -142,7 +142,7 @@ def _sequences() -> Case:
 
 def _samples() -> list[Case]:
     """Return images that are sampled inside, outside, and where there is no place."""
-    ends = _floats(_NAN, _INF, -_INF, 1e30, -1e30, 0.3)
+    ends = _floats(_NAN, _INF, -_INF, 1e30, -1e30, 0.3, 600001.0)
     grid = np.stack(np.meshgrid(ends, ends), -1)[None]
     image = np.arange(40, dtype="float32").reshape(1, 2, 4, 5) ** 2
     return [

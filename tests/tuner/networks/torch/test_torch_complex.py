@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 from tuner.errors import ModelError
 from tuner.networks.torch.torch_complex import as_real
@@ -108,3 +109,21 @@ def test_only_what_is_around_tensors_is_refused() -> None:
         convert(Network(), 3)
     with pytest.raises(ModelError, match="changes buffers"):
         convert(Network(counts=True), torch.ones(1))
+
+
+def test_large_and_small_numbers_have_quotients() -> None:
+    """Squares of the parts may be out of range where the quotient or the sign is not."""
+
+    def function(x: torch.Tensor, _: Any, p: torch.Tensor) -> torch.Tensor:
+        z = x * p
+        parts = (p / z * x, z.reciprocal() * x, x / z, z.sgn(), z / (1 + 2j) / x, (1 + 2j) / z * x)
+        return torch.view_as_real(torch.stack(parts))
+
+    program, (x, y) = _export(function)
+    real = as_real(program).module()
+    for scale in (1.0, 1e25, 1e-25):
+        inputs = (x * scale, y)
+        actual, expected = (
+            pytree.tree_leaves(each(*inputs))[0] for each in (real, program.module())
+        )
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)

@@ -6,6 +6,7 @@ RoiAlign is TVM's operator for averages, and a kernel of its own for maxima.
 from typing import Any
 
 import numpy as np
+from ml_dtypes import finfo
 from tvm import relax, te, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
@@ -28,9 +29,18 @@ def convert_grid_sample(builder: Any, inputs: Any, attrs: dict[str, Any], opset:
         grid = builder.normalize(relax.op.astype(grid, dtype))
     # The last axis is the first of a place.
     sizes = [int(size) - attrs.get("align_corners", 0) for size in data.ty.shape][:1:-1]
-    limits = np.minimum(2.0**63 / np.maximum(sizes, 1), np.finfo(dtype).max).astype(dtype)
+    largest = finfo(dtype).max  # type: ignore[no-untyped-call]
+    limits = np.minimum(2.0**63 / np.maximum(sizes, 1), largest).astype(dtype)
     is_place = builder.emit(relax.op.less(builder.emit(relax.op.abs(grid)), relax.const(limits)))
     grid = builder.emit(relax.op.where(is_place, grid, relax.const(-1, dtype)))
+    if as_text(attrs.get("padding_mode", "zeros")) == "reflection":
+        # Reflections repeat with a period of two images.
+        ahead = relax.op.multiply(
+            relax.op.add(grid, relax.const(1, dtype)), relax.const(0.25, dtype)
+        )
+        periods = builder.emit(relax.op.floor(builder.normalize(ahead)))
+        back = relax.op.multiply(periods, relax.const(4, dtype))
+        grid = builder.emit(relax.op.subtract(grid, builder.normalize(back)))
     farthest = _FARTHEST.get(dtype, 2.0**19)
     grid = builder.emit(relax.op.clip(grid, -farthest, farthest))
     convert = onnx_frontend.GridSample.get_converter(opset)
