@@ -87,7 +87,7 @@ def test_what_has_no_parts_is_refused(function: Callable[..., Any], message: str
 
 
 def test_only_what_is_around_tensors_is_refused() -> None:
-    """Inputs by name and outputs that are no tensors pass; numbers and changed buffers do not."""
+    """Inputs by name and an output of None pass; numbers and changed buffers do not."""
     x = torch.ones(2, 8)
 
     class Network(torch.nn.Module):  # type: ignore[misc]  # torch has no types
