@@ -22,7 +22,7 @@ _TOLERANCE = 1e-3
 _LACKING = re.compile(r"Multiple dispatch failed for 'torch\._ops\.(\w+\.\w+)")
 # Exponent of the length in the factor of a transform, by torch's code of a normalisation.
 _EXPONENTS = {0: 0.0, 1: -0.5, 2: -1.0}
-_ARITHMETIC = (_aten.add, _aten.sub, _aten.mul, _aten.div)
+_ARITHMETIC = (_aten.add, _aten.sub, _aten.mul)
 # Arguments of `basis`.
 _Key = tuple[int, int, int, bool, bool]
 
@@ -232,21 +232,23 @@ def _quotient(dividend: Any, divisor: Any, rounding_mode: str | None = None) -> 
 
 
 def _reciprocal(value: Any) -> Any:
-    # By the larger part, as squares of large and small numbers are out of range.
-    scale = torch.maximum(value.re.abs(), value.im.abs())
-    scale = torch.where((scale == 0) | scale.isinf(), 1.0, scale)
-    re, im = value.re / scale, value.im / scale
+    re, im, scale = _scaled(value)
     norm = (re * re + im * im) * scale
     return _pair_type()(re / norm, -im / norm)
 
 
 def _sign(value: Any) -> Any:
-    scale = torch.maximum(value.re.abs(), value.im.abs())
-    scale = torch.where(scale == 0, 1.0, scale)
-    re, im = value.re / scale, value.im / scale
+    re, im, _ = _scaled(value)
     norm = (re * re + im * im).sqrt()
     norm = torch.where(norm == 0, 1.0, norm)
     return _pair_type()(re / norm, im / norm)
+
+
+def _scaled(value: Any) -> tuple[Any, Any, Any]:
+    """Divide both parts by the larger, for squares of large and small numbers are out of range."""
+    scale = torch.maximum(value.re.abs(), value.im.abs())
+    scale = torch.where((scale == 0) | scale.isinf(), 1.0, scale)
+    return value.re / scale, value.im / scale, scale
 
 
 def _as_pair(value: Any, dtype: torch.dtype, is_arithmetic: bool) -> Any:
