@@ -125,7 +125,7 @@ def migrating(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def migrated_sqlite(sqlite_url: str, sqlite_template: Path) -> str:
-    """URL of an SQLite file with tables: a copy takes a tenth of the time of the migrations."""
+    """URL of an SQLite file with tables: a copy takes a tenth of the time of creating them."""
     path = Path(make_url(sqlite_url).database or "")
     path.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(sqlite_template, path)

@@ -1,7 +1,7 @@
 """Tables of new SQLite files in tests, created by one script, and statements compiled once.
 
-Tests create thousands of databases, and the migrations take a sixth of a second for each. The
-script is what they lead to. Processes that tests start, and the tests of the migrations, run them.
+Tests create thousands of databases, and the models take a twentieth of a second for each. The
+script is what they lead to. Processes that tests start, and the tests of migrations, do without it.
 Each engine would compile its statements again, an eighth of the time of tests with a database.
 """
 

@@ -13,6 +13,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, inspect, text
 
 from records.errors import DatabaseUnusable, SchemaTooNew, SchemaTooOld
+from records.models import Base
+from records.service import service_models  # noqa: F401  declares the other half of the tables
 
 SchemaState = Literal["empty", "older", "current"]
 
@@ -74,16 +76,20 @@ def too_old(revision: str | None, shown: str) -> SchemaTooOld:
 
 
 def migrate(engine: Engine, shown: str) -> None:
-    """Run the missing migrations in one transaction, one process at a time.
+    """Create the tables of the models, or upgrade older ones to them, one process at a time.
 
-    Every lease ends in the same transaction, so that a coordinator of an older version cannot
-    write to the new schema.
+    An upgrade ends every lease in the same transaction, so that a coordinator of an older version
+    cannot write to the new schema.
 
     Raises:
         SchemaTooNew: If a newer version has migrated the database in between.
     """
     with _transaction(engine) as connection:
-        if _state(connection, shown) != "current":
+        state = _state(connection, shown)
+        if state == "empty":
+            Base.metadata.create_all(connection, checkfirst=False)
+            command.stamp(_config(connection), "head")
+        elif state == "older":
             command.upgrade(_config(connection), "head")
             connection.execute(text("UPDATE lease SET epoch = epoch + 1, holder = ''"))
 

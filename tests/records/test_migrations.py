@@ -1,5 +1,6 @@
-"""Migrations produce the schema of the models, and keep the rows of an older database."""
+"""Upgrades lead to the schema of the models, and keep the rows of an older database."""
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -7,12 +8,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import CheckConstraint, Engine, inspect, text
 
-from records import bests, database, measure_records
+from records import bests, database, measure_records, migrations
 from records.errors import LeaseLost, SchemaTooNew, SchemaTooOld
 from records.models import Base, JobFailure, Pick
 from records.service import leases, service_models
 from records.tuning import events
-from tests.records import make
+from tests.records import make, schemas
 from tests.records.later_version import later_version
 
 # Importing the module registers the tables of the service.
@@ -48,8 +49,26 @@ MODEL_CHECKS = {
 }
 
 
-def test_migrated_schema_is_that_of_the_models(engine: Engine) -> None:
-    """Tables, columns, indexes and constraints of a new database match the models."""
+@pytest.mark.parametrize("schema", schemas.PATHS, ids=lambda path: path.stem)
+def test_an_upgraded_schema_is_that_of_the_models(schema: Path, tmp_path: Path) -> None:
+    """A model that changes needs a migration, or another schema before a release."""
+    connection = sqlite3.connect(tmp_path / "older.db")
+    connection.executescript(schema.read_text())
+    connection.close()
+    engine = database.open_database(f"sqlite:///{tmp_path}/older.db", upgrade="always")
+
+    assert differences(engine) == []
+    assert checks(engine) == MODEL_CHECKS
+    engine.dispose()
+
+
+def test_each_revision_has_a_schema() -> None:
+    """Upgrades are tried from every version."""
+    assert {path.stem for path in schemas.PATHS} == migrations._known()[1]
+
+
+def test_a_new_schema_is_that_of_the_models(engine: Engine) -> None:
+    """The databases have it under the names that the models give."""
     assert differences(engine) == []
     assert checks(engine) == MODEL_CHECKS
 
