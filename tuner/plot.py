@@ -193,7 +193,7 @@ def _figure_class() -> Any:
     except ImportError as error:
         raise RequestError(f"plots need the extra plot: {install_command('plot')}") from error
 
-    class ShownFigure(Figure):
+    class ShownFigure(Figure):  # type: ignore[misc]  # types of matplotlib are not read
         """Figure that a notebook shows as PNG."""
 
         def _repr_png_(self) -> bytes:
