@@ -146,7 +146,6 @@ class Hub:
         """Yield the events of a job after a number, until the job is deleted or the hub closes.
 
         Args:
-            job_id: Number of the job.
             channel: Result of :meth:`open`.
             sequence: Number of the last event that the reader has.
             is_allowed: Called every few seconds; False ends the stream.

@@ -40,8 +40,6 @@ async def wait_until(
     Events of the job, which one reader reads for all, say when to look again.
 
     Args:
-        request: Request that waits.
-        job_id: Number of the job.
         secs: Time to wait; 0 does not wait.
         is_over: Looks whether it is over.
 

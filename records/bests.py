@@ -46,7 +46,6 @@ def offer(session: Session, offers: Sequence[Offer]) -> set[int]:
     A record whose samples stayed disturbed replaces no other: a final has to time it first.
 
     Args:
-        session: The transaction.
         offers: At most one offer for each task.
 
     Returns:
@@ -116,8 +115,6 @@ def confirm(
     """Store the samples, seconds, of a record's final interleaved re-measurement.
 
     Args:
-        session: The transaction.
-        record_id: The record.
         samples: All samples of its turns.
         clock_factor: Factor that divides the drift of the device's clock out of the samples.
 
@@ -157,8 +154,6 @@ def choose_confirmed(
     """Make the confirmed record with the lowest latency the best; ties go to the oldest.
 
     Args:
-        session: The transaction.
-        task_id: The task.
         record_ids: Records to choose from; None for all that were in a final.
 
     Raises:

@@ -94,7 +94,6 @@ def watch_schema(maker: sessionmaker[Session], interval_secs: float) -> None:
     """Have the sessions of a factory commit only while the schema is that of this process.
 
     Args:
-        maker: The factory.
         interval_secs: Time for which an answer holds. Once another schema was seen, no session
             commits any more.
     """

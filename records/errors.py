@@ -70,7 +70,6 @@ class QuotaExceeded(RecordsError):
     """A change exceeds a quota of its owner; the caller rolls it back.
 
     Attributes:
-        quota: Name of the quota.
         waiting_helps: True if the same change may be possible later.
     """
 

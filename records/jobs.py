@@ -91,9 +91,6 @@ def set_state(
     """Set the state of a job and replace its message; an end is reported to its webhooks.
 
     Args:
-        session: The transaction.
-        job_id: The job.
-        state: The new state.
         message: Explanation for people.
         only_from: States from which the change is allowed; in any other state, which another
             process may have set in between, nothing happens. None allows every state.
@@ -233,7 +230,6 @@ def equivalent_jobs(session: Session, job: Job, task_ids: Sequence[int]) -> list
     A job with more tasks is not equivalent, because it spends trials where its own network gains.
 
     Args:
-        session: The transaction.
         job: Job whose objective and goal must match.
         task_ids: All tasks of its network.
     """

@@ -43,7 +43,6 @@ def list_libraries(
     """Return libraries that a viewer may see, the newest first.
 
     Args:
-        session: The transaction.
         before: Only those before this id.
         limit: Maximum number; None for all.
         viewer: Client that sees them.

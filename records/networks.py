@@ -16,7 +16,6 @@ def ensure_network(session: Session, sha256: str, name: str, inputs: dict[str, A
     """Return the row of a network, inserting it if it is new.
 
     Args:
-        session: The transaction.
         sha256: Hash, in hex, of the cleaned model with its fixed shapes.
         name: Display name; the first one given stays.
         inputs: ``{name: {"shape": [...], "dtype": "float32"}}``.
@@ -37,9 +36,6 @@ def record_extraction(  # noqa: PLR0913, PLR0917  all columns of one row
     """Store the tasks of a network on a target; the first extraction stays.
 
     Args:
-        session: The transaction.
-        network_id: The network.
-        target_id: The target.
         tasks: Workloads with their weights (at least 1) in the order of the network; a workload
             listed twice becomes one task with the sum of the weights.
         n_kernel_calls: Kernel calls in one inference, tuned or not.
@@ -87,7 +83,6 @@ def ensure_union(
     Its tasks on the target are those of all members, each with the sum of its weights.
 
     Args:
-        session: The transaction.
         sha256: Identifier of the set of members.
         name: Display name.
         target_id: Target that all members were extracted for.

@@ -34,7 +34,6 @@ class RoundEnd(NamedTuple):
     """The end of a pick's round, with the progress of its job at that time.
 
     Attributes:
-        pick_id: The pick.
         job_id: Job that paid.
         secs: Duration of the round, seconds; None if unknown.
         total_secs: Latency of the network, seconds; infinity is stored as null.

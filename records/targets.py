@@ -33,7 +33,6 @@ def ensure_target(session: Session, spec: str, device: dict[str, Any]) -> Target
     """Return the row of a target, inserting it if it is new.
 
     Args:
-        session: The transaction.
         spec: Canonical JSON text of the target; another spelling is another target.
         device: Device fingerprint: names and versions, in any order of keys.
     """
@@ -62,8 +61,6 @@ def set_apart(session: Session, target_id: int, timed_with: dict[str, Any]) -> N
     """Make a target with all its records another one, so that its fingerprint is free again.
 
     Args:
-        session: The transaction.
-        target_id: The target.
         timed_with: Settings of the evaluator that distinguish its records.
     """
     target = session.get_one(Target, target_id, with_for_update=True)
@@ -77,8 +74,6 @@ def clock_reference(session: Session, target_id: int, secs: float) -> float:
     """Return the time of the engine's clock kernel that clock factors of a target refer to.
 
     Args:
-        session: The transaction.
-        target_id: The target.
         secs: Time of the kernel now; the first one becomes the reference.
     """
     first = update(Target).where(Target.id == target_id, Target.clock_secs.is_(None))

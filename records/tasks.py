@@ -38,8 +38,6 @@ class WeightedTask:
     """A task of a network.
 
     Attributes:
-        task_id: Id of the task.
-        workload_hash: Hash of its workload.
         name: Display name of its workload.
         weight: Calls in one inference.
         flop: Floating-point operations of one call.
@@ -107,9 +105,7 @@ def tasks_of_target(
     """Return the tasks of workloads on a target; those without one are left out.
 
     Args:
-        session: The transaction.
         target: Fingerprint of the target.
-        engine: Engine of the workloads.
         calls: Calls in one inference by hash of the workload.
     """
     rows = session.execute(

@@ -154,7 +154,6 @@ class Estimator(Protocol):
         """Estimate the gain of a round on each task.
 
         Args:
-            table: The tasks.
             objective_weight: df/dg, shape (n_tasks,).
         """
 

@@ -42,7 +42,6 @@ class JobShare(NamedTuple):
     """State of one job when the next round is assigned.
 
     Attributes:
-        job_id: Id of the job.
         priority: Priority; each step doubles the share of device time.
         virtual_secs: Virtual time, see :func:`charge` and :func:`join`.
         n_in_flight: Rounds of the job that are on devices now.

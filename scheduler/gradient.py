@@ -165,7 +165,6 @@ def optimistic_slope(table: TaskTable, reachable_secs: Floats) -> Floats:
     Rounds in flight count as done, so that their expected saving is not expected twice.
 
     Args:
-        table: The tasks.
         reachable_secs: Seconds that a task could save at most, g - g_min, shape (n_tasks,). Ansor
             and TVM assume all of its latency.
     """

@@ -31,7 +31,6 @@ class Context:
     """Settings and database of a process.
 
     Attributes:
-        settings: Settings of the process.
         engine: Connections to the database.
         sessions: Factory of sessions that write.
         readers: Factory of sessions that only read.
@@ -95,7 +94,6 @@ def _make_private(folder: Path, database: str) -> None:
     A folder that has, or may have, other uses keeps its mode.
 
     Args:
-        folder: The data directory.
         database: URL of the database, whose file may be in it.
     """
     status = folder.stat()

@@ -75,7 +75,6 @@ class Tokens:
     """Finds tokens by their secrets; a look-up holds for ``REMEMBER_SECS``.
 
     Attributes:
-        reads: Transactions that look tokens up.
         writes: Transactions that note the use of a token, for which no request waits.
         clock: Monotonic clock, seconds.
     """

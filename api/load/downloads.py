@@ -16,7 +16,6 @@ class Download(FileResponse):
     """A file that answers invalid ranges with problem documents.
 
     Args:
-        path: The file.
         cap: Counts the answers that are being sent.
         options: Those of other responses.
     """

@@ -89,7 +89,6 @@ class FairSemaphore:
     Without waiters nothing is delayed. A request whose client disconnects stops waiting.
 
     Args:
-        n_slots: Requests at a time.
         max_waiting: Requests of one client that may wait.
         writes: True if requests with a slot change something.
     """

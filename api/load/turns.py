@@ -40,7 +40,6 @@ class Turns:
         """Call a function when the client has its turn; an error of it goes to the event loop.
 
         Args:
-            client: Name of the client.
             start: Starts the request, or does nothing if its connection is closed.
             is_hasty: True if the request came at once after the last answer on its connection.
         """

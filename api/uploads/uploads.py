@@ -30,7 +30,6 @@ class Staged:
         path: Path of the temporary copy.
         final_path: Path under the hash of its bytes.
         sha256: Hash of its bytes.
-        n_bytes: Size.
         reference: Name of the model in a request.
         name: Name of the network, from the file name.
     """
@@ -76,7 +75,6 @@ def stage(file: BinaryIO, filename: str, data_dir: Path) -> Staged:
     Args:
         file: Upload, positioned at its start.
         filename: File name of the client; its extension is the format, its stem the name.
-        data_dir: Data directory.
 
     Raises:
         Problem: If the upload is empty, or in an unsupported format.

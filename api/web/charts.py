@@ -24,7 +24,6 @@ class Chart:
     Attributes:
         id: Id of the element.
         title: Title with the unit.
-        summary: Summary in a sentence.
         figure: Data and layout for Plotly.
         heads: Column heads of the table.
         rows: Printed rows of the table.

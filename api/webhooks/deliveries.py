@@ -44,7 +44,6 @@ class Deliveries:
     """Delivers what is due; several processes share the work.
 
     Attributes:
-        settings: Settings of webhooks.
         reads: Transactions that look for deliveries.
         writes: Transactions that claim them and store their outcome.
     """

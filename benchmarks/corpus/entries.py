@@ -62,7 +62,6 @@ class Tensor:
     """An input that a network is exported with.
 
     Attributes:
-        shape: Its shape.
         below: Limit of its whole numbers, exclusive; None for normally distributed floats.
     """
 
@@ -76,7 +75,6 @@ class Exported:
 
     Attributes:
         factory: Function or class that makes the module, as ``module:name``.
-        arguments: Arguments of the function.
         inputs: Inputs by name, as the module's ``forward`` names them.
         package: Package of the architecture; empty if it is one of the corpus's own.
     """
@@ -110,7 +108,6 @@ class Entry:
 
     Attributes:
         name: Unique name, also of its files.
-        kind: Kind of network.
         source: Origin of its file.
         shapes: Shapes of its dynamic inputs, by name.
         values: Values of inputs that cannot be drawn, such as a sampling rate, by name.

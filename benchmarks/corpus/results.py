@@ -24,7 +24,6 @@ class Result:
         stage: ``fetch``, ``extract``, ``build`` or ``compare`` if it ended there, else ``done``.
         error: Reason for a failure, one line; None without one.
         extract_secs: Time to load and split the network, process start included.
-        n_tasks: Number of tasks.
         n_calls: Kernel calls in one inference.
         build_secs: Time to build a library without records.
         n_fallbacks: Subgraphs without a record.

@@ -36,9 +36,7 @@ class Runner:
     """Runs networks and stores their results.
 
     Attributes:
-        files: Files of the networks.
         results: Folder of the results.
-        limits: Limits of one network.
         revision: Hash of the tuner.
         is_timed: False to compare outputs only.
     """

@@ -40,7 +40,6 @@ def run(entry: Entry, model: str, folder: Path, file: Path, *, is_timed: bool = 
         entry: The network.
         model: Its file, or its name in the zoo.
         folder: Empty folder for records and the library.
-        file: File of the result.
         is_timed: False to compare outputs only.
     """
     result = Result(entry.name)

@@ -35,7 +35,6 @@ class Drawn:
     """Shape and values of an input that is drawn.
 
     Attributes:
-        shape: Its shape.
         dtype: Its dtype, as NumPy names it.
         below: Limit of whole numbers, exclusive.
         value: Value of all elements; None draws them.

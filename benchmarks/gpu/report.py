@@ -21,7 +21,6 @@ def write(results: Path, into: Path) -> Path:
 
     Args:
         results: File of the results of a run.
-        into: Folder of that folder.
 
     Returns:
         The page.

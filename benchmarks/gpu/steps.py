@@ -47,8 +47,6 @@ class Bench:
 
     Attributes:
         device: ``cuda``, or ``cpu`` to rehearse.
-        path: File of the results.
-        facts: The results.
     """
 
     device: str
@@ -157,7 +155,6 @@ class Contest:
 
     Args:
         bench: Device and results.
-        network: The network.
         libraries: Folder with a library ``LABEL/NETWORK.lib`` for each label.
     """
 

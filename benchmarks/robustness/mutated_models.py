@@ -73,7 +73,6 @@ class Outcome:
     """The end of one mutant.
 
     Attributes:
-        number: Number of the mutant.
         base: Family and name of the model that was mutated.
         code: Code of its error; "loaded" without one, empty if the error has none.
         text: Text of the error.
@@ -140,8 +139,6 @@ def run(
 
     Args:
         folder: Folder with the models to mutate in ``bases/``.
-        numbers: Numbers of the mutants.
-        limits: Limits of a load process.
         families: Families to mutate.
         seed: Seed of all mutations.
     """

@@ -35,7 +35,6 @@ class Load:
     """Clients of one token on one address.
 
     Attributes:
-        url: The address.
         token: Secret of the token; empty if the service needs none.
         n_clients: Number of clients, each with its connection.
         interval_secs: Seconds between the requests of a client, 0 to ask without a pause.

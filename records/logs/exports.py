@@ -55,7 +55,6 @@ def verified(session: Session, task_id: int, top: int | None) -> Iterator[Export
 
     Args:
         session: The transaction; rows are fetched as the iterator advances.
-        task_id: The task.
         top: Maximum number of records; None for all.
     """
     stmt = (

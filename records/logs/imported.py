@@ -75,11 +75,8 @@ def add(
     """Store measurements of a workload that are not in the database yet.
 
     Args:
-        session: The transaction.
-        workload_id: The workload.
         target_id: Target that holds records from logs.
         local_target_id: Target of this machine; its own records are not stored again.
-        new: The measurements.
 
     Returns:
         Number of records added.

@@ -244,7 +244,6 @@ class Importer:
     """State of an import: ids of the names in the log, totals, and candidates for best records.
 
     Attributes:
-        session: The transaction.
         trusted: True to take the records as measured, False to store them as claims.
     """
 

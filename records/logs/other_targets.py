@@ -101,8 +101,6 @@ def ranked(
     """Return ``k`` records of a task: the best record, then by latency; ties go to the oldest.
 
     Args:
-        session: The transaction.
-        task_id: The task.
         k: Number of records, at least 1.
         here: Task of the same workload; traces that failed there are skipped.
         verified: If true, only verified records; otherwise all that ran.
@@ -146,8 +144,6 @@ def traces_of_spec(session: Session, task_id: int, spec: str) -> list[str]:
     """Return the traces of variants that any device measured for the workload of a task.
 
     Args:
-        session: The transaction.
-        task_id: The task.
         spec: Canonical JSON of the target of these devices.
     """
     workload_id = session.get_one(Task, task_id).workload_id

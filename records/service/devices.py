@@ -24,7 +24,6 @@ class DeviceReport:
     Attributes:
         name: Name of the runner, unique within a fleet.
         worker: Process that reports, see :mod:`records.service.workers`.
-        host: Host of the device.
         fingerprint: Device fingerprint; devices with equal fingerprints share jobs.
         state: ``measuring``, ``idle``, ``lost``, or ``apart`` if the device is excluded because
             it disagrees with the others or slows down.

@@ -40,7 +40,6 @@ def acquire(session: Session, name: str, holder: str, secs: float) -> HeldLease 
     """Acquire a lease that is free or has expired; None if another process holds it.
 
     Args:
-        session: The transaction.
         name: The role.
         holder: Name of the process; the present holder may acquire again and gets a new epoch.
         secs: Duration unless renewed, the same for all processes that compete for the role.
@@ -98,7 +97,6 @@ def age_secs(session: Session, name: str, secs: float) -> float | None:
     """Return the seconds since a lease was acquired or renewed; None if no process holds it.
 
     Args:
-        session: The transaction.
         name: The role.
         secs: Duration of the lease.
     """

@@ -31,10 +31,8 @@ def register(
     """Give a name to a process, whichever process of the same owner had it before.
 
     Args:
-        session: The transaction.
         name: Name of the device.
         owner: Name of its token.
-        key: Key of its process.
         n_builders: Builds that it does at a time.
         gpu: GPU of a process that measures packs.
 
@@ -66,9 +64,7 @@ def lease(
     """Lease calls to a process, the oldest first; those that it has not answered come again.
 
     Args:
-        session: The transaction.
         name: Name of the device.
-        key: Key of its process.
         limit: Largest number of calls.
         known: Calls that the process has, which need not come again.
 

@@ -29,7 +29,6 @@ class Submission:
         submission: Hash of the job's identity: owner, models, target, goal and seed, but neither
             budget nor name nor priority.
         request: Data that the coordinator needs to start, as JSON.
-        objective: Name of the objective.
         seed: Seed of search and scheduler.
         budget_trials: Maximum number of trials; 0 extracts the tasks and measures nothing.
         budget_secs: Maximum time, seconds.
@@ -128,8 +127,6 @@ def resume(session: Session, job_id: int, *, by_operator: bool = False) -> bool:
     owner could keep one from that by resuming it after each death: only operators reset attempts.
 
     Args:
-        session: The transaction.
-        job_id: The job.
         by_operator: True to forget the processes that died over it.
     """
     job = jobs.locked(session, job_id)
@@ -157,9 +154,7 @@ def job_of_key(
     """Return the job behind a client's idempotency key, or None.
 
     Args:
-        session: The transaction.
         subject: Owner of the key; each subject has its own keys.
-        key: The key.
         fingerprint: Hash of the request.
         keep: Lifetime of keys; older ones are deleted.
 

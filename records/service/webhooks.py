@@ -33,7 +33,6 @@ class Delivery:
 
     Attributes:
         id: Id of the delivery, the same at every attempt.
-        job_id: The job.
         of_service: True for the address of the service, False for that of the job.
         url: The address.
         owner: Name of the token of the job.

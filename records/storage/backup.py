@@ -26,7 +26,6 @@ def write_backup(engine: Engine, path: Path, environ: Mapping[str, str] | None =
     checked. PostgreSQL is dumped by ``pg_dump`` in its custom format.
 
     Args:
-        engine: An opened database.
         path: File to write; it must not exist.
         environ: Environment of ``pg_dump``; that of the process by default.
 

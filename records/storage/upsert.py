@@ -62,7 +62,6 @@ def find_or_insert(
     """Return the row with a unique key, inserting it if it does not exist.
 
     Args:
-        session: The transaction.
         model: The table.
         key: Columns of one of its unique constraints.
         values: Other columns, used only if the row is new.

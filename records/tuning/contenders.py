@@ -29,8 +29,6 @@ def contenders(session: Session, task_id: int, limit: int) -> list[MeasureRecord
     """Return the records of a task that have to race, at least the best one, the fastest first.
 
     Args:
-        session: The transaction.
-        task_id: The task.
         limit: Maximum number of records.
 
     Returns:

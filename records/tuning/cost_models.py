@@ -24,8 +24,6 @@ def training_set(
     """Return the latest records of a target that have features, in ascending order of id.
 
     Args:
-        session: The transaction.
-        target_id: The target.
         limit: Maximum number of records.
         before_record_id: Upper bound of the record ids, exclusive; None for no bound.
     """

@@ -18,7 +18,6 @@ def mark(
     Records with latencies that are too short lose their verification, because they would win.
 
     Args:
-        session: The transaction.
         job_ids: Jobs that paid for the records; they identify the device, because another
             coordinator may have a device of the same name.
         device: Name of the device that timed the records.

@@ -108,8 +108,6 @@ def set_status(session: Session, job_id: int, **values: Any) -> None:
     """Set the status of a job.
 
     Args:
-        session: The transaction.
-        job_id: The job.
         values: Columns of :class:`records.models.JobStatus`; if ``gains`` is None, the stored
             gains stay.
     """

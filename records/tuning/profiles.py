@@ -13,7 +13,6 @@ def find(session: Session, network: str, target: str) -> tuple[int, int] | None:
     """Return the numbers of the network and the target of a library; None if one is unknown.
 
     Args:
-        session: The transaction.
         network: The sha256 of the network.
         target: Fingerprint of the target.
     """
@@ -28,9 +27,7 @@ def store_profile(
     """Store the profile of a network's library; it replaces the one before.
 
     Args:
-        session: The transaction.
         network_id: The network, perhaps the union of several.
-        target_id: The target.
         content: The profile as plain data.
         owner: Owner of the jobs that show an uploaded profile; empty for a profile that was made
             here, which those of all owners show.

@@ -14,7 +14,6 @@ class Blame(NamedTuple):
     """Blame of a candidate for the loss of a device.
 
     Attributes:
-        task_id: Task of the candidate.
         trace_hash: Hash of its trace, or of those that ran in turns.
         share: Share of the blame, from 0 to 1.
     """

@@ -43,7 +43,6 @@ def look_ahead(
         table: The tasks, with their curves.
         objective_weight: df/dg, shape (n_tasks,).
         n_trials: Trials to distribute, at least 0.
-        settings: Settings of the forecast.
 
     Raises:
         SchedulerError: If the table holds no curves, or ``n_trials`` is negative.
@@ -71,7 +70,6 @@ def trials_until(
         objective_weight: df/dg, shape (n_tasks,).
         n_trials: Trials of one step, at least 1.
         min_saving: Threshold in units of the objective.
-        settings: Settings of the forecast.
 
     Returns:
         A multiple of ``n_trials``; None if it lies beyond 200 steps.

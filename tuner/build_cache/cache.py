@@ -74,7 +74,6 @@ class BuildLock:
     """The right of one thread, among all processes that share the store, to make an entry.
 
     Attributes:
-        key: Key of the entry.
         entry: The entry, if it appeared before the lock was acquired: there is nothing to make.
     """
 
@@ -169,7 +168,6 @@ class Cache:
         """Return an entry, making it if it is missing: one process does, the others wait.
 
         Args:
-            key: Key of the entry.
             make: Fills a folder with files, and returns the information to keep, as JSON.
         """
         entry = self.local.find(key)

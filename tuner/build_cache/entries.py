@@ -42,7 +42,6 @@ class Entry:
     serves the content that was verified, whatever happens to the store.
 
     Args:
-        header: Its header.
         body: The files inside it.
         blobs: Its blobs by name; closed with the entry.
         descriptors: Other files to close with it.

@@ -25,7 +25,6 @@ class Collected:
     """Counts of what was removed, and of what is left.
 
     Attributes:
-        n_entries: Entries removed.
         n_bytes: Their size on disk.
         n_held: Entries that were to be removed, but are in use or cannot be removed.
         n_strays: Files of killed processes removed.

@@ -24,7 +24,6 @@ class IndexedEntry(NamedTuple):
         folder: Folder of its file.
         n_bytes: Size on disk, with its blobs.
         used: Last use, seconds since 1970; never later than now.
-        blob_names: Names of its blobs.
     """
 
     kind: str

@@ -61,7 +61,6 @@ class LocalTier:
         """Open an entry; a damaged one is dropped with a warning.
 
         Args:
-            key: Key of the entry.
             lock: The lock of the key, if the caller holds it.
             used: Count the look-up as a use.
         """

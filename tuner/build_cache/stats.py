@@ -18,8 +18,6 @@ class KindStats:
     """Sums over the entries of one kind.
 
     Attributes:
-        kind: Kind of the entries.
-        n_entries: Number of entries.
         n_bytes: Size on disk.
         n_raw_bytes: Unpacked size; estimated from a sample where there are many.
         oldest_use: Last use of the least recently used entry, seconds since 1970.

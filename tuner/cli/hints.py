@@ -14,7 +14,6 @@ def command(name: str, *arguments: str, options: Mapping[str, object]) -> str:
 
     Args:
         name: Name of the command, such as ``records verify``.
-        arguments: Its arguments.
         options: Values by option; one without a value is left out, and a sequence repeats it.
     """
     server = connection.chosen()

@@ -68,11 +68,6 @@ def best_records(
 
     All are of one GPU, so that their latencies can be added: the one with records of most of the
     tasks; ties go to the newest.
-
-    Args:
-        session: The transaction.
-        target: Target of the tasks.
-        task_ids: The tasks.
     """
     if target.kind != "cuda" or _PRESENT in target.device:
         return {}

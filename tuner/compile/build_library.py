@@ -75,7 +75,6 @@ class BuiltLibrary:
     """A library in a folder.
 
     Attributes:
-        folder: Path of the library.
         manifest: Manifest with the current best records.
         cached: True if the library was in the cache before.
         steps: Origin of each subgraph's object; empty if the library was cached or a service
@@ -117,7 +116,6 @@ def build_library(
         networks: One network, or the same model for several sets of input shapes.
         worker: Process with enough memory for the whole network.
         out: Folder of the library; its contents are replaced when the new library is complete.
-        options: Options of the build.
         best: Records to build from, by workload hash; by default the best ones.
 
     Raises:

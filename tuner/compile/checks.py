@@ -68,7 +68,6 @@ def check_complete(
 
     Args:
         tasks: Tasks by workload.
-        workloads: Workloads with a record.
         find_others: Returns the workloads that have claims, or records of another version or
             device, if a record is missing.
 

@@ -27,7 +27,6 @@ def print_kernel(
     Args:
         context: Settings and database.
         record: Number of the record.
-        parts: Parts of the code.
         max_bytes: Memory of the process that compiles; None for that of one with a network.
         share: Part of the cores that it may use.
 

@@ -58,7 +58,6 @@ class ObjectCompiler:
     Attributes:
         context: Settings and database.
         cache: Build cache.
-        target: Target.
         worker: Process that compiles; more are started for many objects.
         explain: True to look for the nearest entry of every miss.
         on_step: Function that receives the origin of each object when it is ready.

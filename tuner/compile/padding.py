@@ -32,8 +32,6 @@ class BucketedModel:
 
     Attributes:
         request: The model as the user named it.
-        dimensions: Dynamic dimensions of the model.
-        programs: A request for each program.
         largest: The program of the largest sizes, prepared.
     """
 

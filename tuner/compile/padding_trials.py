@@ -96,7 +96,6 @@ class PaddingTrials:
     """Runs of a model with padded and unpadded inputs, and their comparison.
 
     Attributes:
-        peer: The model.
         facts: Its plausible inputs and its precision.
         declared: Its dynamic dimensions, with the axes of inputs that cleaning removed.
         largest: The cleaned model of the largest sizes.

@@ -13,7 +13,6 @@ def train(kind: str, seed: int, rows: Sequence[tuple[int, bytes, float | None]])
 
     Args:
         kind: A name in ``registry.KINDS``.
-        seed: Seed of the model.
         rows: Task id, packed features and latency in seconds of each trial; None if it failed.
 
     Raises:

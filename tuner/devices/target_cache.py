@@ -34,7 +34,6 @@ def describe(
         cache: Build cache that holds descriptions.
         engine: Module of the engine that describes it.
         spec: Target as a user writes it.
-        describe_in_worker: Has a worker describe the target.
         interpreter: Python that the engine runs in; None for that of this process.
     """
     parts: dict[str, Any] = {

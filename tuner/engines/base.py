@@ -134,8 +134,6 @@ class WorkloadProfile:
         operands: Data type of the numbers that it multiplies; empty unless they have one.
         n_bytes: Bytes that one call must read and write, each once: inputs, weights and output.
         input_bytes: Size of the inputs and weights, whether or not one call reads all of them.
-        output_bytes: Size of the outputs.
-        n_output_elements: Number of their elements.
         variants: Floating-point operations of one call by name of the variant.
         weight_bytes: Part of ``n_bytes`` that is weights, which a call may have to read from
             memory; 0 if unknown, and for a step of a loop, as the step before has read them.
@@ -374,7 +372,6 @@ class RemoteAnswer:
     """The result of a call on a remote device, or the problem of the session.
 
     Attributes:
-        value: Return value of the function.
         problem: ``"refused"`` if no session was opened, ``"expired"`` if it lasted too long,
             ``"broken"`` if it ended before the function returned; empty otherwise.
         text: Description of the problem.
@@ -526,7 +523,6 @@ class ObservedCall:
     Attributes:
         call: Number of the call, as in the library's manifest.
         sources: Positions in the run of the calls that wrote its inputs.
-        outputs: Digests of its outputs.
     """
 
     call: int

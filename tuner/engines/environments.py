@@ -155,7 +155,6 @@ def interpreter_of(environment: str, module: str, python: Path) -> Interpreter |
 
     Args:
         environment: Name of its environment; empty for the tuner's own.
-        module: Module of the engine.
         python: Interpreter of that environment.
 
     Raises:

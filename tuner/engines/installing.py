@@ -23,7 +23,6 @@ def install(environment: Environment, python: str | None = None) -> None:
     The output of pip goes to stderr.
 
     Args:
-        environment: The environment to create.
         python: Python interpreter to create it with; None: the present one if its version fits,
             else the first ``python3.11`` on the path.
 

@@ -25,7 +25,6 @@ class WorkloadText:
 
     Attributes:
         text: Text that :meth:`LogEngine.read_workload` reads, or key of the workload in the log.
-        ir: The workload in this form.
         arguments: Description of its arguments in lines of the log, JSON; empty if not needed.
         note: Remark on this form; empty if it is the form that was measured.
     """
@@ -41,7 +40,6 @@ class TraceBatch:
     """Schedules of one workload to read from a log or to write to one.
 
     Attributes:
-        ir: The workload.
         target: Canonical JSON of the target.
         texts: Schedules in the notation of the log to read, or traces to write.
     """

@@ -16,7 +16,6 @@ class KernelOffer:
         names: Names of the variants, the fastest by estimate first; empty if there are none.
         secs: Estimated time of the first, seconds.
         arguments: Shape and type of each argument, the outputs last.
-        n_outputs: Number of outputs.
         weights: Indices of the arguments that are weights.
     """
 
@@ -93,7 +92,6 @@ class PackedBlock:
     """Memory of a network.
 
     Attributes:
-        n_bytes: Its size.
         dtype: Type of what it holds before the kernels run; empty for nothing.
         content: Its content then; None where it is drawn from a normal distribution.
         mean: Mean of the distribution.

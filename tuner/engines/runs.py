@@ -21,7 +21,6 @@ class LoadedKernel:
     """A loaded artifact and its arguments; an engine adds how they are bound.
 
     Attributes:
-        module: Module of the artifact.
         inputs: Shape and dtype of each input.
         weight_indices: Indices of the inputs that are constants of every network.
         outputs: Outputs, which are the last arguments of the kernel.
@@ -68,8 +67,6 @@ def run(
     """Compare and time one artifact; see :class:`Engine`.
 
     Args:
-        load: Loads an artifact.
-        request: The artifact.
         sample: Samples the run time of a loaded kernel.
         guard: Sees the errors of the candidate before they become a result.
     """

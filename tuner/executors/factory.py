@@ -84,7 +84,6 @@ def describer_of(executor: Executor, *, only_named: bool = False) -> DescribeTar
     ``TARGET@DEVICE`` asks that device alone, and ``TARGET@HOST`` those of a host.
 
     Args:
-        executor: Executor with the devices.
         only_named: True to leave targets without a device to this machine.
     """
 

@@ -60,7 +60,6 @@ class BackgroundTuner:
     """Has a service tune the networks of one function.
 
     Args:
-        url: URL of the service.
         token: Token for the service; None for none.
         trials: Budget of a job.
         settle_secs: Time for which a network must serve before it is submitted.

@@ -98,7 +98,6 @@ class LoadedLibrary:
 
     Attributes:
         library: The callable library.
-        manifest: Its manifest.
         digest: Digest of its entry in the build cache; empty if it came from a service.
         cached: True if the build cache had it.
         compile_secs: Time of its build, now or earlier.
@@ -130,7 +129,6 @@ def build_and_load(
 
     Args:
         options: Target, database and data directory.
-        reference: A model file.
         name: Name of the model for people.
         inputs: Shapes of its dynamic inputs.
         unless: Digest of an entry that is loaded already.

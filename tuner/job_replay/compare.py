@@ -48,9 +48,7 @@ def compare(
 
     Args:
         recordings: The recorded curves.
-        names: Names of the allocators.
         cost_aware: True to let allocators weigh seconds, False to compare trials only.
-        seed: Seed of the allocators.
 
     Raises:
         SchedulerError: If an allocator is unknown.

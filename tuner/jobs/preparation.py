@@ -49,7 +49,6 @@ class Prepared:
 
     Attributes:
         model: Model with its cleaned file.
-        target: Target of the tasks.
         network_id: Row of the network.
         target_id: Row of the target.
         tasks: Tasks with their weights in the network.
@@ -308,7 +307,6 @@ def _store_profiles(
         sessions: Factory of database sessions.
         limits: Limits of the call.
         worker: Process for the call.
-        engine: Engine of the workloads.
         split: Ids of the network and the target.
 
     Raises:

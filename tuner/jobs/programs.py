@@ -48,7 +48,6 @@ def programs_of(
 
     Args:
         request: The model with its buckets, at least one.
-        dimensions: Dynamic dimensions of the model.
 
     Raises:
         RequestError: If a dimension is unknown or has no sizes, or there are too many programs.

@@ -106,7 +106,6 @@ def find(
     workload that has both kinds gets the second one once the first was measured.
 
     Args:
-        session: The transaction.
         own: Engine and target to measure with.
         weights: Calls by workload; other workloads are left out. None for all workloads in the
             database, with one call for those that belong to no network.
@@ -194,12 +193,8 @@ def _to_measure(
     """Return the records of another target's task that are worth measuring on this target.
 
     Args:
-        session: The transaction.
-        best: Best record of the task.
-        other: Target of the task.
         here: Task of the same workload on this target; None if it has none.
         own_secs: Latency of the best record of ``here``, seconds; None without one.
-        per_task: Number of records.
     """
     if imported.is_logged(other):
         is_faster = best.latency < (math.inf if own_secs is None else own_secs)

@@ -81,7 +81,6 @@ def submit_request(
     the network into tasks and measures nothing; without any limit, a task gets 64 trials.
 
     Args:
-        session: The transaction.
         request: A request whose models are uploads or zoo networks.
         name: Name for people; empty for one derived from the models.
         owner: Name of the token that requests it; None for a service without tokens.

@@ -17,7 +17,6 @@ class BucketedDimension:
     """A dynamic dimension of a model, and the sizes that a library has programs for.
 
     Attributes:
-        name: Name of the dimension in the model.
         sizes: Sizes of the programs, ascending.
         inputs: Axes of the dimension by input name.
         outputs: Axes of the dimension by output name, which are cut after padding.
@@ -99,7 +98,6 @@ class Buckets:
     """The dynamic dimensions of a library with a program for each combination of their sizes.
 
     Attributes:
-        dimensions: The dimensions.
         padding: Value of the padding by input name; zero for the others.
         sums: Dimensions that follow from them.
     """

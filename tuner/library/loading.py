@@ -99,7 +99,6 @@ def load(folder: Path, threads: int | None = None) -> DeviceLibrary:
     """Load a library by the module ``loading`` in the package of the engine that built it.
 
     Args:
-        folder: Folder of the library.
         threads: Threads that run it; see :func:`tuner.library.threads.set_threads`.
 
     Raises:

@@ -390,7 +390,6 @@ def verify(folder: Path, manifest: Manifest, loaded: Iterable[str] = ()) -> None
 
     Args:
         folder: Folder of the library.
-        manifest: Its manifest.
         loaded: Names of files that the caller loads, which must have a checksum.
 
     Raises:

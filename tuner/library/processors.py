@@ -120,7 +120,6 @@ def reported_features(machine: str, fields: Mapping[str, str]) -> frozenset[str]
     """Return the features that the kernel reports for a CPU; None if it reports none.
 
     Args:
-        machine: Machine of the CPU.
         fields: Its fields in /proc/cpuinfo.
     """
     flags = (fields.get("flags") or fields.get("Features") or "").split()
@@ -157,7 +156,6 @@ def detected(
     """Return what a target names for a CPU that need not report what its model has.
 
     Args:
-        machine: Machine of the CPU.
         model: Name of the CPU's model in LLVM.
         named: Features that LLVM knows of the model.
         reported: Features that the kernel reports.

@@ -40,11 +40,7 @@ class NamedLibrary:
 
 
 class LibraryWrapper(NamedLibrary):
-    """A library that another one calls; arrays on a GPU reach the other as they are.
-
-    Attributes:
-        programs: Programs of the library.
-    """
+    """A library that another one calls; arrays on a GPU reach the other as they are."""
 
     def __init__(self, library: "Library") -> None:
         self.inputs = library.inputs

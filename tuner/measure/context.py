@@ -55,7 +55,6 @@ class TaskUnderTest:
     """Task whose candidates are measured.
 
     Attributes:
-        task_id: Id of the task.
         workload: Hash of its workload.
         ir: IR of its workload.
         best_secs: Best latency so far, seconds; slower candidates are timed briefly.

@@ -23,8 +23,6 @@ class InterleavedTiming:
 
     Args:
         setup: Target and settings.
-        task: Task of the traces.
-        traces: Traces that race.
     """
 
     def __init__(self, setup: MeasureSetup, task: TaskUnderTest, traces: Sequence[str]) -> None:
@@ -68,7 +66,6 @@ class InterleavedTiming:
         Args:
             indices: Positions of the traces.
             device: Device that times them, once no round uses it.
-            n_turns: Turns of each trace.
             on_begin: Called once no round uses the device.
 
         Returns:

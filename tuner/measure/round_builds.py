@@ -71,7 +71,6 @@ class Built(NamedTuple):
 
     Attributes:
         number: Position of the candidate in its round.
-        candidate: The candidate.
         outcome: Name of the artifact, or the error.
     """
 
@@ -89,7 +88,6 @@ class RoundBuilds:
 
     Args:
         setup: Target and settings.
-        task: Task of the candidates.
         candidates: Candidates to build; building starts at once.
     """
 

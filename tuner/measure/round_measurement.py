@@ -52,8 +52,6 @@ async def run_artifact(
 
     Args:
         setup: Target and settings.
-        artifact: Name of the artifact.
-        device: Device that runs it.
         references: Files with expected outputs; empty to skip verification.
         best_secs: Latency from which on it is timed briefly, seconds.
 

@@ -53,7 +53,6 @@ async def result_of(
     """Make the call of one step of a candidate.
 
     Args:
-        step: Step that the call makes.
         call: Starts the call.
         validate: Turns the answer of the worker, which can be anything, into a result.
         timeout_secs: Time limit of the call, for the error text.

@@ -16,7 +16,6 @@ def share_out(costs: Mapping[str, float], sizes: Mapping[str, int], n: int) -> d
     Args:
         costs: Estimated seconds in all networks, by workload.
         sizes: Number of candidates that a workload has.
-        n: Number of candidates in all.
 
     Returns:
         Candidates of each workload, at most its size; the cheapest get none if ``n`` is too small.
@@ -43,8 +42,6 @@ def choose(names: Sequence[str], known: Collection[str], n: int, seed: int) -> l
     Args:
         names: All configurations, the fastest by estimate first.
         known: Configurations that are not chosen.
-        n: Number of configurations.
-        seed: Seed of the draws.
     """
     fresh = [name for name in names if name not in known]
     n_first = -(-n * _FIRST // 1)

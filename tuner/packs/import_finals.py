@@ -30,11 +30,9 @@ class NetworkTimes:
     """Times of a network in its graph, seconds.
 
     Attributes:
-        network: Name of the network.
         before: With the kernels that a library has without these results.
         after: With the best candidates.
         estimate: Sum of the times of its kernels, each alone.
-        n_kernels: Number of its kernels.
         is_stable: True if repeated runs gave the same bytes.
         difference: Distance of its outputs from those before, relative to them; None if a number of
             one alone is infinite or NaN.
@@ -72,8 +70,6 @@ def store_winners(
     """Make the winners of finals the best records of their tasks, unless others are faster.
 
     Args:
-        session: The transaction.
-        pack: The pack.
         task_ids: Task of each workload.
         rows: Rows of the results.
 

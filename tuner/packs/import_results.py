@@ -42,7 +42,6 @@ class ImportReport:
         n_left: Candidates of the pack without a result.
         n_torn_bytes: Bytes at the end of the file that are damaged and were left out.
         missing: Parts of the identity of the GPU that the results lack.
-        networks: Times of whole networks.
         n_by_finals: Workloads whose best record the finals chose, and not the times alone.
     """
 
@@ -126,8 +125,6 @@ def store_results(
     """Store the results among some rows; what is known is not stored again.
 
     Args:
-        session: The transaction.
-        pack: The pack.
         device: Fingerprint of the GPU by :func:`identity_of`.
         rows: Rows by :func:`tuner.packs.result_lines.load`.
 

@@ -53,7 +53,6 @@ class PackOptions:
     """Options of a pack.
 
     Attributes:
-        out: File of the pack.
         n_candidates: Number of candidates, at most.
         seed: Seed of the candidates that are drawn.
         on_compiled: Receives the progress.
@@ -71,8 +70,6 @@ class MadePack:
 
     Attributes:
         pack: Its id.
-        path: Its file.
-        n_candidates: Number of its candidates.
         n_refused: Candidates that the compiler refused.
         n_bytes: Size of the file.
         secs: Time that it took.
@@ -137,7 +134,6 @@ def make_pack(context: Context, requests: Sequence[ModelRequest], options: PackO
     Args:
         context: Settings and database.
         requests: Networks, all for one target.
-        options: Options.
 
     Raises:
         RequestError: If the target is not a GPU's, or has no candidates for these networks.
@@ -417,8 +413,6 @@ class _Maker:
         """Add the launches of networks; return their entries in the index.
 
         Args:
-            writer: The pack.
-            planned: The networks.
             firsts: Kernels that a library has now, with their name, by workload.
             workloads: Workloads that have candidates in the pack.
         """

@@ -40,7 +40,6 @@ def offer_pack(context: Context, path: Path, minutes: float) -> OfferedPack:
 
     Args:
         context: Settings and database.
-        path: File of the pack.
         minutes: Time for which a GPU measures.
 
     Raises:
@@ -106,8 +105,6 @@ def store_portion(
     """Store lines of the results of a pack, and their records; those that are known are left out.
 
     Args:
-        session: The transaction.
-        data_dir: The data directory.
         row: The pack, which a process has leased.
         gpu: The GPU of that process.
         lines: Number of the first line, and the lines.

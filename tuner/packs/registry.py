@@ -35,7 +35,6 @@ class RegisteredPack:
         pack: Id of the pack.
         key: Secret that its results are written with.
         made: Time at which it was made, ISO 8601.
-        file: Name of its file.
         engine: Engine of its workloads.
         spec: Canonical JSON of its target.
         capabilities: Compute capabilities of the GPUs that its binaries run on.

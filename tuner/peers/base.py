@@ -43,8 +43,6 @@ class PeerInfo:
     """A peer that has loaded a model: its version, and the device that it runs on.
 
     Attributes:
-        version: Version of the peer.
-        device: Device that it runs on.
         note: Time that it took to compile, or the difference between the outputs that it stores
             and those of the timed runs, for people; empty if there is none.
     """
@@ -59,7 +57,6 @@ class PeerNode:
     """A node of the graph that a peer runs.
 
     Attributes:
-        name: Name of the node.
         operator: Operator that it computes.
         secs: Median duration, seconds.
         origins: Numbers of the model's nodes that it computes, as far as the peer tells.
@@ -77,7 +74,6 @@ class GraphNode:
 
     Attributes:
         name: Its name, or that of its first output if it has none.
-        operator: Operator.
         inputs: Names of the values that it reads.
         outputs: Names of the values that it writes.
     """

@@ -13,7 +13,6 @@ class PeerPackage:
 
     Attributes:
         name: Name of the peer, and of its module here.
-        formats: Formats of models that it runs.
         extra: Extra that installs it; empty if its packages are installed by name.
         distributions: Distributions that bring the package; the first is that of the extra. Empty
             if another peer has them.

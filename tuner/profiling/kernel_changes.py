@@ -49,8 +49,6 @@ class Changes:
     """Changes from a profile A to a profile B.
 
     Attributes:
-        a: Profile A.
-        b: Profile B.
         run: Increase of the time of a run without timers, beside the limit.
         kernels: Subgraphs, the largest cost first.
         differs: Facts about network, target, device, compiler and machine that differ, in A and B.

@@ -26,7 +26,6 @@ def read_facts(session: Session, known: Sequence[WeightedTask]) -> NetworkFacts:
     """Read what the database knows about the subgraphs of a network.
 
     Args:
-        session: The transaction.
         known: Tasks of the network on the device; those that it does not know are left out.
     """
     states = read_states(session, [task.task_id for task in known])
@@ -128,7 +127,6 @@ def profile_kernels(
     Args:
         described: Manifest of the library.
         calls: Calls of a run.
-        turns: Runs of each turn.
     """
     entries = {subgraph.workload: subgraph for subgraph in described.subgraphs}
     run_secs = sum(call.secs + max(call.gap_secs, 0.0) for call in calls)

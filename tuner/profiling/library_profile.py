@@ -125,7 +125,6 @@ def time_library(
 
     Args:
         context: Settings and database.
-        folder: The library.
         request: Inputs and number of runs.
         environ: Environment variables that show the device to a process.
 

@@ -35,8 +35,6 @@ class PeerProfile:
     """The profile of a peer, as far as it can be laid beside that of a library.
 
     Attributes:
-        name: Name of the peer.
-        version: Version of the peer.
         nodes: All nodes in the order in which they ran.
         shared: Work of both, the largest loss of the library first.
     """
@@ -86,10 +84,7 @@ def match(
     A node of the model that several groups of calls compute, such as a mask, joins none of them.
 
     Args:
-        name: Name of the peer.
-        version: Version of the peer.
         groups: Groups of the library's calls.
-        call_secs: Seconds of each call.
         nodes: Nodes of the peer, in the order in which they ran.
     """
     n_groups = Counter(number for group in groups for number in group.nodes)

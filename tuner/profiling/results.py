@@ -145,7 +145,6 @@ class LibraryProfile(Shown):
         nodes_problem: Reason why the nodes of the calls are unknown; empty if they are not.
         tail: The operators after the library, which are not profiled; empty without them.
         network: Hash of the network; see :func:`tuner.jobs.preparation.network_key`.
-        target: Target of the library.
         device: Fingerprint of the device that the library was built for.
         compiler: Versions that built the library.
         versions: Versions on the machine of the profile that time may depend on.

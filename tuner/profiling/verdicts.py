@@ -121,7 +121,6 @@ def judge(
 
     Args:
         facts: Facts about the subgraph.
-        secs: Time of one call, seconds.
         record_secs: Time of one call by its record, seconds; None without a record.
         tune: Command that tunes the network further.
         is_subgraph: False for a kernel that is not a subgraph.

@@ -41,8 +41,6 @@ def read_history(
     """Return the latency of a job's network over its trials and seconds, and the trials by task.
 
     Args:
-        session: The transaction.
-        job_id: Number of the job.
         n_points: Approximate maximum of points; the last round is always one.
         n_tasks: Tasks with most trials, shown one by one; all others are added up.
         to_now: True to add the job as it is now to its rounds: the finals and other jobs change

@@ -79,10 +79,8 @@ def list_jobs(  # noqa: PLR0913  a keyword for each part of the query
     """Return jobs, a page at a time.
 
     Args:
-        session: The transaction.
         states: States to include; empty for all.
         text: Part of the name of the job or its network, in any case.
-        tags: Tags that each of the jobs has.
         sort: Column to sort by; a minus puts the largest first. Ties are sorted by number.
         after: Last job of the previous page: its value in the sorted column, and its number.
         limit: Maximum of jobs on the page.

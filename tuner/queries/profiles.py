@@ -25,7 +25,6 @@ def store_profile(session: Session, job: Job, profile: LibraryProfile) -> Stored
     """Store the profile of a job's library with verdicts by the facts of this database.
 
     Args:
-        session: The transaction.
         job: The job, whose owner's jobs on the same network and target show it.
         profile: Profile of any machine with a device of the job's target.
 

@@ -22,7 +22,6 @@ class JobProgress:
         total_latency_secs: Estimated latency of the network, seconds; None while unknown.
         spent_trials: Trials that count against the budget.
         budget_trials: Limit of trials.
-        spent_secs: Time that the job has spent, seconds.
         eta_secs: Time until the job ends, seconds; None while unknown.
         outlook: Forecast for the next minute.
     """

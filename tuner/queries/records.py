@@ -109,7 +109,6 @@ def read_bests(  # noqa: PLR0913  a keyword for each part of the query
     For one workload this takes a few look-ups by unique keys, whatever the number of records.
 
     Args:
-        session: The transaction.
         workload: Hash of the workload, or its beginning; None for all.
         name: Part of the workload's name, in any case; None for all.
         target_id: Number of the target; None for all.
@@ -153,7 +152,6 @@ def read_records(  # noqa: PLR0913  a keyword for each part of the query
     """Return measure records, the newest first.
 
     Args:
-        session: The transaction.
         workload: Hash of the workload, or its beginning; None for all.
         name: Part of the workload's name, in any case; None for all.
         task: Number of the task; None for all.

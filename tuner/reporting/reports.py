@@ -27,7 +27,6 @@ class TuneReport(Shown):
 
     Attributes:
         job: Id of the job.
-        network: Name of the network.
         target: Target as canonical JSON.
         tasks: Rows of the task scheduler table at the end.
         total_latency_secs: Estimated latency of the network; None while a task has no best record.
@@ -85,7 +84,6 @@ class ExtractReport(Shown):
     """A network split into tasks.
 
     Attributes:
-        network: Name of the network.
         sha256: Hash of the cleaned model.
         target: Target as canonical JSON.
         kernel_calls: Kernel launches in one inference, tuned or not; None if unknown.

@@ -41,7 +41,6 @@ class TuningContext:
         executor: Builders and runners.
         measure_context: Dependencies of measurements.
         cpu_gate: Gate that keeps builders from disturbing a CPU that is timed.
-        task_states: Cache of the states of all tasks.
         record_writer: Writer of trials and of other frequent changes.
         progress_throttle: Limit on how often the status of jobs is published.
         in_flight: Candidates of running rounds, by task and pick; no other round proposes them.
@@ -155,7 +154,6 @@ class TuningContext:
         """Return the factor that divides the drift of a device's clock out of a latency.
 
         Args:
-            target_id: The target.
             clock_secs: Time of the engine's clock kernel on the device; None if it was not timed.
         """
         if clock_secs is None:

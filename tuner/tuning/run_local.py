@@ -42,8 +42,6 @@ class TuneResult:
     """Result of one job of a tuning run.
 
     Attributes:
-        job_id: Id of the job.
-        network: Name of the network.
         target: Target as it was requested.
         snapshot: The task table at the end.
         n_measured: Trials that this run measured.
@@ -144,7 +142,6 @@ class _ResumableRun:
     Attributes:
         context: Settings and the database.
         executor: Executor of all attempts.
-        leases: Leases of the jobs.
         deadline: End of the seconds of the run.
         jobs: Networks and the options of their jobs.
         on_status: Receives the status of each job.

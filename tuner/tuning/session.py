@@ -51,7 +51,6 @@ class TuningSession:
     ``suspend`` ends a session whatever happened. Every trial is written before its round ends.
 
     Attributes:
-        job_id: Id of the job.
         owner: Name of the token that the job belongs to; None without one.
         first_record_at: Time of the first trial of this run, by the context's clock.
     """

@@ -64,7 +64,6 @@ class LogImportReport:
     """The result of an import.
 
     Attributes:
-        format: Format of the log.
         added: Number of records added.
         known: Number of records that the database already had, also from an earlier line.
         foreign: Number of records, added or known, for a target other than the requested one.

@@ -53,7 +53,6 @@ def distill(
     Memory grows with the number of tasks, not of lines.
 
     Args:
-        stream: The log.
         rank: Function that parses and ranks a line; it raises BadLine to leave a line out.
         top: Maximum number of lines per task, at least 1; ties go to the earlier line.
         write: Function that receives each line with its newline.

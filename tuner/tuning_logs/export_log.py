@@ -35,7 +35,6 @@ class ExportRequest:
     """The selection of records to export.
 
     Attributes:
-        format: Name of the format.
         target_id: The only target to export; None for all.
         top: Maximum number of records per task, the best first; None for all.
     """

@@ -46,7 +46,6 @@ class ImportRequest:
 
     Attributes:
         file: Name of the file; for a MetaSchedule database its folder, or one of its files.
-        format: Name of the format.
         target: Target of the records, in the notation of users.
         foreign: True to import records for other targets as well.
     """
@@ -67,8 +66,6 @@ def import_log(
 
     Args:
         context: Settings and database.
-        request: The log to import.
-        stream: The records of the log.
         watcher: Function that receives the lines read and records added after each group.
 
     Raises:

@@ -38,7 +38,6 @@ class IncludedWorkloads:
         stream: File of workloads; only the positions of its lines are kept in memory.
         engine: Module that rebuilds workloads.
         pool: Worker processes with the engine.
-        sessions: Sessions of the database.
     """
 
     def __init__(

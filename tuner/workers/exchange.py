@@ -22,7 +22,6 @@ class OutputFolder:
     a link to a folder of the user in its place.
 
     Attributes:
-        path: Path for the worker.
         descriptor: The folder that was made.
     """
 

@@ -106,8 +106,6 @@ class Pool:
         is killed and replaced. :class:`tuner.workers.base.Call` lists what the call raises.
 
         Args:
-            module: Module of the function.
-            function: Name of the function.
             *args: Its arguments.
             timeout_secs: Time limit.
             returns: Type of the value; by default that of the engine's function of this name, or

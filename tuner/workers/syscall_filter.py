@@ -176,7 +176,6 @@ def program(machine: str, permissions: Permissions, process_id: int) -> bytes:
     """Assemble the filter of an architecture, as classic BPF.
 
     Args:
-        machine: Name of the architecture.
         permissions: System calls to permit.
         process_id: Process that may act on itself.
     """
@@ -250,7 +249,6 @@ def _checked(
     """Return instructions that decide about one system call, by values of its arguments.
 
     Args:
-        number: Number of the system call.
         permitted: Positions of arguments, each with the values that it may have.
         error: Number of the error otherwise.
     """

@@ -34,7 +34,6 @@ class PendingCall:
     """A call that waits for a worker or is served by one.
 
     Attributes:
-        module: Module of the function.
         request: The call as the worker reads it.
         returns: Type of its value.
         timeout_secs: Time limit from when a worker takes it.
@@ -53,7 +52,6 @@ class WorkerSettings:
     """Settings of the processes of one pool.
 
     Attributes:
-        n_workers: Number of processes.
         log: File that their output is appended to.
         environ: Environment variables, set before anything is imported.
         max_bytes: Memory that each process may use for data; a call that needs more ends as
@@ -96,11 +94,9 @@ class WorkerHandle:
     """A process that serves one call at a time; used in the thread of its pool.
 
     Args:
-        settings: Settings of its pool.
         module: Module of its first call.
 
     Attributes:
-        process: The process.
         stream: Connection to it, which does not block.
         call: The call that it serves; None while it is idle.
         deadline: Time by the monotonic clock at which that call times out.

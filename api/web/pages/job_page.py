@@ -42,7 +42,6 @@ class Coverage:
     """The origins of the kernels in the newest library of a network.
 
     Attributes:
-        build: Build of the library.
         model: Name of the network's model.
         n_tuned: Subgraphs built from a record.
         n_fallback: Subgraphs without a record.

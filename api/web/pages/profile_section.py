@@ -16,7 +16,6 @@ class ProfileSection:
     """The last profile of a network on a target.
 
     Attributes:
-        profile: The profile.
         bars: Calls of a run on the time axis.
         peer_secs: Seconds by workload, for each peer.
         meanings: Meaning of each kind of verdict in it.

@@ -28,8 +28,6 @@ class Samples:
     """Times of one measurement, seconds.
 
     Attributes:
-        title: Name of the measurement.
-        secs: The times.
         positions: Place of each time on a scale from 0 to 100.
         ends: Times at the ends of the scale, which all measurements share.
     """

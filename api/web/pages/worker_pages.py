@@ -56,10 +56,7 @@ class NetworkTarget:
     """Tasks of a network on a target, those with most time in an inference first.
 
     Attributes:
-        id: Number of the target.
         spec: Canonical JSON of the target.
-        device: Name of the device.
-        tasks: The tasks.
         total_secs: Sum of the best latencies in an inference, seconds; None without a record.
         n_open: Tasks without a record.
     """

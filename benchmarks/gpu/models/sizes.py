@@ -18,7 +18,6 @@ class Sizes:
         image: Height and width of an image.
         n_blocks: Number of blocks of each stage of the ResNet.
         llama_width: Width of the Llama, a multiple of 64.
-        n_llama_layers: Number of its layers.
         n_convnext_blocks: Number of blocks of each stage of ConvNeXt.
         n_stages: Number of stages of networks of inverted residuals.
         unet_image: Height and width of an image of the U-Net.

@@ -20,7 +20,6 @@ def log_action(
     """Record an action in the transaction that performs it.
 
     Args:
-        session: The transaction.
         subject: Name of a token, or ``anonymous``.
         address: Network address of the client.
         action: Such as ``tune`` or ``cancel``.

@@ -47,8 +47,6 @@ def cache_entries(session: Session, keys: set[str], *, of_others: bool = False) 
     """Return the digests of the cache entries from which libraries were linked.
 
     Args:
-        session: The transaction.
-        keys: Keys of libraries.
         of_others: Return those of all other libraries instead.
     """
     manifests = session.execute(select(Library.key, Library.manifest))

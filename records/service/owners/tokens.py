@@ -52,7 +52,6 @@ def create_token(
     """Create a token and return its row with its secret, which cannot be read again.
 
     Args:
-        session: The transaction.
         name: Unique name of the holder, who owns the jobs that it submits.
         scopes: At least one of ``ALL_SCOPES``.
         lifetime: Time until the token expires; None for never.

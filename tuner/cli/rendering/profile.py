@@ -41,7 +41,6 @@ def show_profile(profile: LibraryProfile, server: str = "") -> None:
     """Print a row for each subgraph, the slowest first, their nodes, sums and what would help.
 
     Args:
-        profile: The profile.
         server: URL of the server that the commands are for; empty for none.
     """
     console = stdout_console()

@@ -120,7 +120,6 @@ def show_build(report: BuildReport, options: Mapping[str, object]) -> None:
     """Print the coverage of a library, the use of the cache, and what would improve it.
 
     Args:
-        report: The library.
         options: Options of the build that commands on the same model take too, by name.
     """
     console = stdout_console()

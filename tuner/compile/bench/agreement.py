@@ -58,7 +58,6 @@ class OutputCheck:
 
     Attributes:
         name: Name of the output in the library.
-        n_elements: Elements of the output.
         n_differing: Elements with an error above their tolerance, with a NaN or infinity that
             the peer does not have, or, of whole numbers, that are not equal.
         n_not_finite: Those of ``n_differing`` with a NaN or infinity on either side.
@@ -97,7 +96,6 @@ def compare_output(
     and booleans must be equal.
 
     Args:
-        name: Name of the output.
         actual: Output of the library.
         expected: Output of the peer; float32 for a bfloat16 one.
         precision: Coarsest precision that the network computes in.
@@ -201,7 +199,6 @@ class OutputPair:
     """An output of a library, and that of a peer.
 
     Attributes:
-        name: Name of the output.
         actual: Output of the library.
         expected: Output of the peer; float32 for a bfloat16 one.
         precision: Coarsest precision that the network computes in.

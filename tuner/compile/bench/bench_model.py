@@ -35,7 +35,6 @@ def draw_inputs(
 
     Args:
         inputs: Shape and dtype by input name.
-        seed: Seed of all inputs.
         ranges: Values that whole numbers and booleans may take, by input name.
     """
     rng = np.random.default_rng(seed)
@@ -94,7 +93,6 @@ def choose_program(
     """Return the program of a library for some inputs; the first if nothing decides.
 
     Args:
-        described: Manifest of the library.
         shapes: Shape of some inputs by name.
         arrays: An array for each input; None if they are drawn.
 
@@ -239,7 +237,6 @@ def load_bench_model(
 
     Args:
         settings: Data directory.
-        described: Manifest of the library.
         program: Program whose input shapes the model gets.
         model: Path of a model file, or ``zoo:NAME``; None for a zoo network that the manifest
             names.

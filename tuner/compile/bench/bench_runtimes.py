@@ -119,7 +119,6 @@ class PeerRuns:
     """A peer that has loaded a model and run it once.
 
     Attributes:
-        package: The peer.
         info: Its version and device.
         outputs: Outputs of its first run, in order.
     """
@@ -238,9 +237,6 @@ def open_peers(
     Args:
         settings: Settings of the processes.
         against: Names of peers, or ``all``; empty for the first that runs the format.
-        model: The model.
-        model_format: Format of the model.
-        inputs: File of the inputs.
         stack: Closes the processes.
 
     Raises:

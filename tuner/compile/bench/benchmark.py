@@ -58,7 +58,6 @@ class BenchRequest:
         shapes: Shapes of inputs, to choose a program of several; by default the first.
         random_weights: Seed of random weights; None for what the library was built with.
         arrays: An array for each input, or a ``.npz`` file of them; None to draw them.
-        n_turns: Number of turns.
         seed: Seed of the inputs that are drawn.
     """
 

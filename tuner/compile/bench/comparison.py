@@ -18,8 +18,6 @@ class PeerResult:
     """The comparison of a library with one peer.
 
     Attributes:
-        name: Name of the peer.
-        version: Version of the peer.
         device: ``"cpu"`` or ``"cuda"``, on which the peer ran.
         samples: Samples of the peer, seconds.
         outputs: The comparison of each output, in order.
@@ -98,7 +96,6 @@ class Comparison(Shown):
         inputs: Inputs by name.
         model: The file that the peers ran, for people; empty without peers.
         precision: Coarsest precision that the network computes in; empty without peers.
-        peers: The result of each peer.
         skipped: Peers that could have been compared with and were not.
         clock: Speed of the device's clock, relative to the one that the records refer to; None if
             it could not be read.

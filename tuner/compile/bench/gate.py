@@ -85,7 +85,6 @@ class Finding:
         name: ``coverage``, ``latency`` or ``slowdown``.
         outcome: Undecided if the interval contains the limit.
         value: Measured value: a share, or seconds.
-        limit: Limit of the value.
         interval: Interval that contains the median of the value in 95 of 100 checks, whenever the
             check ended; None for a value that is counted.
     """
@@ -248,7 +247,6 @@ def latency_findings(turns: Sequence[Sequence[Samples]], request: CheckRequest) 
     Args:
         turns: Latency of each run of each turn, of the library and, if the request has one, of the
             baseline, seconds.
-        request: The limits.
     """
     medians = [[median(samples) for samples in own] for own in turns]
     findings = []

@@ -43,8 +43,6 @@ class DeviceGroup:
     """Devices that support a target, and their times of one kernel.
 
     Attributes:
-        target_id: Id of the target.
-        target: The target.
         kernel: Kernel that they are compared by.
         secs: Last time of the kernel, seconds, by device; also of devices that left lately.
     """
@@ -80,7 +78,6 @@ class DeviceGroup:
         """Admit the only device without calibration.
 
         Args:
-            device: The device.
             now: Time by the loop's clock.
             is_complete: True if all other devices are known to support other targets.
         """
@@ -158,7 +155,6 @@ class CalibrationLog(Protocol):
         """Mark the records of a device that are newer than one, as it may have drifted since.
 
         Args:
-            device: Name of the device.
             newer_than: Id of the newest record at which the device agreed.
             ratio: Its time divided by that of the nearest device that agrees.
         """
@@ -170,7 +166,6 @@ class Calibrator:
     Args:
         pool: Devices and clock.
         log: Record of calibrations.
-        kernel_for: Returns the calibration kernel of a target.
         settings: Strictness and frequency.
         start: Runs a calibration on a device.
 

@@ -16,8 +16,6 @@ class RpcAddress:
     """Address of equal devices behind one tracker.
 
     Attributes:
-        host: Host of the tracker.
-        port: Port of the tracker.
         key: Key under which the servers of these devices are registered.
         priority: Priority of requests; the tracker serves higher ones first.
         session_timeout: Time limit of a session, seconds; None for that of its call.

@@ -24,7 +24,6 @@ class EventTimers:
     """Timers of a library whose calls run on a GPU.
 
     Attributes:
-        timers: Timers of the library.
         runtime: The CUDA runtime, loaded by ctypes.
         stall: Function of the library that sleeps, as the runtime calls it.
     """
@@ -92,7 +91,6 @@ def open_timers(timers: CallTimers, library: str, runtime: str) -> EventTimers:
     """Return the timers of a loaded library for a GPU.
 
     Args:
-        timers: Timers of the library.
         library: Path of the library.
         runtime: Path or name of the CUDA runtime that the process uses.
 

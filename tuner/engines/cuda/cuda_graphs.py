@@ -63,7 +63,6 @@ class CudaGraph:
     """A captured program, which runs in a single launch.
 
     Attributes:
-        n_kernels: Number of its kernels.
         branches: Order of its calls if kernels may run beside each other; None otherwise.
     """
 
@@ -78,7 +77,6 @@ class CudaGraph:
         """Capture what ``run`` launches.
 
         Args:
-            cuda: CUDA.
             stream: A stream of the caller alone, into which ``run`` launches.
             run: Launches the kernels.
             spans: Tensors that replays may replace; they do not overlap.

@@ -48,7 +48,6 @@ class PeakKernel:
     Attributes:
         body: Statements of the function, TVMScript.
         dtype: Data type of both arguments.
-        shapes: Shapes of the arguments.
         amount: Operations or bytes of one run.
         n_samples: Number of samples to take.
     """
@@ -82,9 +81,6 @@ class Run(Protocol):
 def measure(build: Callable[[PeakKernel], Run]) -> DevicePeaks:
     """Measure the peaks of this CPU.
 
-    Args:
-        build: Builds a kernel.
-
     Raises:
         WorkError: If something else uses the cores all the time.
     """
@@ -114,12 +110,7 @@ def measure(build: Callable[[PeakKernel], Run]) -> DevicePeaks:
 
 
 def _weights_kept_secs(read: Run, memory_secs: float) -> float:
-    """Return the time after which reading a buffer again takes a quarter longer than at once.
-
-    Args:
-        read: Reads the buffer.
-        memory_secs: Time of reading all of it from memory.
-    """
+    """Return the time after which reading a buffer again takes a quarter longer than at once."""
     at_once = []
     for secs in _WAITS_SECS:
         # In turns, so that a slow moment of the machine affects both.

@@ -20,7 +20,6 @@ def compile_pool(objects: list[Path], folder: Path) -> list[Path]:
 
     Args:
         objects: Objects of the library; the first one tells the machine.
-        folder: Folder for the object file.
 
     Returns:
         What to link beside the objects: the object file. Empty if no C compiler for the machine is

@@ -71,7 +71,6 @@ def sample(take: TakeSamples, request: RunRequest) -> Sampled:
     """Take the samples that the settings request, fewer of a candidate that cannot win.
 
     Args:
-        take: Takes samples of the candidate.
         request: Its settings, and the latency that it has to beat.
 
     Returns:

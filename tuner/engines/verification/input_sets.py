@@ -43,7 +43,6 @@ class InputSpec:
     """Description of one input.
 
     Attributes:
-        shape: Its shape.
         dtype: Its type.
         low: Smallest integer.
         high: Largest integer.

@@ -34,7 +34,6 @@ class Highs(NamedTuple):
     """Largest values of an input: one for each position along an axis.
 
     Attributes:
-        axis: The axis.
         values: As many numbers as the axis has positions; None where nothing limits.
     """
 

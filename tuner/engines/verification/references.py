@@ -142,8 +142,6 @@ def make(program: Program, kind: InputKind, seed: int, growth: float = 0.0) -> R
 
     Args:
         program: Program to run.
-        kind: Kind of the inputs.
-        seed: Seed of the inputs.
         growth: See :func:`interpreter.run`; 0 for no loose bounds.
 
     Raises:

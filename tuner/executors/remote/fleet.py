@@ -166,7 +166,6 @@ class RemoteFleet:
         """Have a machine build a candidate; see :func:`tuner.executors.remote.wire.unpack_build`.
 
         Args:
-            request: Candidate.
             timeout_secs: Time limit.
             load: Builds of each builder of the coordinator.
 

@@ -41,9 +41,7 @@ class Backend:
     """Compiles graphs, which share one cache of libraries; thread-safe.
 
     Attributes:
-        options: Options of all graphs.
         name: Name for people; empty for the names of the modules that graphs come from.
-        cache: The calls of all graphs.
         background: The tuner of the service in the options.
     """
 

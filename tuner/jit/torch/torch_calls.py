@@ -29,7 +29,6 @@ class GraphCall:
 
     Args:
         name: Name for people.
-        graph: The graph.
         facts: Its properties.
         inputs: Its inputs. The weights among them stay in memory, so that no other tensor gets
             their addresses.
@@ -75,7 +74,6 @@ class GraphCall:
         """Build the library from the best records, and load it.
 
         Args:
-            options: Options of the build.
             unless: Digest of a library that is loaded already.
             keep: True to keep the program of a library with fallbacks.
 

@@ -96,7 +96,6 @@ class Inputs:
         values: Weights, tensors without values, and numbers.
         weights: Positions of the weights, which become part of the program.
         tensors: Positions of the tensors that the program takes.
-        device: Device of all tensors.
     """
 
     values: tuple[Any, ...]

@@ -20,7 +20,6 @@ class ArgumentSizes(NamedTuple):
 
     Attributes:
         inputs: Inputs and weights.
-        outputs: Outputs.
         reference: Expected outputs in float64, with the bounds of their errors.
     """
 

@@ -76,10 +76,7 @@ def call_on_model(
 
     Args:
         worker: Process of the call.
-        module: Module of the function.
-        function: Name of the function.
         args: Arguments of the function.
-        limits: Limits of the call.
         subject: Name of the step for people.
         returns: Type of the value, see :meth:`Pool.submit`.
 

@@ -181,9 +181,7 @@ def _run(pack: Pack, out: Path, secs: float, given: tuple[float, Compilers | Non
     """Have processes measure until all is done or the time is over; return the exit status.
 
     Args:
-        pack: The pack.
         out: File of the results.
-        secs: The time.
         given: Seconds after which a candidate is killed, and what compiles further ones.
 
     Raises:
@@ -246,7 +244,6 @@ def _watch(
     """Wait for a measuring process; kill it when it writes nothing for too long.
 
     Args:
-        pack: The pack.
         out: File of the results.
         ends: Times at which no other candidate and no final starts.
         given: Seconds without a sign after which it is killed, the number of candidates, and what

@@ -37,7 +37,6 @@ class Compilers:
     """Processes that compile, and the choice of what they compile.
 
     Args:
-        pack: The pack.
         out: File of the results.
 
     Raises:

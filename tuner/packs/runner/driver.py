@@ -293,7 +293,6 @@ class Launches:
             sets: Addresses of the arguments; launches take turns.
             workspace: Address of the memory that the kernels share.
             n_launches: Launches of all kernels in the graph.
-            n_samples: Launches of the graph.
 
         Returns:
             Seconds per launch of the kernels, for each launch of the graph.

@@ -47,7 +47,6 @@ def run_finals(
         driver: The device.
         rows: Rows that the file of results has.
         times: Seconds of each candidate that is right, by workload and name.
-        write: Writes a row.
         until: Time at which no other race starts, seconds since the epoch.
 
     Raises:

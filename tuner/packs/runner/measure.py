@@ -51,7 +51,6 @@ class Session:
     """One process that measures.
 
     Attributes:
-        pack: The pack.
         out: File of the results.
         compiled: Folder of the candidates that are compiled here; None without such.
         until: Time at which no other candidate starts, seconds since the epoch.

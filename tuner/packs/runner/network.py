@@ -160,7 +160,6 @@ def difference(
     """Return the largest distance of outputs relative to the others.
 
     Args:
-        types: Type of each output.
         outputs: Outputs as bytes.
         others: Outputs to compare with, as bytes.
 

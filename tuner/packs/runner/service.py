@@ -60,7 +60,6 @@ class Service:
     """A service, as this machine reaches it.
 
     Attributes:
-        url: URL of the service.
         token: Token with the scope ``measure``; empty for none.
     """
 
@@ -127,7 +126,6 @@ def serve(program: Path, service: Service, host: str, folder: Path, options: lis
 
     Args:
         program: This program, whose process describes the GPU.
-        service: The service.
         host: Name of this machine there.
         folder: Folder for packs and results.
         options: Options of ``python PACK run``.

@@ -15,7 +15,6 @@ def run_float64(model: PeerModel, request: NetworkRun, precision: str, seed: int
     """Compute a model in float64 and store its outputs, as ``output_0`` and so on.
 
     Args:
-        model: The model.
         request: Inputs and outputs.
         precision: Coarsest precision that the model computes in.
         seed: Seed of roundings of that precision, at least 1; 0 for none.

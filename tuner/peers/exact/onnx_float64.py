@@ -33,7 +33,6 @@ def run(path: str, arrays: Mapping[str, Array], rounding: Rounding | None) -> li
     """Return the outputs of a model in float64, in order.
 
     Args:
-        path: Path of the model.
         arrays: Inputs by name.
         rounding: Rounds the results of nodes; None for exact ones.
     """

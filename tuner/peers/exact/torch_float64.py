@@ -66,7 +66,6 @@ def run(path: str, arrays: Mapping[str, Array], rounding: Rounding | None) -> li
     """Return the outputs of a program in float64, in order.
 
     Args:
-        path: Path of the program.
         arrays: Inputs by name, in order.
         rounding: Rounds the results of operators; None for exact ones.
     """
@@ -78,7 +77,6 @@ def compute(module: torch.fx.GraphModule, tensors: Sequence[torch.Tensor]) -> li
     """Return the outputs of a program in its own types, float32 for bfloat16.
 
     Args:
-        module: Module of the program.
         tensors: Its inputs, which stay as they are.
     """
     return _run(_Ordered(module), tensors)
@@ -90,7 +88,6 @@ def compute_wide(
     """Return the outputs of a program in float64.
 
     Args:
-        module: Module of the program.
         tensors: Its inputs, which stay as they are.
         rounding: Rounds the results of operators; None for exact ones.
     """

@@ -164,7 +164,6 @@ class DeviceManager:
     calibrated against each other before their first round and from time to time.
 
     Args:
-        context: Context of the coordinator.
         calibration: Limits on how far devices may differ.
         on_answer: Called when a device has answered or was calibrated.
     """

@@ -22,7 +22,6 @@ class ActiveJob:
     """A job that was admitted and has not ended.
 
     Attributes:
-        session: Session of the job.
         virtual_secs: Device time that the job was charged, weighted by its priority; the fair
             queue serves the job with the least.
         n_rounds: Rounds of the job that are running or about to start.
@@ -73,8 +72,6 @@ class RunningRound(NamedTuple):
     """Work of a device for a job.
 
     Attributes:
-        job: The job.
-        device: The device.
         pick: Pick of the round; None while the winners of the job are confirmed.
         started: Time of the start, by the clock of the event loop.
     """

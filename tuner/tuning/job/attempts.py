@@ -15,7 +15,6 @@ class JobAttempts:
 
     Args:
         context: Dependencies of the session.
-        job_id: The job.
         counts: False for a job of the command line, whose user decides to try it again.
     """
 

@@ -81,7 +81,6 @@ class JobTimer:
 
     Args:
         context: Source of the time, and of the record writer.
-        job_id: Id of the job.
         spent_secs: Seconds that the job spent in earlier runs.
     """
 

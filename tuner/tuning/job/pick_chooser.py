@@ -20,7 +20,6 @@ class PickChooser:
     """Applies the allocator and the objective of one job to its snapshots.
 
     Attributes:
-        settings: Settings of the allocator.
         outlook: Forecast of the next minute; None before every task had its first round.
         trials_to_stop: Trials until the forecast gain falls below the job's threshold; None if
             that is not in sight, or the job has no threshold.
@@ -46,10 +45,8 @@ class PickChooser:
         """Choose the task of the next round.
 
         Args:
-            job_id: Id of the job.
             snapshot: The job's table.
             sequence: Number of picks that the job has made.
-            n_trials: Trials of the round.
 
         Returns:
             None if every task is exhausted, or no task is expected to lower the objective.
@@ -74,7 +71,6 @@ class PickChooser:
         Args:
             snapshot: The job's table.
             spent_secs: Seconds that the job has spent.
-            n_trials: Trials of a round.
             stop_below_secs: Threshold of the job.
         """
         table = snapshot.table

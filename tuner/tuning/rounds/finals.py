@@ -90,8 +90,6 @@ class Race:
     """Race between records of one task.
 
     Attributes:
-        task: The task.
-        rivals: Records that race.
         timing: Their builds.
         running: Positions of the rivals that have not dropped out.
         samples: Samples of each rival, seconds.
@@ -120,7 +118,6 @@ class Race:
 
         Args:
             device: Device that times them.
-            n_turns: Turns of each rival.
             on_begin: Called once the device is free.
 
         Raises:

@@ -58,7 +58,6 @@ def verify_records(
 
     Args:
         context: Settings and database.
-        request: Records to measure.
         on_remeasured: Called with each result after it is stored.
 
     Raises:

@@ -47,7 +47,6 @@ class Remeasured:
             the worker was lost, or the trace got a record of this version from another process.
         latency: Latency now, seconds; None if it failed.
         error_kind: Kind of the error; None if it ran.
-        error_text: Text of the error.
         best: True if it is the best record of this version now.
     """
 

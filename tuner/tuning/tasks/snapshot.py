@@ -29,7 +29,6 @@ class TaskRow:
     """One task in the table of a job.
 
     Attributes:
-        task_id: Id of the task.
         workload: Structural hash of the workload.
         name: Operators and shape of the workload.
         weight: Calls of the kernel in one inference.
@@ -186,7 +185,6 @@ class EquivalentJob(NamedTuple):
     """Another job on exactly the same tasks and for the same goal.
 
     Attributes:
-        job_id: Id of the job.
         reached: Trials with which it ended; 0 if it has not.
         n_trials: Trials that it has made.
     """

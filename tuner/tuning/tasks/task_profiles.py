@@ -83,7 +83,6 @@ def roof_secs(task: WeightedTask, *, weights_in_memory: bool = False) -> float:
     last-level cache, or of memory if they do not fit into it, whichever takes longer.
 
     Args:
-        task: The task.
         weights_in_memory: True if others replace the weights in that cache. They come at the
             bandwidth of memory then, perhaps while the other bytes come from the cache.
     """
@@ -108,7 +107,6 @@ def loses_weights(
     are larger than it. False if that is not known.
 
     Args:
-        tasks: Tasks of the network.
         peaks: Peaks of the device; None if unknown.
         n_networks: Networks that the tasks are of, all of the same size.
     """
@@ -137,7 +135,6 @@ def _lower_bounds(
     """Return the seconds that operations and bytes of a task take at least; 0 if unknown.
 
     Args:
-        task: The task.
         flop: Its operations; None for those of the variant that has the fewest.
         weights_in_memory: True if its weights come from memory.
     """

@@ -28,8 +28,6 @@ class TaskFeatures(NamedTuple):
         trials: Trials of each round.
         best_secs: Best latency, seconds; inf before anything ran.
         window_secs: Best latency a few rounds ago, seconds.
-        n_rounds: Number of rounds.
-        n_trials: Number of trials.
         n_failed: Number of trials without a latency.
         n_failed_rounds: Number of rounds at the end in which nothing ran.
         n_stale_rounds: Number of rounds at the end without progress.
@@ -183,7 +181,6 @@ def is_exhausted(pick_id: int | None, n_trials: int, failed: Collection[int]) ->
 
     Args:
         pick_id: Pick of the round; None for imported records, which no search found.
-        n_trials: Trials of the round.
         failed: Picks whose search failed; those are tried again.
     """
     return pick_id is not None and not n_trials and pick_id not in failed

@@ -12,7 +12,6 @@ class StatusUpdate(NamedTuple):
     """One status of a job, as it is published.
 
     Attributes:
-        status: Status of the job.
         gains: Estimated gain of a round on each task, by task id; None leaves the stored gains.
     """
 

@@ -35,7 +35,6 @@ def start(
         interpreter: Python that runs it; None for that of this process.
         log: File that its output is appended to; None for the output of this process.
         stream: The connection.
-        module: Module of the function.
         *arguments: Texts and numbers.
         environ: Variables beside those of this process.
         packages: Packages that it imports as this process does, see

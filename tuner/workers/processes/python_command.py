@@ -41,7 +41,6 @@ def run_code(code: str, *arguments: str, packages: Iterable[str] = ()) -> list[s
     """Return the command line that runs code which imports what this process can.
 
     Args:
-        code: The code.
         *arguments: Its arguments, ``sys.argv[1:]``.
         packages: Packages or modules that it imports, beside the tuner's and those installed, from
             wherever this process does.

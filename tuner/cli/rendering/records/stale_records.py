@@ -57,7 +57,6 @@ def notes(stale: Sequence[StaleBest], n_subgraphs: int, verify: str) -> list[str
 
     Args:
         stale: Records of other versions.
-        n_subgraphs: Number of all subgraphs.
         verify: Command that measures the records again, without ``--top``.
     """
     groups = Counter((best.foreign, differences_in_words(best.differs)) for best in stale)

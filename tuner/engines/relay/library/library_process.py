@@ -24,7 +24,6 @@ def serve(descriptor: int, folder: str) -> None:
 
     Args:
         descriptor: File descriptor of the connection to the caller, which ends the process.
-        folder: Folder of the library.
     """
     os.set_inheritable(descriptor, False)
     connection = socket.socket(fileno=descriptor)

@@ -50,7 +50,6 @@ class Grid:
     Results have one dimension for each of the grid, of extent 1 where they do not depend on it.
 
     Args:
-        n_dimensions: Number of dimensions.
         spans: Variables along a dimension.
         memory: Values of buffers; others are undefined.
         bound: Values of all other variables.

@@ -82,7 +82,6 @@ def run(
     """Compute the outputs of a program, and the errors that are allowed.
 
     Args:
-        program: Program to run.
         inputs: Values of its inputs, in their own types.
         independent: False if they have few different values; see :func:`numbers.sum_error`.
         growth: For algorithms that compute sums of products from fewer products: how much larger
@@ -512,7 +511,6 @@ def _chunks(
     """Split a grid into parts of at most ``limit`` points.
 
     Args:
-        ranges: The grid.
         limit: Largest number of points.
         keep: Number of leading dimensions that are not split.
         n_split: Number of leading dimensions behind which none is split; None to split all.

@@ -561,9 +561,7 @@ def sum_error(
     rounded alike.
 
     Args:
-        total: The sums.
         magnitude: Sums of the absolute values of the terms.
-        n_terms: Number of terms.
         dtype: Type of the sum.
         independent: False if many terms may be equal.
     """

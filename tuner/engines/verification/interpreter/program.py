@@ -120,8 +120,6 @@ class Program:
     Attributes:
         inputs: Buffers that it reads.
         outputs: Buffers that it writes.
-        body: Its statements.
-        buffers: All of its buffers.
         fast_math: True if its kernels are compiled with CUDA's fast mathematics.
     """
 

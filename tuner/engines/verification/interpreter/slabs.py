@@ -28,7 +28,6 @@ def slabs(program: Program, blocks: Sequence[Block]) -> list[dict[Block, Box]]:
     The rows of an attention, for example, depend on those of the scores alone.
 
     Args:
-        program: The program.
         blocks: Its blocks over plain loops, one after the other.
 
     Returns:
