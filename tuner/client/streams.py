@@ -20,7 +20,6 @@ def follow(transport: Transport, job: int, after: int, patience_secs: float) -> 
 
     Args:
         transport: Connection used for this stream only.
-        job: Number of the job.
         after: Number of the last event that the caller has.
         patience_secs: Time to wait for a service since its last answer, seconds.
 

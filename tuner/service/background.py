@@ -30,7 +30,6 @@ async def run_beside_measurements(
 
     Args:
         gate: The cores that are measured.
-        work: The work.
         name: Name of its thread.
         is_wanted: Looks, in a thread, whether the result is still wanted; otherwise the processes
             are killed, and the work fails. They are killed as well if it raises, or if

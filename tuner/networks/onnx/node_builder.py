@@ -20,7 +20,6 @@ class NodeBuilder:
     """Nodes that replace one node.
 
     Attributes:
-        node: The node.
         nodes: Its replacement.
         prefix: Text before the names of new values.
     """
@@ -85,11 +84,7 @@ class Values:
 
 @dataclass
 class Tables:
-    """Constants that all replacements add to a model.
-
-    Attributes:
-        n_elements: Number of their elements.
-    """
+    """Constants that all replacements add to a model."""
 
     n_elements: int = 0
 

@@ -22,7 +22,6 @@ def read(path: Path, *, alone: bool = False) -> onnx.ModelProto:
     """Read a model completely, including weights in external files.
 
     Args:
-        path: The file.
         alone: True for an untrusted upload, which must not read other files.
 
     Raises:

@@ -190,7 +190,6 @@ def _behind(
     """Return the values of some operators and all that depends on them.
 
     Args:
-        graph: The graph.
         first: The operators.
         unfixed: Values that belong to those of their readers, and bring all that depends on them.
     """

@@ -42,8 +42,6 @@ async def profile_build(
     Args:
         context: Settings and database.
         tuning: Context of the coordinator.
-        job: Job of the library.
-        build: Build of the library.
         library: The library, held in the build cache.
 
     Returns:

@@ -35,7 +35,6 @@ class JobPoller:
     on it, jobs wait.
 
     Args:
-        loader: Loader of jobs.
         context: Context of the coordinator.
         coordinator: Coordinator that admits the jobs, in the same event loop.
         cpu: Hold on this machine's CPU.

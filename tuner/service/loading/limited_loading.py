@@ -48,7 +48,6 @@ def load_all(
 
     Args:
         context: Settings and database.
-        models: Models of the job.
         limits: Limits on each of them.
         describe: Describes targets of devices on other machines; None for this machine's.
 

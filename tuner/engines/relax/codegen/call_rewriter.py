@@ -32,7 +32,6 @@ class LinkableObject:
 
     Attributes:
         folder: Folder of its files.
-        symbol: Name of its function.
         packed: Index, shape and dtype of the arguments that it takes packed.
         devices: Binaries for the GPU; none on CPU targets.
         variant: Variant that it computes; empty for the workload itself.
@@ -188,7 +187,6 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
         """Replace the weights that an object takes packed.
 
         Args:
-            linked: The object.
             arguments: Arguments of a call.
             position: Returns which of them is an argument of the object, given its index.
         """

@@ -23,7 +23,6 @@ class Subgraph:
     Attributes:
         workload: Its hash.
         ir: Its IR, as stored.
-        module: Its module.
         functions: Its kernels; the step of a loop is named by :func:`step_name`.
         n_calls: Runs in one inference, one after the other.
     """

@@ -207,7 +207,6 @@ def rewrite(
 
     Args:
         module: Module that the visitor was made for.
-        visitor: Mutator of functions.
         prepare: Function that looks at each function before it is visited.
     """
     for variable, function in module.functions_items():

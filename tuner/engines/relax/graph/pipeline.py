@@ -142,7 +142,6 @@ def lower(model: ModelFile, target: Target, *, is_whole: bool = False) -> tvm.IR
 
     Args:
         model: Cleaned model.
-        target: Target of its kernels.
         is_whole: True for a module that TVM can compile as a whole: its recurrent layers are not
             loops, which call kernels that are linked later.
 

@@ -24,7 +24,6 @@ class DeviceArray:
     Its memory is the caller's until it and all arrays that were made from it are dropped.
 
     Attributes:
-        shape: Its shape.
         dtype: Name of its dtype.
     """
 

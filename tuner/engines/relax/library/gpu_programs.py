@@ -126,7 +126,6 @@ class OutputSet:
 
     Attributes:
         tensors: A tensor for each output.
-        addresses: Their addresses.
     """
 
     def __init__(self, tensors: list[Any]) -> None:

@@ -37,7 +37,6 @@ def take_memory(
     """Make the programs of a lowered module take their memory.
 
     Args:
-        module: The module.
         counting: Kernel of each function whose kernel has counters, by name of the function.
 
     Returns:
@@ -73,7 +72,6 @@ class _Block:
     """Memory of tensors that are never there at once.
 
     Attributes:
-        n_bytes: Its size.
         users: Set of bits of the calls that use its last tensor.
     """
 

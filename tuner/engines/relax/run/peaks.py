@@ -76,7 +76,6 @@ def peaks_of(gpu: Gpu, limits: GpuLimits) -> DevicePeaks:
     in the model of Triton's kernels.
 
     Args:
-        gpu: The GPU.
         limits: Its units, the width of its memory and the size of its cache.
 
     Raises:

@@ -28,7 +28,6 @@ class Workload:
     """An unscheduled workload for a target.
 
     Args:
-        module: The workload.
         target: Target of its schedules.
         make_spaces: Generator of TVM's design spaces for it.
     """
@@ -77,7 +76,6 @@ class ScheduleRule(Protocol):
         Errors of TVM mean that the rule does not fit the workload.
 
         Args:
-            workload: The workload.
             match: Part of the workload that the rule is for, as its row of the table returns it.
         """
 
@@ -88,10 +86,8 @@ def attempts(
     """Yield schedules that differ in their tiles, up to one that does not fit.
 
     Args:
-        workload: The workload.
         apply: Function that schedules it in place, given its unscheduled schedule and a tile. It
             raises an error of TVM if the structure is another; the schedule is then half done.
-        tiles: The tiles.
         **options: Further arguments of the function: ``lanes`` is the elements of a vector,
             ``n_jobs`` the parallel jobs to cut the workload into, 1 for none.
     """

@@ -42,7 +42,6 @@ def ranked(workload: Workload, *, is_closed: bool = False) -> Iterator[Named]:
     Those of a product differ in their tiles; others have one schedule, or none.
 
     Args:
-        workload: The workload.
         is_closed: True for the rules whose workloads have no other schedules.
     """
     for row in catalogue.RULES[str(workload.target.kind.name)]:

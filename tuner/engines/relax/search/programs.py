@@ -44,8 +44,6 @@ def draw_first(programs: Iterable[Program], known: set[str], n: int, seed: int) 
     Args:
         programs: Programs, the likeliest first.
         known: Hashes of the programs that are not to be drawn.
-        n: Number of programs.
-        seed: Seed of the draws.
     """
     window = fresh(programs, known, _WINDOW * n)
     first, others = window[:1], window[1:]

@@ -34,10 +34,7 @@ class Round:
 
     Attributes:
         request: Request, without the records and candidates of variants.
-        module: The workload.
-        target: Its target.
         space: Its search space.
-        model: Cost model.
         known: Hashes of all programs that were measured.
     """
 

@@ -56,7 +56,6 @@ class Gpu:
     """Numbers of a GPU, of data sheets.
 
     Attributes:
-        n_multiprocessors: Multiprocessors.
         hertz: Clock.
         flops: Products and sums of float16 on tensor cores, per second.
         bytes_per_sec: Bandwidth of the memory.

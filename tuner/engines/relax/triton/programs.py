@@ -116,7 +116,6 @@ def load(kernel: Kernel, *, waits: bool = False) -> Any:
     """Return the function of a kernel, as Triton's decorator makes it.
 
     Args:
-        kernel: Kernel.
         waits: True to wait for the end of the kernel before, so that it may be launched earlier
             (programmatic dependent launch, sm_90 and newer).
     """

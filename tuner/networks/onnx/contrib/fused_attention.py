@@ -265,7 +265,6 @@ def rotate(
 
     Args:
         b: Builder.
-        value: The heads.
         places: Rows of the tables, (B, S).
         cosines: Table, (places, half of the rotated elements).
         sines: Likewise.

@@ -96,8 +96,6 @@ def _infer(
     """Return the shapes of the values of one turn and of the graph around it.
 
     Args:
-        body: Graph of one turn.
-        model: Model around it.
         known: Shapes of the inputs of the body, and of the values of the graph around it.
     """
     types = {
@@ -128,10 +126,8 @@ class _Turns:
     """The body of a Scan, changed to compute all turns.
 
     Attributes:
-        body: Graph of one turn.
         shapes: Shapes of the values of one turn, by name.
         constants: Constants of the body and of the graph around it, by name.
-        n_turns: Number of turns.
         stacked: Names of the values with an axis of turns so far.
     """
 

@@ -114,7 +114,6 @@ class _Plan:
 
     Attributes:
         body: Graph of one turn.
-        turns: Number of turns.
         states: Names of the body's inputs that turns pass on, with their first values.
         reads: Names of the body's inputs that are slices: the sliced value, its axis, and True if
             it is read from the end.

@@ -14,7 +14,6 @@ class Inlined:
     """Copy of a graph whose values have unique names.
 
     Attributes:
-        nodes: Its nodes.
         initialisers: Its constants.
         outputs: Name of each of its outputs.
     """

@@ -74,7 +74,6 @@ def fix_values(model: onnx.ModelProto, values: Mapping[str, InputValue]) -> None
     """Replace inputs of one element, or of none, by constants, in place.
 
     Args:
-        model: Model.
         values: Value of each input, or its shape if it has no elements.
 
     Raises:

@@ -28,7 +28,6 @@ def refuse_random(model: onnx.ModelProto, *, with_branches: bool = True) -> None
     """Refuse a model whose outputs depend on random numbers.
 
     Args:
-        model: The model.
         with_branches: False to leave branches (If) out, of which some may never be taken.
 
     Raises:

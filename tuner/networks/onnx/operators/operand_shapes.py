@@ -83,8 +83,6 @@ class _Demand:
     """Shape that an operand must have; None stands for any length.
 
     Attributes:
-        place: Place of the operand.
-        shape: The shape.
         relation: Words for the relation between both shapes, a key of ``_RELATIONS``.
     """
 

@@ -24,7 +24,6 @@ class Value:
     Attributes:
         expr: Variable or constant; its shape is ``layout.stored_shape``, except that it may lack
             or have more dimensions of extent 1.
-        layout: Its layout.
     """
 
     expr: relax.Expr

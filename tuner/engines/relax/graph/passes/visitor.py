@@ -82,7 +82,6 @@ class CallVisitor(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         """Return the constant weight of a convolution.
 
         Args:
-            call: Any call.
             layouts: Layouts of data and weight by operator; others return None.
         """
         own = layouts.get(name_of(call))

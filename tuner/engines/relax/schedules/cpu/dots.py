@@ -49,7 +49,6 @@ class DotProduct:
     """A sum of products of bytes.
 
     Attributes:
-        block: Its block.
         extents: Extents of its result; rows and columns are the last two.
         n_reduced: Number of its reduced axes.
         n_weight_bytes: Bytes of its packed weights.
@@ -96,7 +95,6 @@ class DotTile:
     """A register tile, and the order of tiles.
 
     Attributes:
-        rows: Rows of the tile.
         vectors: Vectors of columns of the tile.
         by_columns: True to run all tiles of some columns one after the other.
     """

@@ -122,7 +122,6 @@ def grouped_tiles(
     The last tile of a row is smaller where no tile but one of a single pixel divides it.
 
     Args:
-        convolution: The convolution.
         registers: Registers of the target.
         n_jobs: Parallel jobs; 1 for none.
         n_cores: Cores that share them.
@@ -221,7 +220,6 @@ def schedule_grouped(schedule: Schedule, tile: DirectTile, convolution: GroupedC
     Args:
         schedule: Schedule of an unscheduled workload.
         tile: Register tile and jobs.
-        convolution: The convolution.
 
     Raises:
         ScheduleError: If the workload has another structure; the schedule is then half done.

@@ -52,7 +52,6 @@ class LaneTile:
 
     Attributes:
         n_rows: Rows, of the last axis but the columns.
-        n_columns: Columns.
         n_vectors: Vectors of each sum.
         lanes: Elements of a vector.
     """
@@ -73,7 +72,6 @@ class LaneProduct:
     """A reduction along the last axis of what it reads.
 
     Attributes:
-        block: Its block.
         extents: Extents of its result.
         n_terms: Products that are added to each element of it.
         n_inner: Extent of the reduced axis along which numbers lie side by side.

@@ -33,7 +33,6 @@ def _tiles_of(product: Product, n_cores: int) -> list[list[int]]:
     """Return tiles of rows and columns, that with the fewest cycles first.
 
     Args:
-        product: The product.
         n_cores: Cores that share the panels of columns.
 
     Returns:

@@ -130,7 +130,6 @@ def _parallel_tile(extents: list[int], n_jobs: int, *, columns_first: bool) -> l
 
     Args:
         extents: Numbers of register tiles on each axis.
-        n_jobs: Parallel jobs.
         columns_first: True to have all tiles of one column follow each other.
     """
     tile = [1] * len(extents)

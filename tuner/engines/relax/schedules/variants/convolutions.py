@@ -29,7 +29,6 @@ class Convolution(NamedTuple):
     """A convolution of 3 by 3, stride 1, in a kernel.
 
     Attributes:
-        function: The kernel.
         position: Number of its statement in the kernel.
         data: Padded input, NHWC.
         weight: Weights.

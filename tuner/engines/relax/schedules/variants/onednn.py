@@ -57,7 +57,6 @@ class Onednn:
 
     Attributes:
         split: Dimension of the output that the parts divide: rows, or images, or channels.
-        n_parts: Number of parts.
         panel: Output channels whose weights lie side by side.
     """
 

@@ -37,7 +37,6 @@ class Product(NamedTuple):
     """The product of a kernel: of matrices, or a convolution of one group, NHWC.
 
     Attributes:
-        function: The kernel.
         position: Number of its statement in the kernel.
         data: Input of the kernel that is multiplied, without padding.
         weight: Weights, a constant of the network.

@@ -191,7 +191,6 @@ def apply(schedule: Schedule, choice: Choice, lanes: int) -> None:
     """Schedule a program in place.
 
     Args:
-        schedule: Schedule of the program.
         choice: Decisions.
         lanes: Elements of a vector.
     """

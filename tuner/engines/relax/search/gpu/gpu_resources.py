@@ -28,7 +28,6 @@ class Footprints:
 
     Args:
         module: The workload.
-        block: Name of the block.
 
     Raises:
         ValueError: If an index of an operand is not a sum of multiples of loops.
@@ -138,7 +137,6 @@ class Limits:
     """Resources of a GPU that the blocks of a workload may use.
 
     Args:
-        module: The workload.
         target: Target with the limits of threads, shared memory and registers per block.
     """
 

@@ -34,9 +34,6 @@ class VariantSpace:
     """The schedules of a variant, made when they are needed.
 
     Attributes:
-        variant: The variant.
-        program: Its program.
-        target: Target of the schedules.
         choices: Decisions of each schedule.
     """
 
@@ -51,8 +48,6 @@ class VariantSpace:
 
         Args:
             known: Hashes of programs.
-            n: Number of programs.
-            seed: Seed of the draws.
         """
         made = (self._make(number) for number in range(len(self.choices)))
         return programs.draw_first((each for each in made if each is not None), known, n, seed)

@@ -131,7 +131,6 @@ class Binary:
     """A compiled kernel.
 
     Attributes:
-        name: Name of its function.
         code: Binary for one architecture.
         n_parameters: Parameters of the function; those after its pointers take zero.
         n_threads: Threads of a block.
@@ -177,7 +176,6 @@ def compile_kernel(kernel: Kernel, arch: str) -> Binary:
     """Compile a kernel.
 
     Args:
-        kernel: Kernel.
         arch: Architecture, such as ``sm_90``.
 
     Raises:

@@ -29,7 +29,6 @@ def build(
 
     Args:
         function: Workload, whose arguments and symbol the host code has.
-        program: Kernels.
         target: Target for a GPU.
 
     Raises:

@@ -25,7 +25,6 @@ def print_outputs(
     """Return the lines that compute and store the outputs of a workload from the sums.
 
     Args:
-        of: Contraction.
         printer: Printer of the place where the sums are known.
         coordinates: Batch, row and column of the sums, by the variables of its tiles.
         apart: Outputs that do not follow from the sums.
@@ -69,7 +68,6 @@ def print_copy(output: Block, printer: Printer, tile: Tile) -> tuple[list[str], 
 
     Args:
         output: Output that follows from arguments alone.
-        printer: Printer.
         tile: Numbers of the elements.
 
     Raises:

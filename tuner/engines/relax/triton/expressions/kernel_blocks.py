@@ -17,7 +17,6 @@ class Axis:
     """An axis of a block.
 
     Attributes:
-        variable: Its variable.
         extent: Number of its values, which begin at 0.
     """
 
@@ -113,7 +112,6 @@ class KernelBlocks:
             buffer: Buffer that a block computes.
             expr: Expression of one element.
             values: Indices that its variables stand for, by key.
-            variables: The variables.
 
         Returns:
             The indices of the first element that it reads, elementwise; None if it reads none.

@@ -223,9 +223,7 @@ class Printer:
         """Print an expression.
 
         Args:
-            expr: Expression.
             values: Indices that its variables stand for, by key.
-            variables: The variables.
             masks: Conditions under which it is needed.
 
         Raises:
@@ -237,7 +235,6 @@ class Printer:
         """Print an index by the variables of the tiles, and by numbers that it loads.
 
         Args:
-            expr: Index.
             masks: Conditions under which it is needed.
 
         Raises:
@@ -403,7 +400,6 @@ class _Expression:
         Args:
             condition: The condition; on indices, it bounds those of the expression.
             chosen: Its source.
-            expr: Expression.
         """
         inner = _Expression(self.printer, self.values, self.variables, [*self.masks, chosen])
         if _loads(condition):

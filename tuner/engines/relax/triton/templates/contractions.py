@@ -39,8 +39,6 @@ class Contraction:
     """The first reduction of a workload, as a product of matrices; others are along its rows.
 
     Attributes:
-        blocks: Blocks of the workload.
-        block: The reduction.
         operands: Its factors without the conversion to the type of the sums: that of the rows and
             that of the columns.
         dtype: Type of the operands.

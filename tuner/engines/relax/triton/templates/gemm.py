@@ -42,10 +42,8 @@ class Loop:
     """The loop of a product; what precedes the product is computed as operands are loaded.
 
     Attributes:
-        of: Product.
         by: Decisions.
         place: Variables of batch, row and column.
-        tiles: Their tiles.
         helpers: Names of the helpers that were called.
     """
 
@@ -316,7 +314,6 @@ class _Source:
             tiles: Variables of the rows.
             coordinates: Batch, row and column of a sum.
             offset: Offset of a sum in a part.
-            n_sums: Sums of a part.
         """
         n_columns = self.of.n_columns
         mask = f"(n < {n_columns})" if self._row_size > n_columns else ""

@@ -92,8 +92,6 @@ class Rows:
     """Reductions of a workload along the same rows.
 
     Attributes:
-        blocks: Blocks of the workload.
-        n_rows: Number of rows.
         width: Elements of a row.
     """
 

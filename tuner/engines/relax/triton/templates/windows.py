@@ -65,8 +65,6 @@ class Windows:
     """A workload with one reduction of few numbers for each element.
 
     Attributes:
-        blocks: Blocks of the workload.
-        block: The reduction.
         n_rows: Elements of the output along all axes but the last.
         n_columns: Elements along the last axis.
     """

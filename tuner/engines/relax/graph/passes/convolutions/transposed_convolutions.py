@@ -120,9 +120,7 @@ def _sub_kernels(
     Args:
         weight: Weights of the transposed convolution, (inputs, outputs / groups, *kernel).
         strides: Strides, which are the numbers of phases.
-        dilations: Dilations of the kernel.
         taps: Kernel sizes of the convolution.
-        groups: Number of groups.
     """
     n_inputs, n_outputs, *kernel = weight.shape
     n_axes = len(kernel)

@@ -221,7 +221,6 @@ def convolve_groups(data: te.Tensor, weight: te.Tensor, groups: int, window: _Wi
     Args:
         data: Bytes, channels last.
         weight: Whole numbers as float32, shape (columns, down, across, terms).
-        groups: Number of groups.
         window: Places of the data that it reads.
 
     Returns:

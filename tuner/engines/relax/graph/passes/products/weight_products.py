@@ -194,9 +194,7 @@ def multiply(
     """Define the product of rows (..., terms) with packed weights.
 
     Args:
-        data: The rows.
         constants: Weights and scales; also the zero points where they differ.
-        n_columns: Columns of the product.
         bits: Bits of each weight.
         zero: Zero point of all weights.
     """

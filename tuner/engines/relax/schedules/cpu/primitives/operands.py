@@ -21,7 +21,6 @@ class Operand:
     Attributes:
         axes: Axes of the output that its elements depend on; not those that choose a group.
         group: Elements of the last axis of the output that read the same numbers; 0 for all.
-        n_bytes: Bytes of the tensor.
         stride: Elements of the tensor from one output to the next along the last axis but one.
     """
 

@@ -40,7 +40,6 @@ def spaces_with_prefetch(module: tvm.IRModule, spaces: Sequence[Schedule]) -> li
 
     Args:
         module: Unscheduled workload.
-        spaces: Its spaces.
 
     Returns:
         None for a workload without large weights.

@@ -133,7 +133,6 @@ def vector_sizes(extent: int, lanes: int = _MAX_VECTOR) -> list[int]:
     """Return the sizes of the vectors that hold some numbers, the largest first.
 
     Args:
-        extent: Numbers.
         lanes: Numbers of a register, a power of two.
     """
     rest = extent % lanes
