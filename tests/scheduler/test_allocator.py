@@ -155,24 +155,19 @@ def test_a_retry_shows_its_back_off(make_table: MakeTable) -> None:
     assert decision.terms == {"n_failed_rounds": 2.0, "rounds_since_pick": 3.0, "backoff": 2.0}
 
 
-def test_round_robin_takes_turns(make_table: MakeTable) -> None:
-    """Fewest rounds first, ties to the lowest row, dead tasks skipped."""
-    table = make_table(4, n_rounds=[3, 2, 2, 0], alive=[True, True, True, False])
-
-    decision = RoundRobinAllocator().choose(table, sequence=0, n_trials=8)
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"n_rounds": [3, 2, 2, 0], "alive": [True, True, True, False]},
+        {"n_rounds": [1, 1, 2, 2], "n_in_flight": [2, 1, 0, 0]},
+    ],
+)
+def test_round_robin_takes_turns(make_table: MakeTable, columns: dict[str, Any]) -> None:
+    """Fewest rounds first, those in flight included, ties to the lowest row; dead ones never."""
+    decision = RoundRobinAllocator().choose(make_table(4, **columns), sequence=0, n_trials=8)
 
     assert decision is not None
     assert (decision.task, decision.reason, decision.terms) == (1, "round_robin", {"n_rounds": 2.0})
-
-
-def test_round_robin_counts_rounds_in_flight(make_table: MakeTable) -> None:
-    """A round in flight counts as a turn."""
-    table = make_table(3, n_rounds=[1, 1, 2], n_in_flight=[2, 1, 0])
-
-    decision = RoundRobinAllocator().choose(table, sequence=0, n_trials=8)
-
-    assert decision is not None
-    assert (decision.task, decision.terms) == (1, {"n_rounds": 2.0})
 
 
 @pytest.mark.parametrize(
@@ -219,63 +214,36 @@ def test_backoff_doubles_without_overflow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n_failed_rounds", "rounds_since_pick", "expected"),
+    ("failed", "since", "more", "expected"),
     [
-        (1, 0, None),
-        (1, 1, 0),
-        (2, 1, None),
-        (2, 2, 0),
-        (4, 7, None),
-        (4, 8, 0),
+        # It is due after enough picks of other tasks.
+        ([1, 0], [0, 0], {}, None),
+        ([1, 0], [1, 0], {}, 0),
+        ([2, 0], [1, 0], {}, None),
+        ([2, 0], [2, 0], {}, 0),
+        ([4, 0], [7, 0], {}, None),
+        ([4, 0], [8, 0], {}, 0),
+        # None follows a failed round: tasks with a gradient get every second pick.
+        ([1, 1, 0], [5, 0, 6], {}, None),
+        # With no gradient anywhere, the nearest to due goes on.
+        ([4, 3, 3], [0, 2, 1], {}, 1),
+        # An exhausted task is not retried.
+        ([1, 0], [9, 0], {"alive": [False, True]}, None),
+        # Other failed tasks go while one is in flight; without one there is no pick.
+        ([1, 3], [9, 0], {}, 0),
+        ([1, 3], [9, 0], {"n_in_flight": [1, 0]}, 1),
+        ([1, 3], [9, 0], {"n_in_flight": [1, 1]}, None),
     ],
 )
 def test_a_failed_task_waits_its_back_off(
-    make_table: MakeTable, n_failed_rounds: int, rounds_since_pick: int, expected: int | None
+    make_table: MakeTable,
+    failed: list[int],
+    since: list[int],
+    more: dict[str, Any],
+    expected: int | None,
 ) -> None:
-    """It is due after enough picks of other tasks."""
-    table = make_table(
-        2,
-        best_secs=[INF, 1.0],
-        n_failed_rounds=[n_failed_rounds, 0],
-        rounds_since_pick=[rounds_since_pick, 0],
-    )
+    """The wait doubles with each failure; a retry never takes the turn of a task that runs."""
+    best_secs = [INF if n else 1.0 for n in failed]
+    columns = {"n_failed_rounds": failed, "rounds_since_pick": since, **more}
 
-    assert choose_retry(table) == expected
-
-
-def test_a_retry_does_not_follow_a_failed_round(make_table: MakeTable) -> None:
-    """Regardless of the number of failures, tasks with a gradient get every second pick."""
-    table = make_table(
-        3, best_secs=[INF, INF, 1.0], n_failed_rounds=[1, 1, 0], rounds_since_pick=[5, 0, 6]
-    )
-
-    assert choose_retry(table) is None
-
-
-def test_the_nearest_to_due_goes_when_nothing_else_can(make_table: MakeTable) -> None:
-    """With no gradient anywhere a job continues instead of stopping."""
-    table = make_table(
-        3, best_secs=[INF] * 3, n_failed_rounds=[4, 3, 3], rounds_since_pick=[0, 2, 1]
-    )
-
-    assert choose_retry(table) == 1
-
-
-def test_dead_failures_stay_dead(make_table: MakeTable) -> None:
-    """An exhausted task is not retried."""
-    table = make_table(2, best_secs=[INF, 1.0], alive=[False, True])
-
-    assert choose_retry(table) is None
-
-
-def test_a_retry_in_flight_is_not_sent_again(make_table: MakeTable) -> None:
-    """Other failed tasks go instead; without one there is no pick."""
-    columns: dict[str, Any] = {
-        "best_secs": [INF, INF],
-        "n_failed_rounds": [1, 3],
-        "rounds_since_pick": [9, 0],
-    }
-
-    assert choose_retry(make_table(2, **columns)) == 0
-    assert choose_retry(make_table(2, **columns, n_in_flight=[1, 0])) == 1
-    assert choose_retry(make_table(2, **columns, n_in_flight=[1, 1])) is None
+    assert choose_retry(make_table(len(failed), best_secs=best_secs, **columns)) == expected

@@ -77,25 +77,38 @@ def test_a_short_pause_forgives_nothing() -> None:
     assert join(5.0, []) == 5.0
 
 
-def test_rounds_in_flight_count_in_advance() -> None:
-    """A job that occupies devices lets others go first, less so with priority."""
-    busy, idle = JobShare(1, 0, 0.0, n_in_flight=2), JobShare(2, 0, 15.0)
-
-    assert choose_job([busy, idle], typical_secs=10.0) == 2
-    assert choose_job([busy, idle], typical_secs=1.0) == 1
-    assert choose_job([busy._replace(priority=1), idle], typical_secs=10.0) == 1
-
-
-def test_rounds_in_flight_of_any_length_leave_a_choice() -> None:
-    """Times that overflow are level, and ties go to the lowest id."""
-    jobs = [JobShare(job_id, -30, 1e308, n_in_flight=9) for job_id in (2, 1)]
-
-    assert choose_job(jobs, typical_secs=1e308) == 1
+_BUSY, _IDLE = JobShare(1, 0, 0.0, n_in_flight=2), JobShare(2, 0, 15.0)
+_OVERFLOWING = [JobShare(job_id, -30, 1e308, n_in_flight=9) for job_id in (2, 1)]
+_OF_OWNERS = [JobShare(3, 0, 1.0, owner="a"), JobShare(2, 0, 1.0, owner="b"), JobShare(1, 0, 2.0)]
+_BUSY_OWNER = [
+    *(JobShare(number, 0, 0.0, 1, "a") for number in range(3)),
+    JobShare(3, 0, 0.0, owner="b"),
+]
 
 
-def test_no_job_gets_a_round_if_there_is_none() -> None:
-    """Without jobs there is nothing to choose."""
-    assert choose_job([]) is None
+@pytest.mark.parametrize(
+    ("jobs", "owners", "secs", "chosen"),
+    [
+        ([], {}, 1.0, None),
+        # Rounds in flight count in advance, less so with priority.
+        ([_BUSY, _IDLE], {}, 10.0, 2),
+        ([_BUSY, _IDLE], {}, 1.0, 1),
+        ([_BUSY._replace(priority=1), _IDLE], {}, 10.0, 1),
+        # Times that overflow are level, and ties go to the lowest id.
+        (_OVERFLOWING, {}, 1e308, 1),
+        # An owner that occupies devices by several jobs lets others go first.
+        (_BUSY_OWNER, {"b": 25.0}, 10.0, 3),
+        (_BUSY_OWNER, {"b": 35.0}, 10.0, 0),
+        # Of level owners the job furthest behind goes next.
+        (_OF_OWNERS, {}, 1.0, 2),
+        (_OF_OWNERS, {"b": 1.0}, 1.0, 3),
+    ],
+)
+def test_who_is_furthest_behind_goes_next(
+    jobs: list[JobShare], owners: dict[str | None, float], secs: float, chosen: int | None
+) -> None:
+    """Owners come before their jobs, and what occupies devices before what waits."""
+    assert choose_job(jobs, owners, typical_secs=secs) == chosen
 
 
 @pytest.mark.parametrize("virtual_secs", [-1.0, float("nan"), float("inf")])
@@ -107,15 +120,11 @@ def test_a_bad_virtual_time_is_refused(virtual_secs: float) -> None:
         choose_job(jobs)
 
 
-def test_absurd_priorities_stay_finite() -> None:
-    """Beyond 30 doublings a priority adds nothing, and costs stay finite."""
+def test_absurd_priorities_and_clocks_stay_finite() -> None:
+    """Beyond 30 doublings a priority adds nothing; a clock that went back charges nothing."""
     assert share_of(10**6) == share_of(30) == 2.0**30
     assert share_of(-(10**6)) == 2.0**-30
     assert charge(JobShare(1, 10**6, 1.0), 8.0) > 1.0
-
-
-def test_a_clock_that_went_back_charges_nothing() -> None:
-    """Virtual time never falls."""
     assert charge(JobShare(1, 0, 5.0), -3.0) == 5.0
 
 
@@ -158,23 +167,6 @@ def test_an_owner_that_comes_back_is_not_owed_its_time() -> None:
     owners.join("a", [first, second])
 
     assert owners.virtual_secs == {"a": 50.0, "b": 50.0}
-
-
-def test_rounds_of_an_owner_in_flight_count_together() -> None:
-    """An owner that occupies devices by several jobs lets others go first."""
-    busy = [JobShare(number, 0, 0.0, 1, "a") for number in range(3)]
-    idle = JobShare(3, 0, 0.0, owner="b")
-
-    assert choose_job([*busy, idle], {"b": 25.0}, typical_secs=10.0) == 3
-    assert choose_job([*busy, idle], {"b": 35.0}, typical_secs=10.0) == 0
-
-
-def test_level_owners_compare_their_jobs() -> None:
-    """The job furthest behind goes next, and of equal ones that with the lowest id."""
-    jobs = [JobShare(3, 0, 1.0, owner="a"), JobShare(2, 0, 1.0, owner="b"), JobShare(1, 0, 2.0)]
-
-    assert choose_job(jobs) == 2
-    assert choose_job(jobs, {"b": 1.0}) == 3
 
 
 def test_owners_take_turns() -> None:

@@ -9,17 +9,34 @@ from scheduler.forecasts.rivals import Rival, divide_round, win_chances
 MANY = 1000
 
 
-def test_every_variant_gets_its_first_trials() -> None:
-    """Without trials, two go to each variant and the rest to the first, the definition."""
-    shares = divide_round([Rival((), MANY), Rival((), MANY), Rival((), 1)], 16)
-
-    assert shares == [13, 2, 1]
+_FAST = Rival((1.0,) * 8, MANY)
+_FAILED = Rival((math.inf,) * 4, MANY)
 
 
-def test_a_round_of_few_trials_takes_turns() -> None:
-    """The variant with the fewest trials comes first, in the order of the variants."""
-    assert divide_round([Rival((), MANY), Rival((), MANY), Rival((), MANY)], 2) == [1, 1, 0]
-    assert divide_round([Rival((2.0,), MANY), Rival((1.0,), MANY), Rival((), MANY)], 1) == [0, 0, 1]
+@pytest.mark.parametrize(
+    ("rivals", "n_trials", "shares"),
+    [
+        # Without trials, two go to each variant and the rest to the first, the definition.
+        ([Rival((), MANY), Rival((), MANY), Rival((), 1)], 16, [13, 2, 1]),
+        # Of few trials, the variant with the fewest comes first, in the order of the variants.
+        ([Rival((), MANY)] * 3, 2, [1, 1, 0]),
+        ([Rival((2.0,), MANY), Rival((1.0,), MANY), Rival((), MANY)], 1, [0, 0, 1]),
+        # Many trials without progress make a forecast sure; a roof above the fastest is enough.
+        ([Rival((3.0,) * 64, MANY), _FAST], 16, [0, 16]),
+        ([Rival((1.1,) * 4, MANY, roof_secs=1.05), _FAST], 16, [0, 16]),
+        # Two failures are enough while another variant runs.
+        ([Rival((1.0, 1.0), MANY), Rival((math.inf, math.inf), MANY)], 8, [8, 0]),
+        # The definition goes on where nothing runs.
+        ([_FAILED, _FAILED], 8, [8, 0]),
+        # Nothing is left of the only one that can win.
+        ([Rival((9.0,) * 64, MANY), Rival((1.0,) * 8, 0)], 16, [0, 0]),
+    ],
+)
+def test_trials_go_to_variants_that_can_win(
+    rivals: list[Rival], n_trials: int, shares: list[int]
+) -> None:
+    """First each variant gets a few trials, then those alone that may still become the fastest."""
+    assert divide_round(rivals, n_trials) == shares
 
 
 def test_close_rivals_share_a_round() -> None:
@@ -32,28 +49,6 @@ def test_close_rivals_share_a_round() -> None:
     assert shares[1] >= shares[0] >= 4
 
 
-def test_a_variant_that_cannot_win_gets_nothing() -> None:
-    """Many trials without progress make a forecast sure; a roof above the fastest is enough."""
-    fast = Rival((1.0,) * 8, MANY)
-
-    assert divide_round([Rival((3.0,) * 64, MANY), fast], 16) == [0, 16]
-    assert divide_round([Rival((1.1,) * 4, MANY, roof_secs=1.05), fast], 16) == [0, 16]
-
-
-def test_a_variant_that_fails_gets_nothing() -> None:
-    """Two failures are enough while another variant runs."""
-    shares = divide_round([Rival((1.0, 1.0), MANY), Rival((math.inf, math.inf), MANY)], 8)
-
-    assert shares == [8, 0]
-
-
-def test_the_definition_goes_on_where_nothing_runs() -> None:
-    """If all trials failed, the first variant gets the round."""
-    failed = Rival((math.inf,) * 4, MANY)
-
-    assert divide_round([failed, failed], 8) == [8, 0]
-
-
 @pytest.mark.parametrize("n_trials", [0, 1, 7, 64])
 def test_no_rival_gets_more_than_it_has(n_trials: int) -> None:
     """Trials that one variant lacks go to those that can win, as long as these have candidates."""
@@ -63,11 +58,6 @@ def test_no_rival_gets_more_than_it_has(n_trials: int) -> None:
 
     assert all(share <= rival.n_left for share, rival in zip(shares, rivals, strict=True))
     assert sum(shares) == min(n_trials, 23)
-
-
-def test_an_exhausted_winner_ends_the_task() -> None:
-    """If only the fastest can win and nothing is left of it, no variant gets a trial."""
-    assert divide_round([Rival((9.0,) * 64, MANY), Rival((1.0,) * 8, 0)], 16) == [0, 0]
 
 
 def test_chances_fall_with_the_distance() -> None:
