@@ -56,18 +56,6 @@ def test_values_are_converted_as_their_columns_require(session: Session) -> None
     assert [event.created for event in events] == [_AT] * len(data)
 
 
-def test_values_of_a_column_are_converted_one_by_one_unless_they_are_one(session: Session) -> None:
-    """Equal values of different types are different values."""
-    job_id = make.job(session)
-    append = BulkStatement(_EVENT.insert(), ("job_id", "sequence", "kind", "data", "created"))
-    data: list[dict[str, Any]] = [{"a": True}, {"a": 1}, {"a": 1.5}, {"a": 1}]
-
-    append.execute(session, [(job_id, 7 + i, "x", datum, _AT) for i, datum in enumerate(data)])
-
-    events = session.scalars(select(Event).where(Event.kind == "x").order_by(Event.sequence)).all()
-    assert [repr(event.data) for event in events] == [repr(datum) for datum in data]
-
-
 def test_a_statement_runs_for_each_row_with_its_constants(session: Session) -> None:
     """A parameter may occur several times, and a constant has one value for all rows."""
     job_id, task_id = make.job(session), make.task(session)
@@ -108,11 +96,3 @@ def test_a_refused_row_is_an_error_of_the_database(session: Session) -> None:
     """Errors have the types that callers of SQLAlchemy expect."""
     with pytest.raises(IntegrityError):
         _ADD_SUSPECTS.execute(session, [(None, "t", 0.5, _AT)])
-
-
-def test_a_statement_with_unnamed_parameters_is_refused(session: Session) -> None:
-    """A column with a default computed for each row would be stored wrongly."""
-    append = BulkStatement(_EVENT.insert(), ("job_id", "sequence", "kind", "data"))
-
-    with pytest.raises(ValueError, match="created"):
-        append.execute(session, [(make.job(session), 1, "x", {})])
