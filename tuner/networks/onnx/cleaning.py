@@ -22,6 +22,7 @@ from tuner.networks.onnx.folding.empty_values import drop_empty_values
 from tuner.networks.onnx.folding.fixed_values import as_text, fix_values, split_values
 from tuner.networks.onnx.folding.scales import fold_affine
 from tuner.networks.onnx.functions import (
+    add_defaults,
     align_functions,
     check_expansion,
     check_subgraphs,
@@ -204,6 +205,7 @@ def _prepare(model: onnx.ModelProto) -> onnx.ModelProto:
         check_expansion(copy)
         # It checks that functions do not call themselves.
         align_functions(copy)
+        add_defaults(copy)
         with _invalid():
             copy = onnx.inliner.inline_local_functions(copy)
     check_subgraphs(copy)

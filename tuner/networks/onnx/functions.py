@@ -4,6 +4,7 @@ Importers lack many of the operators of the standard, and engines know every ope
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import onnx
@@ -52,7 +53,7 @@ def inline_functions(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
     if not used:
         return model, 0
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    _add_defaults(inferred)
+    _add_schema_defaults(inferred)
     # The inliner looks up the types of initialisers among the values.
     inferred.graph.value_info.extend(
         onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
@@ -152,6 +153,18 @@ def align_functions(model: onnx.ModelProto) -> None:
                 item.version = opset
 
 
+def add_defaults(model: onnx.ModelProto) -> None:
+    """Write attributes that calls of a model's functions leave out, in place.
+
+    The inliner leaves an operator without the attribute that such a default is for.
+    """
+    functions = {(each.domain, each.name, each.overload): each for each in model.functions}
+    for graph in (model.graph, *model.functions):
+        for node in nodes_within(graph):
+            if function := functions.get((node.domain, node.op_type, node.overload)):
+                _complete(node, function.attribute_proto)
+
+
 def version_of(node: onnx.NodeProto, opset: int) -> int:
     """Return the opset that defined an operator as it is in another one; 0 if none has it."""
     try:
@@ -168,12 +181,14 @@ def _is_listed(node: onnx.NodeProto) -> bool:
     return not is_foreign(node) and node.op_type in _OPERATORS
 
 
-def _add_defaults(model: onnx.ModelProto) -> None:
+def _add_schema_defaults(model: onnx.ModelProto) -> None:
     """Write the defaults of attributes that are left out, which the inliner does not know."""
     opset = opset_of(model)
     for node in filter(_is_listed, nodes_within(model.graph)):
-        given = {item.name for item in node.attribute}
         schema = onnx.defs.get_schema(node.op_type, opset, "")
-        for name, item in schema.attributes.items():
-            if name not in given and item.default_value.type != onnx.AttributeProto.UNDEFINED:
-                node.attribute.append(item.default_value)
+        _complete(node, (item.default_value for item in schema.attributes.values()))
+
+
+def _complete(node: onnx.NodeProto, defaults: Iterable[onnx.AttributeProto]) -> None:
+    given = {item.name for item in node.attribute}
+    node.attribute.extend(item for item in defaults if item.type and item.name not in given)

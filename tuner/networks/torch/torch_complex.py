@@ -9,7 +9,12 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.proxy_tensor import (
+    disable_proxy_modes_tracing,
+    get_proxy_mode,
+    make_fx,
+    track_tensor_tree,
+)
 from torch.utils import _pytree as pytree
 
 from tuner.errors import ModelError, summary
@@ -53,7 +58,7 @@ def as_real(program: Any) -> Any:
     arguments = tuple(torch.zeros(each.shape, dtype=each.dtype) for each in values)
     try:
         with torch.no_grad():
-            functional = program.run_decompositions()
+            functional = _decomposed(program)
             if functional.graph_signature.buffers_to_mutate:
                 raise NotImplementedError("the program changes buffers")
             core = functional.module()
@@ -80,6 +85,22 @@ def as_real(program: Any) -> Any:
         ) from error
     _check_agreement(program, real, arguments)
     return real
+
+
+def _decomposed(program: Any) -> Any:
+    """Return a program with torch's core operators of complex numbers; the others stay."""
+    known, table = torch.export.default_decompositions(), None
+    while True:
+        used = {
+            node.target
+            for node in program.graph.nodes
+            if any(map(_is_complex, (node, *node.all_input_nodes)))
+        }
+        needed = {each: known[each] for each in used if each in known}
+        if table is not None and needed.keys() <= table.keys():
+            return program
+        table = {**(table or {}), **needed}
+        program = program.run_decompositions(table)
 
 
 def _check_agreement(program: Any, real: Any, arguments: tuple[torch.Tensor, ...]) -> None:
@@ -145,20 +166,31 @@ class _Parts(fx.Interpreter):  # type: ignore[misc]  # torch has no types
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         if steps := _steps(n):
             return self._transform(n, args[0], steps)
-        if not _is_complex(n):
+        has_pair = any(
+            isinstance(each, _pair_type()) for each in pytree.tree_leaves((args, kwargs))
+        )
+        if _is_complex(n):
+            return self._compute(n, args, kwargs, has_pair)
+        if has_pair or not isinstance(n.target, torch._ops.OpOverload):
             return n.target(*args, **kwargs)
+        return _record(n.target, *args, **kwargs)
+
+    def _compute(self, n: fx.Node, args: Any, kwargs: Any, has_pair: bool) -> Any:
+        """Return the pair that an operator results in."""
         packet = getattr(n.target, "overloadpacket", None)
+        if "alpha" in kwargs:
+            kwargs = {**kwargs}
+            args = (args[0], _times(args[1], kwargs.pop("alpha")))
         if packet in _FORMULAS:
             return _FORMULAS[packet](*args, **kwargs)
-        leaves = pytree.tree_leaves((args, kwargs))
         dtype = next(filter(torch.is_complex, pytree.tree_leaves(n.meta["val"]))).dtype.to_real()
-        has_pair = any(isinstance(each, _pair_type()) for each in leaves)
         if has_pair or not {"dtype", "device"} & {*kwargs}:
             is_arithmetic = packet in _ARITHMETIC
             as_pair = functools.partial(_as_pair, dtype=dtype, is_arithmetic=is_arithmetic)
             return n.target(*pytree.tree_map(as_pair, args), **kwargs)
         kwargs = {**kwargs, "dtype": dtype}
         real = n.target(*pytree.tree_map(_real_part, args), **kwargs)
+        leaves = pytree.tree_leaves((args, kwargs))
         numbers = [each.imag for each in leaves if isinstance(each, complex)]
         return _pair_type()(real, torch.full_like(real, *(numbers or [0.0])))
 
@@ -176,6 +208,16 @@ class _Parts(fx.Interpreter):  # type: ignore[misc]  # torch has no types
         factor = count ** (_EXPONENTS[node.args[2]] + steps[0][1][3])
         pairs = pairs * factor if factor != 1 else pairs
         return _pair(pairs) if _is_complex(node) else pairs.squeeze(-1)
+
+
+def _record(operator_: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call an operator of real numbers that stays one in the graph that is traced."""
+    mode = get_proxy_mode()
+    with disable_proxy_modes_tracing():
+        result = operator_(*args, **kwargs)
+    args, kwargs = pytree.tree_map(mode.tracer.unwrap_proxy, (args, kwargs))
+    proxy = mode.tracer.create_proxy("call_function", operator_, args, kwargs)
+    return track_tensor_tree(result, proxy, constant=None, tracer=mode.tracer)
 
 
 def _steps(node: fx.Node) -> list[tuple[int, _Key]]:
@@ -229,6 +271,12 @@ def _quotient(dividend: Any, divisor: Any, rounding_mode: str | None = None) -> 
     if isinstance(divisor, complex):
         return dividend * _as_pair(1 / divisor, dividend.re.dtype, is_arithmetic=True)
     return _pair_type()(dividend.re / divisor, dividend.im / divisor)
+
+
+def _times(value: Any, factor: float) -> Any:
+    if isinstance(value, _pair_type()):
+        return _pair_type()(value.re * factor, value.im * factor)
+    return value * factor
 
 
 def _reciprocal(value: Any) -> Any:

@@ -72,8 +72,8 @@ def test_attributes_that_are_left_out_have_their_defaults() -> None:
     np.testing.assert_allclose(actual, data / (1 + np.exp(-data)), rtol=1e-6)
 
 
-def test_a_function_of_another_opset_is_inlined() -> None:
-    """The inliner leaves it, though its operators are the same in both."""
+def test_a_function_of_another_opset_is_inlined_with_its_defaults() -> None:
+    """The inliner leaves it, though its operators are the same in both, and drops its defaults."""
     data = np.array([[-2.0, 0.5, 3.0]], "float32")
     info = helper.make_tensor_value_info
     graph = helper.make_graph(
@@ -82,15 +82,21 @@ def test_a_function_of_another_opset_is_inlined() -> None:
         [info("data", TensorProto.FLOAT, data.shape)],
         [info("y", TensorProto.FLOAT, data.shape)],
     )
-    nodes = [helper.make_node("Add", ["x", "x"], ["z"])]
-    twice = helper.make_function("own", "Twice", ["x"], ["z"], nodes, [helper.make_opsetid("", 17)])
+    nodes = [helper.make_node("Add", ["x", "x"], ["t"]), helper.make_node("Elu", ["t"], ["z"])]
+    nodes[1].attribute.add(name="alpha", ref_attr_name="scale", type=onnx.AttributeProto.FLOAT)
+    opsets, defaults = [helper.make_opsetid("", 17)], [helper.make_attribute("scale", 0.5)]
+    twice = helper.make_function(
+        "own", "Twice", ["x"], ["z"], nodes, opsets, attribute_protos=defaults
+    )
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
     proto = helper.make_model(graph, opset_imports=opsets, functions=[twice], ir_version=9)
 
     network = clean(proto)
 
-    assert [node.op_type for node in onnx.load_from_string(network.model).graph.node] == ["Add"]
-    np.testing.assert_allclose(run(network.model, {"data": data})[0], 2 * data)
+    nodes = onnx.load_from_string(network.model).graph.node
+    assert [node.op_type for node in nodes] == ["Add", "Elu"]
+    expected = np.where(data > 0, 2 * data, 0.5 * np.expm1(2 * data))
+    np.testing.assert_allclose(run(network.model, {"data": data})[0], expected, rtol=1e-6)
 
 
 def test_a_function_of_an_opset_with_another_operator_keeps_it() -> None:
