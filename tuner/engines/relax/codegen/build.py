@@ -14,7 +14,7 @@ from tuner.engines.linker import link_shared
 from tuner.engines.relax.codegen.cpu import cpu_codegen
 from tuner.engines.relax.codegen.cuda import nvrtc
 from tuner.engines.relax.graph.definitions import step_loops
-from tuner.engines.relax.ir import traces, workloads
+from tuner.engines.relax.ir import ir_checks, traces, workloads
 from tuner.engines.relax.ir.blobs import DeviceModule
 from tuner.engines.relax.ir.packed_layouts import LAYOUT_FREE, PACKS
 from tuner.engines.relax.schedules import catalogue
@@ -148,7 +148,7 @@ def split_packing(function: PrimFunc) -> tuple[dict[str, PrimFunc], list[dict[st
         The functions to build (``kernel`` and, if anything is packed, ``pack``), and for
         every packed argument its index, shape and dtype after packing.
     """
-    if PACKS not in function.script():
+    if not ir_checks.is_annotated(function, PACKS):
         kernel = _finish(function)
         return {KERNEL: kernel.with_attr("global_symbol", KERNEL)}, []
     split = relax.transform.SplitLayoutRewritePreproc()(_caller_of(function))

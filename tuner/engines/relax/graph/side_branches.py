@@ -9,6 +9,7 @@ from typing import Any
 
 import tvm
 import tvm_ffi
+from tvm import ir, tirx
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import PrimFunc
@@ -16,7 +17,8 @@ from tvm.tirx import PrimFunc
 from tuner.engines.relax.ir.rebuilt import with_kernels
 from tuner.engines.relax.schedules.cpu.primitives.blocks import is_reduction
 
-_NEVER_INLINED = ("tirx.exp", "tirx.if_then_else", "Select")
+# Besides choices between two values.
+_NEVER_INLINED = ("tirx.exp", "tirx.if_then_else")
 
 
 def inline_side_branches(module: tvm.IRModule) -> tvm.IRModule:
@@ -54,13 +56,14 @@ def _inlined(function: PrimFunc) -> PrimFunc:
 
 def _is_kept_apart(statement: Any) -> bool:
     """Return whether a statement has a function that TVM inlines into nothing."""
-    names: set[str] = set()
+    kept: list[Any] = []
 
-    def visit(node: Any) -> None:
-        names.add(str(getattr(getattr(node, "op", None), "name", type(node).__name__)))
+    def visit(call: Any) -> None:
+        if getattr(call.op, "name", "") in _NEVER_INLINED:
+            kept.append(call)
 
-    tvm_ffi.structural_walk(statement, (tvm_ffi.Object, visit))
-    return not names.isdisjoint(_NEVER_INLINED)
+    tvm_ffi.structural_walk(statement, [(ir.Call, visit), (tirx.Select, kept.append)])
+    return bool(kept)
 
 
 def _name(schedule: Schedule, block: SBlockRV) -> str:

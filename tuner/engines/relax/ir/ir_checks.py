@@ -57,3 +57,10 @@ def n_parallel(function: PrimFunc) -> int:
 
     tvm_ffi.structural_walk(function.body, ((For, visit),))
     return max(extents)
+
+
+def is_annotated(function: PrimFunc, key: str) -> bool:
+    """Return whether a block of a kernel has an annotation."""
+    blocks: list[SBlock] = []
+    tvm_ffi.structural_walk(function.body, ((SBlock, blocks.append),))
+    return any(key in block.annotations for block in blocks)

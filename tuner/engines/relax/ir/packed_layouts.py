@@ -11,6 +11,8 @@ import tvm
 from tvm.s_tir import SBlock, Schedule
 from tvm.tirx import IndexMap
 
+from tuner.engines.relax.ir import ir_checks
+
 # Attribute that TVM's AttachAttrLayoutFreeBuffers gives to kernels.
 LAYOUT_FREE = "layout_free_buffers"
 #: Annotation of blocks that compute with weights only, once for a library.
@@ -24,7 +26,7 @@ def lossy_arguments(module: tvm.IRModule) -> list[int]:
         module: Scheduled and post-processed kernel.
     """
     function = module["main"]
-    if PACKS not in function.script():
+    if not ir_checks.is_annotated(function, PACKS):
         return []
     schedule = Schedule(module)
     root = schedule.get_sblock("root")

@@ -41,10 +41,34 @@ def convert_grid_sample(builder: Any, inputs: Any, attrs: dict[str, Any], opset:
         periods = builder.emit(relax.op.floor(builder.normalize(ahead)))
         back = relax.op.multiply(periods, relax.const(4, dtype))
         grid = builder.emit(relax.op.subtract(grid, builder.normalize(back)))
+        mirrored = builder.emit(relax.op.subtract(relax.const(2, dtype), grid))
+        grid = builder.emit(relax.op.minimum(grid, mirrored))
+        data, grid = _with_reflected_pixels(builder, data, grid, attrs)
+        attrs = {**attrs, "padding_mode": "border"}
     farthest = _FARTHEST.get(dtype, 2.0**19)
     grid = builder.emit(relax.op.clip(grid, -farthest, farthest))
     convert = onnx_frontend.GridSample.get_converter(opset)
     return convert(builder, [data, grid], attrs, [{}, {}])
+
+
+def _with_reflected_pixels(
+    builder: Any, data: relax.Expr, grid: relax.Expr, attrs: dict[str, Any]
+) -> tuple[relax.Expr, relax.Expr]:
+    """Return a picture with the pixels that cubic samples of its edges read, and the places in it.
+
+    TVM would reflect each of 16 pixels in the expression of a sample, which takes LLVM and the
+    lowering seconds. Other samples read no pixel outside.
+    """
+    if as_text(attrs.get("mode", "linear")) not in ("bicubic", "cubic"):
+        return data, grid
+    dtype, is_aligned = str(data.ty.dtype), int(attrs.get("align_corners", 0))
+    sizes = np.array([int(size) for size in data.ty.shape][2:])
+    for axis, size in enumerate(sizes, 2):
+        places = np.pad(np.arange(size), 2, mode="reflect" if is_aligned else "symmetric")
+        data = builder.emit(relax.op.take(data, relax.const(places, "int64"), axis, "clip"))
+    scale = (sizes - is_aligned) / (sizes + 4 - is_aligned)
+    scaled = relax.op.multiply(grid, relax.const(scale[::-1].astype(dtype), dtype))
+    return data, builder.emit(scaled)
 
 
 def convert_roi_align(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:

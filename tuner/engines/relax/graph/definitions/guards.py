@@ -127,6 +127,9 @@ class _Guard:
         self._counters.update(axis.var for axis in block.iter_vars)
 
     def _depends_on_values(self, expression: Any) -> bool:
+        # Most indices are a loop or a number, for which a walk takes long.
+        if isinstance(expression, (tirx.IntImm, ir.Var)):
+            return isinstance(expression, ir.Var) and expression not in self._counters
         reads: list[Any] = []
         variables: list[Any] = []
         visits = [(ir.TensorLoad, reads.append), (ir.Var, variables.append)]

@@ -15,6 +15,7 @@ from typing import Any
 
 import tvm
 import tvm_ffi
+from tvm import ir, tirx
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV, Trace
 
@@ -40,11 +41,11 @@ _REGISTER = 16
 # Iterations of a block inside a nest over the block alone: more is repeated work.
 _MAX_REPETITION = 1.25
 # Comparisons of an axis with the first element of a part of a concatenation.
-_COMPARISONS = ("LT", "LE", "GE", "GT")
+_COMPARISONS = (tirx.LT, tirx.LE, tirx.GE, tirx.GT)
 # Comparisons, with the side of the number, of which the number begins a part: 24 <= x, x < 24.
 _BEGINS = (("LE", "left"), ("LT", "right"), ("GE", "right"), ("GT", "left"))
-# What makes neighbours of a result depend on numbers that lie apart.
-_SCATTERING = frozenset({"FloorDiv", "FloorMod", "if_then_else"})
+# What makes neighbours of a result depend on numbers that lie apart, besides choices.
+_SCATTERING = (tirx.FloorDiv, tirx.FloorMod)
 # Parts that become loops of their own, at most.
 _MAX_PARTS = 32
 
@@ -206,15 +207,16 @@ def _has_plain_last_axis(schedule: Schedule, block: SBlockRV) -> bool:
         return False
     last, is_plain = axes[-1].var, True
 
-    def visit(node: Any) -> None:
+    def visit(condition: Any) -> None:
         nonlocal is_plain
-        name = getattr(getattr(node, "op", None), "name", "").rpartition(".")[-1]
-        if name == "if_then_else":
-            is_plain &= not uses(node.args[0], last)
-        elif type(node).__name__ == "Select":
-            is_plain &= not uses(node.condition, last)
+        is_plain &= not uses(condition, last)
 
-    tvm_ffi.structural_walk(statement.body, (tvm_ffi.Object, visit))
+    def visit_call(call: Any) -> None:
+        if getattr(call.op, "name", "").rpartition(".")[-1] == "if_then_else":
+            visit(call.args[0])
+
+    visits = [(ir.Call, visit_call), (tirx.Select, lambda node: visit(node.condition))]
+    tvm_ffi.structural_walk(statement.body, visits)
     for region in statement.reads:
         *others, inner = [each.min for each in region.region] or [tvm.tirx.const(0)]
         is_plain &= not any(uses(each, last) for each in others)
@@ -300,12 +302,12 @@ def _is_function_of_neighbours(body: Any) -> bool:
     """Return whether a block computes an elementary function of numbers that lie side by side."""
     names: list[str] = []
 
-    def visit(node: Any) -> None:
-        op = getattr(node, "op", None)
-        names.append(getattr(op, "name", type(node).__name__).rpartition(".")[-1])
+    def visit(call: Any) -> None:
+        names.append(getattr(call.op, "name", "").rpartition(".")[-1])
 
-    tvm_ffi.structural_walk(body, (tvm_ffi.Object, visit))
-    return not _SCATTERING.intersection(names) and not set(FUNCTIONS).isdisjoint(names)
+    scattered: list[Any] = []
+    tvm_ffi.structural_walk(body, [(ir.Call, visit), (_SCATTERING, scattered.append)])
+    return not scattered and "if_then_else" not in names and not set(FUNCTIONS).isdisjoint(names)
 
 
 def _parts(body: Any, last: Any, extent: int) -> list[int]:
@@ -313,14 +315,12 @@ def _parts(body: Any, last: Any, extent: int) -> list[int]:
     bounds = {0, extent}
 
     def visit(node: Any) -> None:
-        if type(node).__name__ not in _COMPARISONS:
-            return
         for side, value, other in (("left", node.a, node.b), ("right", node.b, node.a)):
             if isinstance(value, tvm.tirx.IntImm) and last.same_as(other):
                 bound = int(value) + ((type(node).__name__, side) not in _BEGINS)
                 bounds.add(min(max(bound, 0), extent))
 
-    tvm_ffi.structural_walk(body, (tvm_ffi.Object, visit))
+    tvm_ffi.structural_walk(body, ((_COMPARISONS, visit),))
     return [end - start for start, end in itertools.pairwise(sorted(bounds))]
 
 

@@ -16,6 +16,7 @@ from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize, Schedule
 from tvm.tirx import Evaluate, For, ForKind, IndexMap, PrimFunc, SeqStmt
 
+from tuner.engines.relax.ir import ir_checks
 from tuner.engines.relax.ir.packed_layouts import LAYOUT_FREE
 from tuner.engines.relax.ir.rebuilt import rebuilt, rebuilt_block
 from tuner.engines.relax.schedules.cpu.primitives.operands import operands_of
@@ -70,7 +71,7 @@ def insert_prefetches(function: PrimFunc) -> PrimFunc:
     A product of another structure keeps none: one without a loop over tiles of rows inside one over
     blocks of the reduction, or whose blocks of weights do not follow each other in memory.
     """
-    if MARK not in function.script():
+    if not ir_checks.is_annotated(function, MARK):
         return function
     body, _ = _insert(function.body, [], list(function.params))
     return function.with_body(body)

@@ -15,6 +15,7 @@ from tvm.s_tir import SBlock
 from tvm.sym import Analyzer
 from tvm.tirx import For, ForKind, PrimFunc, SeqStmt, Var
 
+from tuner.engines.relax.ir import ir_checks
 from tuner.engines.relax.ir.rebuilt import rebuilt_block, with_body
 
 #: Annotation of a product whose vectors lie in several groups: the columns of a group, and the
@@ -43,7 +44,7 @@ def register() -> None:
 
 def spread_loads(function: PrimFunc) -> PrimFunc:
     """Mark the loads of a scheduled kernel that shuffles can do, in blocks with the mark."""
-    if MARK not in function.script():
+    if not ir_checks.is_annotated(function, MARK):
         return function
     body = tvm_ffi.structural_map(function.body, (SBlock, _spread_block))
     return function.with_body(body).with_attr(MARK, True)
