@@ -4,12 +4,12 @@ import hashlib
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, func, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningInsert
 
@@ -254,18 +254,10 @@ def latency_of(samples: Sequence[float], clock_factor: float | None) -> float:
 def _insert(session: Session, rows: Sequence[Row]) -> list[Row]:
     """Insert the rows that are new, add its id to each of them, and return them."""
     values = [tuple(map(row.get, _COLUMNS)) for row in rows]
-    inserted: Iterable[Sequence[Any]]
-    if session.get_bind().dialect.name == "sqlite":
-        # No other transaction writes, so that new rows have the largest ids. Statements that
-        # return them take 1.4 times as long.
-        newest = newest_id(session)
-        _INSERT_ON_SQLITE.execute(session, values)
-        inserted = session.execute(_ADDED_SINCE, {"newest": newest}).all()
-    else:
-        if len(rows) > 1:
-            # Two writers of the same traces in different orders would deadlock.
-            session.execute(_LOCK_TASKS, {"task_ids": list({row["task_id"] for row in rows})})
-        inserted = _INSERT_NEW.execute(session, values)
+    if len(rows) > 1 and session.get_bind().dialect.name == "postgresql":
+        # Two writers of the same traces in different orders would deadlock.
+        session.execute(_LOCK_TASKS, {"task_ids": list({row["task_id"] for row in rows})})
+    inserted = _INSERT_NEW.execute(session, values)
     ids = {(task_id, trace_hash): record_id for task_id, trace_hash, record_id in inserted}
     new = []
     for row in rows:
@@ -331,9 +323,6 @@ _RECORD = table(MeasureRecord).c
 _COLUMNS = tuple(column.name for column in table(MeasureRecord).columns if column.name != "id")
 _IDENTITY = (_RECORD.task_id, _RECORD.trace_hash, _RECORD.id)
 _INSERT_NEW = BulkInsert(MeasureRecord, _COLUMNS, _unless_duplicate)
-_INSERT_ON_SQLITE = BulkStatement(
-    sqlite.insert(table(MeasureRecord)).on_conflict_do_nothing(), _COLUMNS
-)
 _INSERT_FEATURES = BulkStatement(table(MeasureFeature).insert(), ("record_id", "features"))
 _LOCK_TASKS = (
     select(Task.id)
@@ -342,7 +331,6 @@ _LOCK_TASKS = (
     .with_for_update(key_share=True)
 )
 _NEWEST = select(func.max(_RECORD.id))
-_ADDED_SINCE = select(*_IDENTITY).where(_RECORD.id > bindparam("newest"))
 _TRACES_OF_PICK = select(_RECORD.trace_hash).where(_RECORD.pick_id == bindparam("of_pick"))
 _MEASURED = (
     select(

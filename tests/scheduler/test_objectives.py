@@ -80,7 +80,7 @@ def test_every_objective_is_checked() -> None:
 
 @pytest.mark.parametrize(("name", "options"), OPTIONS)
 def test_gradient_matches_finite_differences(name: str, options: dict[str, Any]) -> None:
-    """Of networks that share tasks; latencies of a coarse clock are finite, others refused."""
+    """Central differences agree; latencies of a coarse clock are finite, other tasks refused."""
     objective = make_objective(name, NETWORKS, **options)
 
     gradient = objective.gradient(LATENCIES)
