@@ -27,6 +27,7 @@ with warnings.catch_warnings():
     from tuner.engines.relax import worker
     from tuner.engines.relax.run import reference
     from tuner.engines.relax.run.artifacts import Kernel, load_kernel
+    from tuner.engines.relax.schedules import base
 
 QUICK = EvaluatorSettings(min_repeat_ms=0)
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -43,6 +44,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             is_noisy = "torch" in item.path.name or "triton" in item.path.parts
             item.add_marker(pytest.mark.tvm)
             item.add_marker(pytest.mark.filterwarnings("ignore" if is_noisy else "ignore:::tvm"))
+
+
+@pytest.fixture(autouse=True)
+def _rules_that_fail(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Fail a test during which a schedule by rule raised what TVM does not raise."""
+    yield
+    logged = caplog.get_records("call")
+    assert not [each.exc_text for each in logged if each.name == base.__name__]
 
 
 @pytest.fixture(scope="session")

@@ -290,7 +290,10 @@ def _blocks(axis: int, block: int) -> list[Case]:
     options: dict[str, Any] = {"axis": axis, "block_size": block}
     name = f"{axis % 3}"
     return [
-        case(f"blocks_{name}", "DequantizeLinear", _whole(4, 6, 8), scale, **options),
+        case(
+            *(f"blocks_{name}", "DequantizeLinear", _whole(4, 6, 8), scale),
+            **(options | {"output_dtype": onnx.TensorProto.FLOAT16}),
+        ),
         case(
             *(f"blocks_to_{name}", "QuantizeLinear", 100 * draw(4, 6, 8)),
             weights=[scale, zero],

@@ -26,7 +26,8 @@ def replace_block_scales(b: Replacement) -> bool:
     data = b.add("Cast", data, to=TensorProto.FLOAT)
     if b.node.op_type == "DequantizeLinear":
         value = b.add("Mul", b.add("Sub", data, zero) if zero else data, scale)
-        b.from_float(value, dtype, output)
+        kind = int(b.attribute("output_dtype", 0)) or helper.np_dtype_to_tensor_dtype(dtype)
+        b.add("Cast", value, to=kind, output=output)
         return True
     value = b.add("Round", b.add("Div", data, scale))
     if zero:

@@ -158,6 +158,9 @@ def _col2im(b: Replacement) -> None:
     padding = pads[:rank] + pads[rank:]
     counts = (image + padding - extent) // strides + 1
     n_channels = b.shape(data)[1] // n_taps
+    n_blocks = prod(counts)
+    if not n_channels or b.shape(data)[1:] != (n_channels * n_taps, n_blocks):
+        raise ValueError(f"{b.shape(data)[1:]} for {n_blocks} blocks of {n_taps} elements")
     b.check_table(n_channels, n_taps, n_taps)
     kernel = np.tile(np.eye(n_taps), (n_channels, 1)).reshape(-1, 1, *block)
     columns = b.reshape(data, n, n_channels * n_taps, *counts)

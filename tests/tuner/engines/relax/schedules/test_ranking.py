@@ -598,3 +598,4 @@ def test_a_rule_that_fails_leaves_the_others(
     assert others < expected
     assert len(others) > 1
     assert "KeyError: 'columns'" in caplog.text
+    caplog.clear()

@@ -270,10 +270,13 @@ def test_channels_of_blocks_keep_their_order() -> None:
     np.testing.assert_array_equal(actual, expected)
 
 
-def test_blocks_that_do_not_divide_an_image_are_refused() -> None:
-    """A reshape would shift its rows."""
+def test_blocks_that_do_not_fit_an_image_are_refused() -> None:
+    """A reshape would shift its rows, or the refusal would name it."""
     with pytest.raises(ModelError, match="blocks of 2 do not divide an image of 5 by 6"):
         clean(_blocks(5))
+    weights = {"image": np.array([5, 5]), "block": np.array([1, 5])}
+    with pytest.raises(ModelError, match=r"a Col2Im .*\(7, 5\) for 5 blocks of 5 elements"):
+        clean(one_node("Col2Im", {"data": np.zeros((1, 7, 5), "float32")}, weights))
 
 
 @pytest.mark.parametrize("kind", [onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT16])

@@ -14,8 +14,9 @@ from tuner.engines.relax.frontend.converters.operands import as_text
 
 # Version from which the centres of pixels lie at halves unless the attribute says otherwise.
 _HALVES = 16
-# Largest coordinates of a grid that are told apart, in halves of an image: their places are int32.
-_FARTHEST = {"float16": 32.0}
+# Largest coordinates of a grid that are told apart, in halves of an image: their places are int32,
+# and no pixel is near them.
+_FARTHEST = 32.0
 
 
 def convert_grid_sample(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
@@ -45,8 +46,7 @@ def convert_grid_sample(builder: Any, inputs: Any, attrs: dict[str, Any], opset:
         grid = builder.emit(relax.op.minimum(grid, mirrored))
         data, grid = _with_reflected_pixels(builder, data, grid, attrs)
         attrs = {**attrs, "padding_mode": "border"}
-    farthest = _FARTHEST.get(dtype, 2.0**19)
-    grid = builder.emit(relax.op.clip(grid, -farthest, farthest))
+    grid = builder.emit(relax.op.clip(grid, -_FARTHEST, _FARTHEST))
     convert = onnx_frontend.GridSample.get_converter(opset)
     return convert(builder, [data, grid], attrs, [{}, {}])
 

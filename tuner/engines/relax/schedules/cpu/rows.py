@@ -21,12 +21,12 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV, Trace
 
 from tuner.engines.relax.codegen.cpu.vector_functions import FUNCTIONS
 from tuner.engines.relax.schedules.base import Workload, attempts
-from tuner.engines.relax.schedules.cpu.primitives import blocks
 from tuner.engines.relax.schedules.cpu.primitives.blocks import (
     REDUCTION,
     SPATIAL,
     axes_of,
     is_free_to_inline,
+    is_movement,
     is_reduction,
     name_of,
     uses,
@@ -193,7 +193,7 @@ def _is_free_in_reductions(schedule: Schedule, block: SBlockRV) -> bool:
         return False
     if not _has_plain_last_axis(schedule, block):
         return False
-    if blocks.is_movement(schedule.get(block)):
+    if is_movement(schedule.get(block)):
         return True
     n_computed = _n_iterations(schedule, block)
     return sum(_n_iterations(schedule, each) for each in consumers) <= n_computed
