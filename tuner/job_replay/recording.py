@@ -5,18 +5,21 @@ import json
 import math
 import zlib
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
 from records.tasks import WeightedTask
 from records.tuning import rounds
-from scheduler.errors import SchedulerError
 from scheduler.replay import RecordedTask, Recording
 from tuner.errors import RequestError
 from tuner.tuning.tasks.task_profiles import similarity_group, task_profiles
 
 _VERSION = 1
+_TASK = TypeAdapter(RecordedTask)
 # Exceptions that a damaged file or a file of another kind can cause.
 _DAMAGE = (
     gzip.BadGzipFile,
@@ -74,22 +77,11 @@ def write(recording: Recording, path: Path) -> None:
     header = {"version": _VERSION, "network": recording.network, "origin": recording.origin}
     lines = [json.dumps(header)]
     for task in recording.tasks:
-        latencies = [None if secs == float("inf") else secs for secs in task.best_secs]
-        lines.append(
-            json.dumps(
-                {
-                    "name": task.name,
-                    "weight": task.weight,
-                    "flop": task.flop,
-                    "group": task.group,
-                    "n_trials": task.n_trials,
-                    "best_secs": latencies,
-                    "secs": [round(secs, 4) for secs in task.secs],
-                    "roof_secs": task.roof_secs,
-                },
-                separators=(",", ":"),
-            )
-        )
+        rounded = {
+            "best_secs": [None if secs == math.inf else secs for secs in task.best_secs],
+            "secs": [round(secs, 4) for secs in task.secs],
+        }
+        lines.append(json.dumps(asdict(task) | rounded, separators=(",", ":")))
     data = ("\n".join(lines) + "\n").encode()
     path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
@@ -116,17 +108,6 @@ def read(path: Path) -> Recording:
         raise RequestError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _task(line: dict[str, object]) -> RecordedTask:
-    latencies = line.pop("best_secs")
-    if not isinstance(latencies, list):
-        raise SchedulerError("best_secs must be a list")
-    return RecordedTask(
-        name=str(line["name"]),
-        weight=int(line["weight"]),  # type: ignore[call-overload]
-        flop=float(line["flop"]),  # type: ignore[arg-type]
-        group=str(line["group"]),
-        n_trials=tuple(int(n) for n in line["n_trials"]),  # type: ignore[attr-defined]
-        best_secs=tuple(float("inf") if secs is None else float(secs) for secs in latencies),
-        secs=tuple(float(secs) for secs in line["secs"]),  # type: ignore[attr-defined]
-        roof_secs=float(line["roof_secs"]),  # type: ignore[arg-type]
-    )
+def _task(line: dict[str, Any]) -> RecordedTask:
+    latencies = [math.inf if secs is None else secs for secs in line["best_secs"]]
+    return _TASK.validate_python(line | {"best_secs": latencies})

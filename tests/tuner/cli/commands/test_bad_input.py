@@ -421,20 +421,6 @@ def test_strict_build_rejects_a_fallback(toy_cli: Shell) -> None:
     assert not (toy_cli.folder / "out").exists()
 
 
-@pytest.mark.slow("tunes for 144 trials")
-def test_second_build_is_cached(toy_cli: Shell) -> None:
-    """The same records give the cached library, new records another one."""
-    toy_cli("tune", "zoo:mlp", "--trials", "24")
-    first = toy_cli("build", "zoo:mlp", "-o", "one", "--json").json
-    second = toy_cli("build", "zoo:mlp", "-o", "two", "--json").json
-    toy_cli("tune", "zoo:mlp", "--trials", "120")
-    third = toy_cli("build", "zoo:mlp", "-o", "two", "--json").json
-
-    assert (first["cached"], second["cached"], third["cached"]) == (False, True, False)
-    assert second["files"] == first["files"]
-    assert third["estimated_secs"] < first["estimated_secs"]
-
-
 @pytest.mark.slow("builds twice; the build cache has tests of its own")
 def test_damaged_cached_library_is_built_again(toy_cli: Shell) -> None:
     """A damaged cache entry is dropped with a note."""

@@ -156,21 +156,3 @@ def test_strict_options_make_it_an_error(data_dir: Path) -> None:
         (ModelError, torch._dynamo.exc.BackendCompilerFailed), match="draws random numbers"
     ):
         compiled(torch.ones(2, 3))
-
-
-@pytest.mark.slow("repeats two tests: gradients are refused, and weights are part of signatures")
-def test_gradients_are_those_of_eager(data_dir: Path) -> None:
-    """A training step runs in eager, and inference after it uses the new weights."""
-    torch._dynamo.reset()
-    module, reference = Perceptron(), Perceptron()
-    compiled = torch.compile(module, backend=Backend(JitOptions(data_dir=data_dir)))
-    x = torch.ones(2, 6)
-
-    with pytest.warns(RuntimeWarning, match="needs gradients"):
-        compiled(x).sum().backward()
-    reference(x).sum().backward()
-    for model in (module, reference):
-        torch.optim.SGD(model.parameters(), lr=0.5).step()
-
-    with torch.inference_mode():
-        close(compiled(x), reference(x))
