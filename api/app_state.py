@@ -106,10 +106,10 @@ async def open_state(app: FastAPI, settings: ApiSettings) -> AsyncIterator[State
     with (
         open_context(settings.tuner.database, settings.tuner.data_dir, limits=limits) as context,
         closing_engine(database.with_limits(context.engine, BULK_LIMITS)) as bulk,
-        closing_engine(database.with_limits(context.engine, PROBE_LIMITS)) as probe,
     ):
         limit = max_connections(settings.max_connections)
         share = share_of_client(limit)
+        probe = database.with_limits(context.engine, PROBE_LIMITS)
         readers = FairSemaphore(capacity.n_readers, share)
         reads = Transactions(readers, context.readers)
         writers = FairSemaphore(capacity.n_writers, share, writes=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from tests import durability, new_databases, templates
+from tests import durability, forked_pytest, new_databases, templates
 from tests.cli import ROOT, WORKER_VARIABLES
 
 pytest_plugins = ("tests.database_fixtures",)
@@ -44,6 +44,15 @@ new_databases.share_statements()
 templates.share_templates()
 # Collection makes millions of objects that live as long as the process.
 gc.disable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
+    """Fork the processes from one that has collected the tests."""
+    server = forked_pytest.ForkServer(ROOT, config.args)
+    config.add_cleanup(server.close)
+    for spec in specs:
+        spec.python = server.command
 
 
 class _GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types

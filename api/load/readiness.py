@@ -74,7 +74,8 @@ class Readiness:
             raise exc.TimeoutError(f"no answer in {_TIMEOUT_SECS:.0f} s") from error
 
     def close(self) -> None:
-        """Let the thread end."""
+        """Let the thread end, and close the connections once its question is answered."""
+        self._thread.submit(self._engine.dispose)
         self._thread.shutdown(wait=False)
 
     def _ask(self) -> Coordinating | None:
