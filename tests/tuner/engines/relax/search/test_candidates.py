@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import islice
@@ -17,6 +17,7 @@ from onnx import helper
 from tests.tuner.engines.relax.conftest import CPUS, Array, Save, described, draw
 from tests.tuner.engines.relax.schedules.test_ranking import ranked_traces
 from tests.tuner.networks import models
+from tests.waiting import wait_for
 from tuner import cost_models
 from tuner.cost_models import features
 from tuner.engines.base import (
@@ -292,12 +293,6 @@ def test_too_few_candidates_are_made_up_for(task_of: TaskOf, target: TargetInfo)
     assert sum(each.is_random for each in candidates) > 10
 
 
-def _last_of_each(attempts: Sequence[Sequence[float | None]]) -> list[float] | None:
-    """Return the last reading of each place; None while a place has had none."""
-    read = [[secs for secs in each if secs is not None] for each in zip(*attempts, strict=True)]
-    return [each[-1] for each in read] if all(read) else None
-
-
 def test_the_clock_kernel_is_timed_beside_the_samples(
     artifact_of: ArtifactOf, target: TargetInfo
 ) -> None:
@@ -307,15 +302,13 @@ def test_the_clock_kernel_is_timed_beside_the_samples(
     """
     request = RunRequest(artifact_of("matmul"), target.spec, (), QUICK)
 
-    def read() -> list[float | None]:
-        results = [worker.run(request), *worker.run_interleaved([request, request], 2)]
-        return [*(result.clock_secs for result in results), worker.clock_secs(target.spec, 0.001)]
+    clocks = [
+        wait_for(lambda: worker.run(request).clock_secs, 300.0),
+        wait_for(lambda: worker.run_interleaved([request, request], 2)[0].clock_secs, 300.0),
+        wait_for(lambda: worker.run_interleaved([request, request], 2)[1].clock_secs, 300.0),
+        wait_for(lambda: worker.clock_secs(target.spec, 0.001), 300.0),
+    ]
 
-    attempts = [read()]
-    while (clocks := _last_of_each(attempts)) is None and len(attempts) < 60:
-        attempts.append(read())
-
-    assert clocks is not None
     # Others may use the cores for one of the readings, but none is of something else.
     assert 0 < median(clocks) < 20 * min(clocks)
 
