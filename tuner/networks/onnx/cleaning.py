@@ -55,6 +55,11 @@ _ASSERTION = re.compile(r"^\S+:\d+: \w+: Assertion `.*` failed: ")
 _UNDEFINED = re.compile(r"Nodes in a graph must be topologically sorted, however input (.*) of .*")
 _NO_NUMBERS = (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING)
 _DTYPES = frozenset(onnx.TensorProto.DataType.values())
+_SMALL_FLOATS = frozenset(
+    code
+    for name, code in onnx.TensorProto.DataType.items()
+    if name.startswith(("FLOAT8", "FLOAT4"))
+)
 _QUANTISED = "rewrote {} quantised operators as float arithmetic"
 
 
@@ -145,6 +150,23 @@ def clean(
     return Network(name, "onnx", data, sha256, specs, outputs, notes, values, described, limits)
 
 
+def _refuse_small_floats(model: onnx.ModelProto) -> None:
+    """Check that nothing rounds to floating-point numbers of at most 8 bits; kernels do not.
+
+    Raises:
+        ModelError: If an operator does, or a weight of them is left.
+    """
+    names = {tensor.name for tensor in model.graph.initializer if tensor.data_type in _SMALL_FLOATS}
+    for node in nodes_within(model.graph):
+        given = (item.i for item in node.attribute if item.name in ("to", "output_dtype"))
+        if names.intersection(node.input) or not _SMALL_FLOATS.isdisjoint(given):
+            raise ModelError(
+                f"{node.op_type} of floating-point numbers of at most 8 bits: export the model "
+                "with float16 or int8 in their place",
+                code="unsupported-operator",
+            )
+
+
 def _rewrite(
     model: onnx.ModelProto,
     declared: Mapping[str, onnx.ValueInfoProto],
@@ -177,6 +199,7 @@ def _rewrite(
             # A condition may have become a constant until now.
             n_selected = select_branches(model)
             if not n_selected:
+                _refuse_small_floats(model)
                 return model, tail, problems
             rewritten["computed both branches of {} choices by the data"] += n_selected
         rewritten[_QUANTISED] += n_quantised

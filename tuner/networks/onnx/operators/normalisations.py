@@ -4,6 +4,7 @@ Types for which engines have no kernel are computed in float32, as ONNX Runtime 
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -85,11 +86,11 @@ def replace_layer_norm(b: Replacement) -> bool:
     """Compute the mean and the inverse standard deviation of a LayerNormalization on their own.
 
     Returns:
-        False if nothing reads them.
+        False if nothing reads them, and the scale and the shift have the shape of a row.
     """
     output, mean, inverse = [*b.node.output, "", ""][:3]
     if not mean and not inverse:
-        return False
+        return _fill_scales(b)
     rank, axis = len(b.shape(b.input(0))), int(b.attribute("axis", -1))
     axes, dtype = range(axis % rank, rank), b.dtype(b.input(0))
     data = b.as_float(b.input(0), dtype)
@@ -104,9 +105,7 @@ def replace_layer_norm(b: Replacement) -> bool:
     if inverse:
         b.add("Div", one, deviation, output=inverse)
     if output:
-        names = ("axis", "epsilon", "stash_type")
-        given = {n: b.attribute(n) for n in names if b.attribute(n) is not None}
-        b.add("LayerNormalization", *b.node.input, output=output, **given)
+        b.add("LayerNormalization", *b.node.input, output=output, **_options(b))
     return True
 
 
@@ -116,18 +115,45 @@ def replace_full_norm(b: Replacement) -> bool:
     Importers take none over all axes.
 
     Returns:
-        False for any other.
+        False for any other whose scale has the shape of a row.
     """
     rank = len(b.shape(b.input(0)))
     if int(b.attribute("axis", -1)) % rank:
-        return False
-    names = ("epsilon", "stash_type")
-    given = {n: b.attribute(n) for n in names if b.attribute(n) is not None}
+        return _fill_scales(b)
     first = b.constant(np.array([0]))
     data = b.add("Unsqueeze", b.input(0), first)
-    normalised = b.add("RMSNormalization", data, b.input(1), axis=1, **given)
+    options = {**_options(b), "axis": 1}
+    normalised = b.add("RMSNormalization", data, b.input(1), **options)
     b.add("Squeeze", normalised, first, output=b.node.output[0])
     return True
+
+
+def _fill_scales(b: Replacement) -> bool:
+    """Give the scale and the shift of a normalisation the shape of the rows that it takes.
+
+    Returns:
+        False if they have it.
+    """
+    rows = b.shape(b.input(0))[int(b.attribute("axis", -1)) :]
+
+    def fill(name: str) -> str:
+        shape = b.shape(name) if name else rows
+        if shape == rows:
+            return name
+        if any(size != 1 for size in shape[: -len(rows)]):
+            raise UnknownValueError
+        return b.reshape(b.add("Expand", name, b.constant(np.array(rows))), *rows)
+
+    filled = [fill(name) for name in b.node.input[1:]]
+    if filled == [*b.node.input[1:]]:
+        return False
+    b.add(b.node.op_type, b.input(0), *filled, output=b.node.output[0], **_options(b))
+    return True
+
+
+def _options(b: Replacement) -> dict[str, Any]:
+    names = ("axis", "epsilon", "stash_type")
+    return {name: b.attribute(name) for name in names if b.attribute(name) is not None}
 
 
 def replace_mean_variance(b: Replacement) -> None:

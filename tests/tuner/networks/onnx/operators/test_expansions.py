@@ -299,6 +299,32 @@ def test_infinite_numbers_of_half_precision(kind: int) -> None:
     assert actual.tolist() == [False, True, False, False]
 
 
+@pytest.mark.parametrize("operator", ["LayerNormalization", "RMSNormalization"])
+def test_scales_of_a_norm_broadcast_to_its_rows(operator: str) -> None:
+    """Importers take those of the shape of a row."""
+    data = np.linspace(-1, 2, 24, dtype="float32").reshape(2, 3, 4)
+    weights = {"scale": np.arange(4, dtype="float32")}
+    proto = one_node(operator, {"x": data}, weights, axis=1)
+    proto.opset_import[0].version = 23
+
+    network = clean(proto)
+
+    weights_now = onnx.load_from_string(network.model).graph.initializer
+    assert [[*tensor.dims] for tensor in weights_now] == [[3, 4]]
+    (actual,) = run(network.model, {"x": data})
+    (expected,) = run(proto.SerializeToString(), {"x": data})
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
+def test_rounding_to_eight_bits_is_refused() -> None:
+    """Kernels keep the digits of such numbers."""
+    proto = one_node("Cast", {"x": np.ones(2, "float32")}, to=onnx.TensorProto.FLOAT8E4M3FN)
+    proto.opset_import[0].version = 23
+
+    with pytest.raises(ModelError, match="Cast of floating-point numbers of at most 8 bits"):
+        clean(proto)
+
+
 @pytest.mark.parametrize("shape", [(2, 3, 4), (6,)])
 def test_a_norm_of_the_data_as_a_whole_is_that_of_one_row(shape: tuple[int, ...]) -> None:
     """Importers take no norm of a root mean square over all axes."""
