@@ -610,7 +610,7 @@ def take_scratch_beside_each_other(library: str, temporary: str) -> list[list[st
     ]
 
 
-def time_runs(folder: str, inputs: str, temporary: str) -> dict[str, Any]:
+def time_runs(folder: str, temporary: str, inputs: str) -> dict[str, Any]:
     """Time a library as a profile and as a benchmark do."""
     from tuner.engines.base import NetworkRun
 

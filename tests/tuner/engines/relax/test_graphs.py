@@ -1,6 +1,7 @@
 """Programs of libraries for GPUs, captured and replayed on a stub driver with CUDA's rules."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tuner.networks.worker import load_model
 from tuner.workers.pool import Pool
 
 pytestmark = needs_nvrtc
+Run = Callable[..., Any]
 _SHAPES: dict[str, tuple[int, ...]] = {"r": (0, 8, 8), "s": (0, 64)}
 _VIEWS: dict[str, tuple[int, ...]] = {
     "i": (0, 64),
@@ -98,11 +100,17 @@ def call(pool: Pool, function: str, *arguments: object) -> Any:
     return pool.call(gpu_cases.__name__, function, *arguments, timeout_secs=120.0)
 
 
-def test_arrays_cost_a_launch_copies_and_one_wait(
-    pool: Pool, n_kernels: int, folders: dict[str, str], tmp_path: Path
-) -> None:
+@pytest.fixture
+def run(pool: Pool, folders: dict[str, str], tmp_path: Path) -> Run:
+    """Call of a function of the cases with a library, in the process that sees the GPU."""
+    return lambda function, library, *arguments: call(
+        pool, function, folders[library], str(tmp_path), *arguments
+    )
+
+
+def test_arrays_cost_a_launch_copies_and_one_wait(run: Run, n_kernels: int) -> None:
     """Nothing is allocated, and outputs that no kernel writes have their values."""
-    log, outputs = call(pool, "call_with_arrays", folders["views"], str(tmp_path))
+    log, outputs = run("call_with_arrays", "views")
 
     given = gpu_cases.arrays(seed=2)
     np.testing.assert_array_equal(outputs["output_2"], given["b"])
@@ -117,11 +125,9 @@ def test_arrays_cost_a_launch_copies_and_one_wait(
     assert not count(log, "launch", "cudaMalloc", "cudaMallocHost", "cudaFree", "capture")
 
 
-def test_graphs_are_compared_after_the_first_run_on_its_inputs(
-    pool: Pool, folders: dict[str, str], tmp_path: Path
-) -> None:
+def test_graphs_are_compared_after_the_first_run_on_its_inputs(run: Run) -> None:
     """They share its workspace, and indices in other memory may lie outside of tensors."""
-    seen = call(pool, "first_run_on_a_stream", folders["plain"], str(tmp_path))
+    seen = run("first_run_on_a_stream", "plain")
 
     own, log = seen["own"], seen["log"]
     names = [words[0] for words in log]
@@ -137,11 +143,9 @@ def test_graphs_are_compared_after_the_first_run_on_its_inputs(
 
 
 @pytest.mark.parametrize("rows", [32, 48])
-def test_replays_launch_what_plain_runs_launch(
-    pool: Pool, n_kernels: int, folders: dict[str, str], tmp_path: Path, rows: int
-) -> None:
+def test_replays_launch_what_plain_runs_launch(run: Run, n_kernels: int, rows: int) -> None:
     """They do, on tensors at any address, and allocate, copy and wait for nothing."""
-    seen = call(pool, "compare_launches", folders["plain"], str(tmp_path), rows)
+    seen = run("compare_launches", "plain", rows)
 
     assert [len(run) for run in seen["each"]] == [n_kernels] * 4
     assert seen["graph"] == seen["each"]
@@ -152,9 +156,9 @@ def test_replays_launch_what_plain_runs_launch(
     assert changed == [n_kernels, 0] * 4
 
 
-def test_outputs_belong_to_the_caller(pool: Pool, folders: dict[str, str], tmp_path: Path) -> None:
+def test_outputs_belong_to_the_caller(run: Run) -> None:
     """Memory is used again once all consumers have dropped it, and the caller may give it."""
-    seen = call(pool, "give_outputs", folders["plain"], str(tmp_path))
+    seen = run("give_outputs", "plain")
 
     first, second, kept, last = seen["addresses"]
     assert first == second == kept != last
@@ -163,11 +167,9 @@ def test_outputs_belong_to_the_caller(pool: Pool, folders: dict[str, str], tmp_p
     assert seen["written"]
 
 
-def test_arrays_are_exchanged_on_streams(
-    pool: Pool, folders: dict[str, str], tmp_path: Path
-) -> None:
+def test_arrays_are_exchanged_on_streams(run: Run) -> None:
     """Producers learn the stream of the call, and other streams of consumers wait for the run."""
-    seen = call(pool, "exchange", folders["plain"], str(tmp_path))
+    seen = run("exchange", "plain")
 
     assert seen["streams"] == [True, True]
     assert seen["waits"] == [0, 1, 1, 0]
@@ -175,11 +177,9 @@ def test_arrays_are_exchanged_on_streams(
     assert (seen["shape"], seen["dtype"]) == ([32, 8, 8], "float32")
 
 
-def test_tensors_of_torch_are_read_at_each_call(
-    pool: Pool, folders: dict[str, str], tmp_path: Path
-) -> None:
+def test_tensors_of_torch_are_read_at_each_call(run: Run) -> None:
     """They are exported for another stream alone, once; what cannot be used is refused."""
-    seen = call(pool, "call_with_torch", folders["plain"], str(tmp_path))
+    seen = run("call_with_torch", "plain")
 
     assert seen["exports"] == [[], [], [1]]
     assert seen["used"]
@@ -233,10 +233,10 @@ def test_unusable_arrays_are_named(pool: Pool, folders: dict[str, str]) -> None:
     ],
 )
 def test_kernels_run_one_by_one_where_graphs_fail(
-    pool: Pool, n_kernels: int, folders: dict[str, str], tmp_path: Path, spec: str, reason: str
+    run: Run, n_kernels: int, spec: str, reason: str
 ) -> None:
     """The reason is kept and logged once, and CUDA keeps no trace of the failure."""
-    seen = call(pool, "fail", folders["views"], str(tmp_path), spec)
+    seen = run("fail", "views", spec)
 
     assert seen["errors"] == []
     assert seen["launched"] == [[n_kernels, 0]] * 3
@@ -256,10 +256,10 @@ def test_kernels_run_one_by_one_where_graphs_fail(
     ],
 )
 def test_kernels_run_one_after_the_other_where_branches_fail(
-    pool: Pool, n_kernels: int, folders: dict[str, str], tmp_path: Path, spec: str
+    run: Run, n_kernels: int, spec: str
 ) -> None:
     """The program stays one graph launch, with the same outputs."""
-    seen = call(pool, "fail", folders["views"], str(tmp_path), spec)
+    seen = run("fail", "views", spec)
 
     assert seen["errors"] == seen["warnings"] == []
     assert seen["launched"] == [[n_kernels, 0], [0, n_kernels], [0, n_kernels]]
@@ -279,10 +279,10 @@ def test_kernels_run_one_after_the_other_where_branches_fail(
     ],
 )
 def test_a_failed_run_is_an_error_of_its_call_alone(
-    pool: Pool, n_kernels: int, folders: dict[str, str], tmp_path: Path, spec: str, reason: str
+    run: Run, n_kernels: int, spec: str, reason: str
 ) -> None:
     """The next call runs, and the one behind it is a graph launch."""
-    seen = call(pool, "fail", folders["views"], str(tmp_path), spec)
+    seen = run("fail", "views", spec)
 
     (error,) = seen["errors"]
     assert reason in error
@@ -315,11 +315,9 @@ def test_captures_end_where_they_are_not_possible(pool: Pool, action: str, error
     assert bool(seen) == bool(error)
 
 
-def test_calls_of_threads_run_one_after_the_other(
-    pool: Pool, folders: dict[str, str], tmp_path: Path
-) -> None:
+def test_calls_of_threads_run_one_after_the_other(run: Run) -> None:
     """Each gets its own outputs, and a stream waits for the one that ran before it."""
-    seen = call(pool, "use_threads", folders["views"], str(tmp_path))
+    seen = run("use_threads", "views")
 
     assert seen["problems"] == []
     last, waiting = "", set()
@@ -334,11 +332,9 @@ def test_calls_of_threads_run_one_after_the_other(
     assert n_launches == 6 * 20
 
 
-def test_libraries_share_no_memory(
-    pool: Pool, n_kernels: int, folders: dict[str, str], tmp_path: Path
-) -> None:
+def test_libraries_share_no_memory(run: Run, n_kernels: int) -> None:
     """A library that is loaded twice may run twice at once, and outlives the other."""
-    seen = call(pool, "share_nothing", folders["plain"], str(tmp_path))
+    seen = run("share_nothing", "plain")
 
     assert seen["shared"] == []
     assert count(seen["log"], "launch") == 0
@@ -354,11 +350,9 @@ def test_forked_process_is_refused(pool: Pool, folders: dict[str, str]) -> None:
     assert status == 0
 
 
-def test_callers_may_capture_calls(
-    pool: Pool, n_kernels: int, folders: dict[str, str], tmp_path: Path
-) -> None:
+def test_callers_may_capture_calls(run: Run, n_kernels: int) -> None:
     """Their graph gets the kernels and their branches, without events of other streams."""
-    seen = call(pool, "capture_a_call", folders["plain"], str(tmp_path))
+    seen = run("capture_a_call", "plain")
 
     assert "call the library once before" in seen["early"]
     assert seen["kernels"] == n_kernels
@@ -415,14 +409,12 @@ def test_kernels_beside_each_other_share_no_scratch_memory(
     assert replayed == launched
 
 
-def test_benchmarks_time_graph_launches(
-    pool: Pool, n_kernels: int, folders: dict[str, str], tmp_path: Path
-) -> None:
+def test_benchmarks_time_graph_launches(run: Run, n_kernels: int, tmp_path: Path) -> None:
     """Inputs and outputs stay on the device."""
     inputs = tmp_path / "inputs.npz"
     write_arrays(inputs, gpu_cases.arrays())
 
-    seen = call(pool, "time_runs", folders["plain"], str(inputs), str(tmp_path))
+    seen = run("time_runs", "plain", str(inputs))
 
     assert seen["n"] == 4
     assert seen["note"] == f"one graph launch of {n_kernels} kernels, some beside each other"
@@ -437,15 +429,15 @@ def test_benchmarks_time_graph_launches(
 
 @pytest.mark.parametrize("views", [False, True])
 def test_plan_of_a_pack_launches_what_a_library_launches(
-    pool: Pool, folders: dict[str, str], tmp_path: Path, views: bool
+    run: Run, tmp_path: Path, views: bool
 ) -> None:
     """The same sizes in the same order, on memory that is shared in the same places."""
-    folder, made = folders["views" if views else "plain"], model(tmp_path, 32, views)
+    folder, made = "views" if views else "plain", model(tmp_path, 32, views)
     spec = worker.describe_target("cuda:sm_90").spec
     tasks = {each.workload: each.ir for each in worker.extract(made, spec).tasks}
     launched = [
         words[:-1] if words[-1] == "freed-memory" else words
-        for words in call(pool, "first_launches", folder, str(tmp_path))
+        for words in run("first_launches", folder)
     ]
 
     plan = worker.pack_network(made, spec)

@@ -426,25 +426,21 @@ def test_kernels_by_rule_multiply_vectors_of_bytes(
     _check(name, actual, expected[0])
 
 
-def test_wide_floats_without_vnni_stay() -> None:
-    """With AVX-512 alone, pairs of 16-bit integers take as long as floats."""
-    spec = '{"kind":"llvm","mcpu":"skylake-avx512"}'
-
-    names = names_of(combine([_CASES["conv-1x1"]])[0], spec)
-
-    assert not [name for name in names if "dot_" in name]
-
-
-def test_few_terms_stay_floats() -> None:
-    """A product that fills too little of an instruction is not worth it."""
-    names = names_of(combine([replace(_qdq_conv(n_inputs=3, kernel=1), name="few")])[0], _VNNI)
-
-    assert not [name for name in names if "dot_" in name]
-
-
-def test_weights_of_two_zero_points_stay_floats() -> None:
-    """A weight whose centred numbers pass a byte is not multiplied as bytes."""
-    names = names_of(combine([replace(_dynamic("uint8", 7), name="wide")])[0], _VNNI)
+@pytest.mark.parametrize(
+    ("case", "spec"),
+    [
+        # With AVX-512 alone, pairs of 16-bit integers take as long as floats.
+        (_CASES["conv-1x1"], '{"kind":"llvm","mcpu":"skylake-avx512"}'),
+        # It fills too little of an instruction.
+        (_qdq_conv(n_inputs=3, kernel=1), _VNNI),
+        # Its centred weights pass a byte.
+        (_dynamic("uint8", 7), _VNNI),
+    ],
+    ids=["without-vnni", "few-terms", "two-zero-points"],
+)
+def test_products_that_gain_nothing_stay_floats(case: Case, spec: str) -> None:
+    """No instruction for bytes is faster, or has the weights."""
+    names = names_of(combine([replace(case, name="case")])[0], spec)
 
     assert not [name for name in names if "dot_" in name]
 

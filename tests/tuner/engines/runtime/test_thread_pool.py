@@ -173,18 +173,18 @@ print(os.waitpid(child, 0)[1])
 """
 
 
+def _printed(program: str, path: Path) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)],
+        env={**os.environ, "TVM_NUM_THREADS": str(_N_THREADS)},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    return done.stdout.split()
+
+
 def test_a_forked_process_gets_threads_of_its_own(path: Path) -> None:
     """Threads do not survive a fork."""
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, str(path)],
-        env={**os.environ, "TVM_NUM_THREADS": str(_N_THREADS)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-
-    assert done.stdout.split() == ["0", "True"]
+    assert _printed(_PROGRAM, path) == ["0", "True"]
 
 
 def test_a_process_may_fork_after_the_library_is_unloaded(path: Path) -> None:
@@ -192,16 +192,8 @@ def test_a_process_may_fork_after_the_library_is_unloaded(path: Path) -> None:
     program = _PROGRAM.replace("child = os.fork()", "_unload(library)\nchild = os.fork()")
     program = program.replace("_Library\n", "_Library, _unload\n")
     program = program[: program.index("if child")] + _EXIT_OF_CHILD
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(path)],
-        env={**os.environ, "TVM_NUM_THREADS": str(_N_THREADS)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
 
-    assert done.stdout.split() == ["0"]
+    assert _printed(program, path) == ["0"]
 
 
 def test_a_linker_without_a_compiler_driver_finds_all_functions(path: Path) -> None:

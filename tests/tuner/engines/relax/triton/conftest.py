@@ -102,6 +102,13 @@ def workload(arguments: Sequence[Any]) -> bytes:
     return workloads.dump(workloads.as_workload(te.create_prim_func(list(arguments))))
 
 
+def match(template: Any, ir: bytes) -> Any:
+    """Return the parts that a template needs of a workload, which it has to fit."""
+    matched = template.find(workloads.load(ir)["main"])
+    assert matched is not None
+    return matched
+
+
 def product(
     shape: tuple[int, int, int, int],
     dtype: str = "float16",

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from tvm import te
 
-from tests.tuner.engines.relax.triton.conftest import attention, convolution, product, workload
+from tests.tuner.engines.relax.triton.conftest import (
+    attention,
+    convolution,
+    match,
+    product,
+    workload,
+)
 from tuner.engines.relax import worker
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.target.targets import make_target
@@ -64,12 +70,6 @@ _MEASURED = [
 ]  # fmt: skip
 
 
-def _contraction(ir: bytes) -> Contraction:
-    contraction = Contraction.find(workloads.load(ir)["main"])
-    assert contraction is not None
-    return contraction
-
-
 @pytest.mark.parametrize(("shape", "measured"), _MEASURED, ids=lambda each: str(each)[:20])
 def test_estimates_are_near_to_measurements(shape: Any, measured: dict[str, float]) -> None:
     """The fastest by estimate is within 10 % of the best, and times are within 25 % on average."""
@@ -77,7 +77,7 @@ def test_estimates_are_near_to_measurements(shape: Any, measured: dict[str, floa
     decisions = np.array([list(vars(each).values())[:-1] for each in names], dtype=int)
     times = np.array(list(measured.values())) * 1e-6
 
-    contraction = _contraction(product(shape, transposed=True))
+    contraction = match(Contraction, product(shape, transposed=True))
     secs = ranking.estimate_secs(contraction, decisions, gpus.gpu_of(90))
 
     assert times[secs.argmin()] < 1.1 * times.min()
@@ -107,8 +107,7 @@ def test_estimates_of_attention_are_near_to_measurements(n_rows: int) -> None:
     times = np.array(list(_ATTENTION[n_rows].values())) * 1e-6
     ir = attention((12, 12), (n_rows, n_rows, 64))
 
-    matched = Attention.find(workloads.load(ir)["main"])
-    assert matched is not None
+    matched = match(Attention, ir)
     secs = estimate_secs(matched, decisions, gpus.gpu_of(90))
 
     assert secs.argmin() == times.argmin()
@@ -126,7 +125,7 @@ def test_estimates_of_attention_are_near_to_measurements(n_rows: int) -> None:
 )
 def test_spaces_fit_the_gpu(ir: bytes, architecture: int) -> None:
     """Configurations differ, are few enough to be estimated at once, and fit shared memory."""
-    contraction, gpu = _contraction(ir), gpus.gpu_of(architecture)
+    contraction, gpu = match(Contraction, ir), gpus.gpu_of(architecture)
 
     configurations = ranking.ranked(contraction, architecture)
 
@@ -161,7 +160,7 @@ def test_gpus_of_one_architecture_differ(
 
 def test_loads_that_are_not_asynchronous_gain_nothing_from_stages() -> None:
     """Stages beyond two take no less time where each element is loaded alone."""
-    contraction = _contraction(convolution(224, (3, 64), 7, stride=2))
+    contraction = match(Contraction, convolution(224, (3, 64), 7, stride=2))
     decisions = np.array([[128, 64, 64, stages, 4, 1, 0] for stages in (2, 5)])
 
     two, five = ranking.estimate_secs(contraction, decisions, gpus.gpu_of(90))
@@ -171,7 +170,7 @@ def test_loads_that_are_not_asynchronous_gain_nothing_from_stages() -> None:
 
 def test_windows_have_thirds() -> None:
     """Nine turns of a window of three by three have no other parts."""
-    contraction = _contraction(convolution(14, (64, 64), 3))
+    contraction = match(Contraction, convolution(14, (64, 64), 3))
 
     ranked = ranking.ranked(contraction, 90)
 
@@ -180,14 +179,14 @@ def test_windows_have_thirds() -> None:
 
 def test_steps_of_two_taps_at_once_are_not_chosen() -> None:
     """Elements of a padded image are loaded one by one where a turn goes through several taps."""
-    contraction = _contraction(convolution(56, (64, 64), 3))
+    contraction = match(Contraction, convolution(56, (64, 64), 3))
 
     assert {each.steps for each in ranking.ranked(contraction, 90)[:8]} <= {32, 64}
 
 
 def test_two_warps_multiply_without_a_group() -> None:
     """A tile of 64 rows needs the four warps of a group: 5.4 us without, 3.4 us with one."""
-    contraction = _contraction(product((1, 196, 512, 1024), transposed=True))
+    contraction = match(Contraction, product((1, 196, 512, 1024), transposed=True))
     decisions = np.array([[64, 16, 128, 5, n_warps, 1, 0] for n_warps in (2, 4)])
 
     two, four = ranking.estimate_secs(contraction, decisions, gpus.gpu_of(90))
@@ -197,7 +196,7 @@ def test_two_warps_multiply_without_a_group() -> None:
 
 def test_a_second_kernel_adds_parts_of_large_tiles() -> None:
     """Last blocks of 72 tiles of 128 x 64 took 5 us more than a second kernel does."""
-    contraction = _contraction(product((1, 197, 2304, 768)))
+    contraction = match(Contraction, product((1, 197, 2304, 768)))
     decisions = np.array([[128, 64, 64, 3, 4, 4, is_one_kernel] for is_one_kernel in (0, 1)])
 
     second, last = ranking.estimate_secs(contraction, decisions, gpus.gpu_of(90))
@@ -217,8 +216,7 @@ def test_packed_weights_take_less_time() -> None:
     packed = workload([data, codes, scales, te.compute((1, 8192), multiplied)])
     secs = []
     for ir in (packed, product((1, 1, 8192, 8192), transposed=True)):
-        contraction = Contraction.find(workloads.load(ir)["main"])
-        assert contraction is not None
+        contraction = match(Contraction, ir)
         first = ranking.ranked(contraction, 90)[0]
         decisions = np.array([[*vars(first).values()][:7]], dtype=float)
         secs += list(ranking.estimate_secs(contraction, decisions, gpus.gpu_of(90)))

@@ -11,6 +11,7 @@ from tests.gpu_compilers import needs_triton
 from tests.tuner.engines.relax.triton.conftest import (
     attention,
     convolution,
+    match,
     product,
     workload,
 )
@@ -71,8 +72,7 @@ def test_first_choices_fill_the_gpu(
     shape: tuple[int, int, int, int], dtype: str, architecture: int
 ) -> None:
     """There are as many blocks as half of the multiprocessors, or all that the shape allows."""
-    contraction = Contraction.find(workloads.load(product(shape, dtype))["main"])
-    assert contraction is not None
+    contraction = match(Contraction, product(shape, dtype))
 
     first = ranking.ranked(contraction, architecture)[0]
 
@@ -84,8 +84,7 @@ def test_first_choices_fill_the_gpu(
 @pytest.mark.parametrize(("dtype", "arch"), [("float16", "sm_90"), ("float32", "sm_80")])
 def test_first_choices_keep_their_registers(dtype: str, arch: str) -> None:
     """A product of the size of a layer spills nothing, and runs on tensor cores."""
-    contraction = Contraction.find(workloads.load(product((1, 196, 256, 1024), dtype))["main"])
-    assert contraction is not None
+    contraction = match(Contraction, product((1, 196, 256, 1024), dtype))
 
     first = ranking.ranked(contraction, compiler.number_of(arch))[0]
     program = variants.GEMM.print(contraction, first)

@@ -75,12 +75,12 @@ def test_extremes_of_computed_numbers_keep_nan(
     np.testing.assert_array_equal(actual.numpy(), expected)
 
 
-@pytest.mark.parametrize("zero", [0.0, 7.0])
-@pytest.mark.parametrize("n_lanes", [1, 8, 24])
-def test_rounded_numbers_become_bytes(target: TargetInfo, n_lanes: int, zero: float) -> None:
-    """Any number becomes the byte that its clipped value is rounded to, by a saturating packing."""
+def _quantised(
+    target: TargetInfo, numbers: Array, limits: tuple[float, float], zero: float, n_lanes: int
+) -> tuple[Array, str]:
+    """Return the bytes of 24 numbers that are clipped and rounded, and the code for it."""
     x = te.placeholder((24,), "float32", name="x")
-    low, high = (tirx.const(limit - zero, "float32") for limit in (0.0, 255.0))
+    low, high = (tirx.const(limit, "float32") for limit in limits)
     rounded = te.compute((24,), lambda i: te.nearbyint(te.max(te.min(x[i], high), low)), "rounded")
     codes = te.compute((24,), lambda i: (rounded[i] + zero).astype("uint8"), "codes")
     schedule = tvm.s_tir.Schedule(te.create_prim_func([x, codes]))
@@ -88,32 +88,30 @@ def test_rounded_numbers_become_bytes(target: TargetInfo, n_lanes: int, zero: fl
     _, lanes = schedule.split(*schedule.get_loops(schedule.get_sblock("codes")), [None, n_lanes])
     schedule.vectorize(lanes)
     kernel = cpu_codegen.compile_kernels(schedule.mod, make_target(target.spec))
+    actual = tvm.runtime.empty((24,), "uint8")
+    kernel(tvm.runtime.tensor(numbers), actual)
+    return actual.numpy(), kernel.inspect_source("asm")
+
+
+@pytest.mark.parametrize("zero", [0.0, 7.0])
+@pytest.mark.parametrize("n_lanes", [1, 8, 24])
+def test_rounded_numbers_become_bytes(target: TargetInfo, n_lanes: int, zero: float) -> None:
+    """Any number becomes the byte that its clipped value is rounded to, by a saturating packing."""
     numbers = np.array([-np.inf, -3e38, -1e9, 1e9, 3e38, np.inf, *np.arange(-2, 7), 254.5, 255.5])
     numbers = np.resize(np.concatenate([numbers, numbers + 0.5]), 24).astype("float32")
-    actual = tvm.runtime.empty((24,), "uint8")
 
-    kernel(tvm.runtime.tensor(numbers), actual)
+    actual, code = _quantised(target, numbers, (-zero, 255.0 - zero), zero, n_lanes)
 
     expected = np.round(np.clip(numbers, -zero, 255 - zero)) + zero
-    np.testing.assert_array_equal(actual.numpy(), expected.astype("uint8"))
-    assert n_lanes == 1 or "packuswb" in kernel.inspect_source("asm")
+    np.testing.assert_array_equal(actual, expected.astype("uint8"))
+    assert n_lanes == 1 or "packuswb" in code
 
 
 def test_nan_becomes_a_limit_above_zero(target: TargetInfo) -> None:
     """As of a Relu before a quantisation whose zero point is not 0."""
-    x = te.placeholder((24,), "float32", name="x")
-    low, high = (tirx.const(limit, "float32") for limit in (10.0, 200.0))
-    rounded = te.compute((24,), lambda i: te.nearbyint(te.max(te.min(x[i], high), low)), "rounded")
-    codes = te.compute((24,), lambda i: rounded[i].astype("uint8"), "codes")
-    schedule = tvm.s_tir.Schedule(te.create_prim_func([x, codes]))
-    schedule.compute_inline(schedule.get_sblock("rounded"))
-    schedule.vectorize(schedule.split(*schedule.get_loops(schedule.get_sblock("codes")), [3, 8])[1])
-    kernel = cpu_codegen.compile_kernels(schedule.mod, make_target(target.spec))
-    actual = tvm.runtime.empty((24,), "uint8")
+    actual, _ = _quantised(target, np.full(24, np.nan, "float32"), (10.0, 200.0), 0.0, 8)
 
-    kernel(tvm.runtime.tensor(np.full(24, np.nan, "float32")), actual)
-
-    assert set(actual.numpy().tolist()) <= {10, 200}
+    assert set(actual.tolist()) <= {10, 200}
 
 
 def test_a_reduction_in_parts_starts_at_infinity(target: TargetInfo) -> None:

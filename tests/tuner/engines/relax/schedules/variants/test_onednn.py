@@ -123,6 +123,14 @@ def calls_of(task: ExtractedTask, target: TargetInfo) -> dict[str, str]:
     }
 
 
+def python(script: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a process that loads oneDNN, if at all, in some environment."""
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        capture_output=True, text=True, env={**os.environ, **environ}, check=False,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_layers_have_variants(save: Save, calling: TargetInfo, name: str) -> None:
     """Some of them, on some CPUs."""
@@ -169,15 +177,7 @@ def test_products_without_a_kernel_are_not_offered() -> None:
     """OneDNN has only its reference, which calls refuse, for packed weights and AVX2."""
     script = "from tuner.engines.runtime import onednn; print(onednn.product_panel(50, 96, 96))"
 
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert done.stdout.strip() == "0"
+    assert python(script, ONEDNN_MAX_CPU_ISA="AVX2").stdout.strip() == "0"
 
 
 def test_a_kernel_names_onednn(save: Save, calling: TargetInfo, tmp_path: Path) -> None:
@@ -187,14 +187,7 @@ def test_a_kernel_names_onednn(save: Save, calling: TargetInfo, tmp_path: Path) 
     made = worker.build(BuildRequest(task.ir, calling.spec, trace, str(tmp_path / "kernel")))
     script = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
 
-    done = subprocess.run(
-        [sys.executable, "-c", script, f"{made.artifact}/kernel.so"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert "libdnnl.so.3" in done.stderr
+    assert "libdnnl.so.3" in python(script, f"{made.artifact}/kernel.so").stderr
 
 
 def test_each_part_runs_on_the_thread_that_calls(
@@ -221,15 +214,8 @@ kernel.call()
 print(len(threads() - before))
 """
 
-    done = subprocess.run(
-        [sys.executable, "-c", script, made.artifact, calling.spec],
-        env={**os.environ, "OMP_NUM_THREADS": "8", "TVM_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert done.stdout.strip() == "0"
+    environ = {"OMP_NUM_THREADS": "8", "TVM_NUM_THREADS": "1"}
+    assert python(script, made.artifact, calling.spec, **environ).stdout.strip() == "0"
 
 
 def test_a_layout_that_onednn_has_no_kernel_for_is_refused(

@@ -8,8 +8,7 @@ import pytest
 from tvm import tirx
 
 from tests.gpu_compilers import needs_triton
-from tests.tuner.engines.relax.triton.conftest import convolution, product
-from tuner.engines.relax.ir import workloads
+from tests.tuner.engines.relax.triton.conftest import convolution, match, product
 from tuner.engines.relax.triton.compilation import compiler
 from tuner.engines.relax.triton.compilation.compiler import compile_kernel
 from tuner.engines.relax.triton.programs import Kernel, named_by_content
@@ -23,8 +22,7 @@ pytestmark = needs_triton
 
 def kernels_of(ir: bytes, configuration: Configuration) -> tuple[Kernel, ...]:
     """Print the kernels of a workload."""
-    contraction = Contraction.find(workloads.load(ir)["main"])
-    assert contraction is not None
+    contraction = match(Contraction, ir)
     return print_program(contraction, configuration).kernels
 
 

@@ -12,7 +12,14 @@ from tvm import tirx
 
 from tests.gpu_compilers import needs_triton
 from tests.tuner.engines.relax import networks
-from tests.tuner.engines.relax.triton.conftest import SPEC, Verify, attention, broken, product
+from tests.tuner.engines.relax.triton.conftest import (
+    SPEC,
+    Verify,
+    attention,
+    broken,
+    match,
+    product,
+)
 from tests.tuner.engines.relax.triton.steps import save_step
 from tuner.engines.relax.codegen.build import n_outputs
 from tuner.engines.relax.graph.definitions.softmax import masked_softmax
@@ -38,8 +45,7 @@ _ONE_ROW, _SHARED = Configuration(1, 16, 1, 2, 3), Configuration(16, 16, 1, 4, 3
 
 def program_of(ir: bytes, configuration: Configuration = _SMALL) -> Program:
     """Print the kernel of a workload that Triton has to match."""
-    matched = Attention.find(workloads.load(ir)["main"])
-    assert matched is not None
+    matched = match(Attention, ir)
     return print_program(matched, configuration)
 
 
@@ -163,9 +169,7 @@ def test_broken_parts_are_found(
 
 def test_heads_that_share_keys_are_rows() -> None:
     """The rows of heads with the same keys are in the same block."""
-    matched = Attention.find(workloads.load(attention((8, 2), (1, 64, 16)))["main"])
-
-    assert matched is not None
+    matched = match(Attention, attention((8, 2), (1, 64, 16)))
     assert (matched.context.n_batches, matched.context.n_rows) == (2, 4)
 
 
@@ -191,8 +195,7 @@ def test_other_workloads_are_not_attention() -> None:
 
 def test_products_run_on_tensor_cores() -> None:
     """The first choice for a layer of BERT loads keys ahead, and spills no register."""
-    matched = Attention.find(workloads.load(attention((12, 12), (128, 128, 64)))["main"])
-    assert matched is not None
+    matched = match(Attention, attention((12, 12), (128, 128, 64)))
 
     first = ranked(matched, 90)[0]
     facts = compiler.compile_kernel(print_program(matched, first).kernels[0], "sm_90").facts
@@ -245,8 +248,7 @@ def test_new_keys_are_outputs_of_the_network(tmp_path: Path) -> None:
 
 def test_the_keys_of_a_step_fill_a_gpu() -> None:
     """Blocks share the keys of a step, and the kernels spill no register."""
-    matched = Attention.find(workloads.load(attention((32, 8), (1, 1024, 64)))["main"])
-    assert matched is not None
+    matched = match(Attention, attention((32, 8), (1, 1024, 64)))
 
     program = print_program(matched, ranked(matched, 90)[0])
 

@@ -14,6 +14,7 @@ from tests.tuner.engines.relax.triton.conftest import (
     broken,
     convolution,
     gated,
+    match,
     product,
     workload,
 )
@@ -34,8 +35,7 @@ _LAST = replace(_SPLIT, is_one_kernel=True)
 
 def program_of(ir: bytes, configuration: Configuration) -> Program:
     """Print the kernels of a workload that Triton has to match."""
-    contraction = Contraction.find(workloads.load(ir)["main"])
-    assert contraction is not None
+    contraction = match(Contraction, ir)
     return print_program(contraction, configuration)
 
 
@@ -70,8 +70,7 @@ def test_batches_and_single_rows(
 ) -> None:
     """Products have a second operand in either order, and one row or column."""
     ir = product(shape, transposed=transposed)
-    contraction = Contraction.find(workloads.load(ir)["main"])
-    assert contraction is not None
+    contraction = match(Contraction, ir)
     n_rows = 1 if contraction.n_rows == 1 else 16
     configuration = Configuration(n_rows, 16, 32, 2, 4, 2, is_one_kernel=not transposed)
 

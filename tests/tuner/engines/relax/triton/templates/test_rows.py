@@ -7,7 +7,14 @@ import pytest
 from tvm import te, tirx, topi
 
 from tests.gpu_compilers import needs_triton
-from tests.tuner.engines.relax.triton.conftest import ALL_KINDS, Verify, broken, product, workload
+from tests.tuner.engines.relax.triton.conftest import (
+    ALL_KINDS,
+    Verify,
+    broken,
+    match,
+    product,
+    workload,
+)
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.triton import variants
 from tuner.engines.relax.triton.compilation import compiler
@@ -22,8 +29,7 @@ _SMALL, _SHARED = Configuration(2, 4), Configuration(1, 4, 3)
 
 def program_of(ir: bytes, configuration: Configuration = _SMALL) -> Program:
     """Print the kernel of a workload that Triton has to match."""
-    matched = Rows.find(workloads.load(ir)["main"])
-    assert matched is not None
+    matched = match(Rows, ir)
     return print_program(matched, configuration)
 
 
@@ -137,8 +143,7 @@ def test_reductions_of_rows_and_of_columns_are_not_one_kernel() -> None:
     columns = te.compute((64,), lambda b: te.max(data[i, b], i))
     both = te.compute(data.shape, lambda a, b: data[a, b] - rows[a] - columns[b])
     ir = workload([data, both])
-    matched = Rows.find(workloads.load(ir)["main"])
-    assert matched is not None
+    matched = match(Rows, ir)
 
     with pytest.raises(PrintError, match="same axes"):
         print_program(matched, _SMALL)
@@ -150,8 +155,7 @@ def test_rows_fill_the_gpu() -> None:
     """The first choice for a normalisation of BERT has a block for each row, and no spills."""
     data, scale = _data(128, 768), _data(768)
     ir = workload([data, scale, topi.nn.rms_norm(data, scale, [1], 1e-5)])
-    matched = Rows.find(workloads.load(ir)["main"])
-    assert matched is not None
+    matched = match(Rows, ir)
 
     first = ranked(matched, 90)[0]
     (kernel,) = print_program(matched, first).kernels

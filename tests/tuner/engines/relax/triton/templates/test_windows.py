@@ -6,7 +6,7 @@ import pytest
 from tvm import te, tirx, topi
 
 from tests.gpu_compilers import needs_triton
-from tests.tuner.engines.relax.triton.conftest import ALL_KINDS, Verify, broken, workload
+from tests.tuner.engines.relax.triton.conftest import ALL_KINDS, Verify, broken, match, workload
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.triton import variants
 from tuner.engines.relax.triton.compilation.compiler import compile_kernel
@@ -23,8 +23,7 @@ pytestmark = needs_triton
 
 def program_of(ir: bytes, configuration: Configuration) -> Program:
     """Print the kernel of a workload that Triton has to match."""
-    matched = Windows.find(workloads.load(ir)["main"])
-    assert matched is not None
+    matched = match(Windows, ir)
     return print_program(matched, configuration)
 
 
