@@ -13,8 +13,7 @@ from sqlalchemy.sql.dml import ReturningInsert
 
 from records.errors import NoSuchRow, NoValidRecord
 from records.models import BestRecord, MeasureRecord
-from records.storage.bulk import BulkInsert
-from records.storage.upsert import insert, table
+from records.storage.upsert import built_once, insert, table
 
 # Characters at the beginning of a trace, in which it names its variant.
 HEAD_CHARS = 64
@@ -54,9 +53,14 @@ def offer(session: Session, offers: Sequence[Offer]) -> set[int]:
     if not offers:
         return set()
     best_ids: set[int] = set()
-    for disturbed, upsert in ((False, _UPSERT_BEST), (True, _INSERT_BEST)):
-        rows = [one[:-1] for one in sorted(offers) if one.disturbed is disturbed]
-        best_ids.update(record_id for (record_id,) in upsert.execute(session, rows))
+    for disturbed, statement in ((False, _upsert_best), (True, _insert_best)):
+        rows = [
+            {name: getattr(one, name) for name in _COLUMNS}
+            for one in sorted(offers)
+            if one.disturbed is disturbed
+        ]
+        if rows:
+            best_ids.update(session.scalars(statement(session), rows))
     return best_ids
 
 
@@ -203,5 +207,5 @@ def _replace_none(stmt: postgresql.Insert) -> ReturningInsert[int]:
 
 
 _COLUMNS = Offer._fields[:-1]
-_UPSERT_BEST = BulkInsert(BestRecord, _COLUMNS, _replace_slower)
-_INSERT_BEST = BulkInsert(BestRecord, _COLUMNS, _replace_none)
+_upsert_best = built_once(BestRecord, _replace_slower)
+_insert_best = built_once(BestRecord, _replace_none)

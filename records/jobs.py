@@ -11,7 +11,6 @@ from records.errors import NoSuchRow
 from records.models import Job, JobState, NetworkTask, Task
 from records.service import webhooks
 from records.service.owners import access
-from records.storage.bulk import BulkSelect
 from records.storage.text import storable
 from records.storage.upsert import find_or_insert, table
 from records.tuning import events, job_states
@@ -152,7 +151,8 @@ def is_running(session: Session, job_id: int) -> bool:
 
 def standings(session: Session, job_ids: Sequence[int]) -> dict[int, JobStanding]:
     """Return the present standing of each job that exists, by id."""
-    return {row[0]: JobStanding(*row) for row in _STANDINGS.execute(session, job_ids)}
+    rows = session.execute(_STANDINGS, {"job_ids": job_ids})
+    return {row[0]: JobStanding(*row) for row in rows}
 
 
 def set_virtual_secs(session: Session, job_id: int, secs: float) -> Job:
@@ -289,9 +289,9 @@ def locked(session: Session, job_id: int) -> Job:
 
 
 _JOB = table(Job).c
-_STANDINGS = BulkSelect(
-    select(_JOB.id, *[_JOB[name] for name in JobStanding._fields if name != "job_id"]), _JOB.id
-)
+_STANDINGS = select(
+    _JOB.id, *[_JOB[name] for name in JobStanding._fields if name != "job_id"]
+).where(_JOB.id.in_(bindparam("job_ids", expanding=True)))
 _SET_VIRTUAL_SECS = (
     update(table(Job))
     .where(table(Job).c.id == bindparam("of_job"))

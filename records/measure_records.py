@@ -15,9 +15,8 @@ from sqlalchemy.sql.dml import ReturningInsert
 
 from records import bests
 from records.models import MeasureFeature, MeasureRecord, Pick, Task, now
-from records.storage.bulk import BulkInsert, BulkStatement
 from records.storage.text import storable
-from records.storage.upsert import table
+from records.storage.upsert import built_once, table
 from records.tuning import aggregates, events
 
 # Columns of a record and its features, by name; the id is added when the row is stored.
@@ -253,11 +252,11 @@ def latency_of(samples: Sequence[float], clock_factor: float | None) -> float:
 
 def _insert(session: Session, rows: Sequence[Row]) -> list[Row]:
     """Insert the rows that are new, add its id to each of them, and return them."""
-    values = [tuple(map(row.get, _COLUMNS)) for row in rows]
+    values = [{name: row.get(name) for name in _COLUMNS} for row in rows]
     if len(rows) > 1 and session.get_bind().dialect.name == "postgresql":
         # Two writers of the same traces in different orders would deadlock.
         session.execute(_LOCK_TASKS, {"task_ids": list({row["task_id"] for row in rows})})
-    inserted = _INSERT_NEW.execute(session, values)
+    inserted = session.execute(_insert_new(session), values)
     ids = {(task_id, trace_hash): record_id for task_id, trace_hash, record_id in inserted}
     new = []
     for row in rows:
@@ -269,8 +268,13 @@ def _insert(session: Session, rows: Sequence[Row]) -> list[Row]:
 
 
 def _add_features(session: Session, trials: Sequence[Row]) -> None:
-    rows = [(trial["id"], trial["features"]) for trial in trials if trial["features"] is not None]
-    _INSERT_FEATURES.execute(session, rows)
+    rows = [
+        {"record_id": trial["id"], "features": trial["features"]}
+        for trial in trials
+        if trial["features"] is not None
+    ]
+    if rows:
+        session.execute(table(MeasureFeature).insert(), rows)
 
 
 def _offers(trials: Sequence[Row]) -> list[bests.Offer]:
@@ -322,8 +326,7 @@ def _unless_duplicate(insert: postgresql.Insert) -> ReturningInsert[int, str, in
 _RECORD = table(MeasureRecord).c
 _COLUMNS = tuple(column.name for column in table(MeasureRecord).columns if column.name != "id")
 _IDENTITY = (_RECORD.task_id, _RECORD.trace_hash, _RECORD.id)
-_INSERT_NEW = BulkInsert(MeasureRecord, _COLUMNS, _unless_duplicate)
-_INSERT_FEATURES = BulkStatement(table(MeasureFeature).insert(), ("record_id", "features"))
+_insert_new = built_once(MeasureRecord, _unless_duplicate)
 _LOCK_TASKS = (
     select(Task.id)
     .where(Task.id.in_(bindparam("task_ids", expanding=True)))

@@ -2,15 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, bindparam, case, or_, select, update
+from sqlalchemy import ColumnElement, Update, bindparam, case, or_, select, update
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 
 from records.models import ImportedRound, JobFailure, Pick
-from records.storage.bulk import BulkSelect, BulkStatement
 from records.storage.upsert import built_once, table
 
 TIMEOUTS = ("build_timeout", "run_timeout")
@@ -52,7 +50,6 @@ class RecordTotals:
 
 
 _NAMES = tuple(field.name for field in fields(RecordTotals))
-_values_of = attrgetter(*_NAMES)
 
 
 # Every function updates rows in the order of their ids, so that two writers never deadlock.
@@ -61,8 +58,13 @@ def add_to_picks(session: Session, totals: Mapping[int, RecordTotals]) -> dict[i
     if not totals:
         return {}
     pick_ids = sorted(totals)
-    _ADD_TO_PICK.execute(session, [(id_, *_values_of(totals[id_])) for id_ in pick_ids])
-    return {row[0]: PickRef(*row[1:]) for row in _PICK_REFS.execute(session, pick_ids)}
+    rows = [
+        {"of_pick": id_, **{f"more_{name}": more for name, more in vars(totals[id_]).items()}}
+        for id_ in pick_ids
+    ]
+    session.connection().execute(_ADD_TO_PICK, rows)
+    refs = session.execute(_PICK_REFS, {"pick_ids": pick_ids})
+    return {id_: PickRef(job_id, sequence) for id_, job_id, sequence in refs}
 
 
 def add_to_imported(session: Session, totals: Mapping[int, RecordTotals]) -> None:
@@ -93,13 +95,12 @@ def _summed(
     return values | {"best_secs": case((is_better, best), else_=model.best_secs)}
 
 
-def _add_to_pick() -> BulkStatement:
+def _add_to_pick() -> Update:
     columns = table(Pick).c
     more = {name: bindparam(f"more_{name}", type_=columns[name].type) for name in _NAMES}
     # A trial is progress: only the present attempt is left.
     values = _summed(Pick, more) | {"attempts": 1}
-    statement = update(table(Pick)).where(columns.id == bindparam("of_pick")).values(values)
-    return BulkStatement(statement, ("of_pick", *(f"more_{name}" for name in _NAMES)))
+    return update(table(Pick)).where(columns.id == bindparam("of_pick")).values(values)
 
 
 def _add_on_conflict(insert: postgresql.Insert) -> postgresql.Insert:
@@ -120,4 +121,6 @@ _upsert_imported = built_once(ImportedRound, _add_on_conflict)
 _upsert_failure = built_once(JobFailure, _count_on_conflict)
 _ADD_TO_PICK = _add_to_pick()
 _PICK = table(Pick).c
-_PICK_REFS = BulkSelect(select(_PICK.id, _PICK.job_id, _PICK.sequence), _PICK.id)
+_PICK_REFS = select(_PICK.id, _PICK.job_id, _PICK.sequence).where(
+    _PICK.id.in_(bindparam("pick_ids", expanding=True))
+)

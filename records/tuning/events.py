@@ -29,7 +29,6 @@ from sqlalchemy.orm import Session
 
 from records.errors import NoSuchRow
 from records.models import Event, Job, JobStatus, now
-from records.storage.bulk import BulkSelect, BulkStatement
 from records.storage.text import storable
 from records.storage.upsert import insert, table
 from records.tuning import job_states
@@ -71,10 +70,10 @@ def add_events(session: Session, new: Sequence[NewEvent]) -> list[int]:
     numbers = [next(last[event.job_id]) for event in new]
     at = now()
     rows = [
-        (job_id, number, kind, finite(data), at)
-        for (job_id, kind, data), number in zip(new, numbers, strict=True)
+        event._asdict() | {"sequence": number, "data": finite(event.data), "created": at}
+        for event, number in zip(new, numbers, strict=True)
     ]
-    _APPEND.execute(session, rows)
+    session.execute(table(Event).insert(), rows)
     return numbers
 
 
@@ -82,9 +81,10 @@ def _reserve(session: Session, counts: Mapping[int, int]) -> dict[int, Iterator[
     """Reserve the given number of sequence numbers of each job, in ascending order."""
     # Jobs are updated in the order of their ids, so that two writers never deadlock.
     at = now()
-    rows = [(job_id, counts[job_id], at) for job_id in sorted(counts)]
-    _ADD_TO_COUNT.execute(session, rows)
-    ends: dict[int, int] = dict(_LAST.execute(session, list(counts)))
+    rows = [{"of_job": job_id, "n_new": counts[job_id], "updated": at} for job_id in sorted(counts)]
+    session.connection().execute(_ADD_TO_COUNT, rows)
+    stored = session.execute(_LAST, {"job_ids": list(counts)})
+    ends: dict[int, int] = {row.id: row.n_events for row in stored}
     for job_id in counts:
         if job_id not in ends:
             raise NoSuchRow(f"no job {job_id}")
@@ -143,12 +143,12 @@ def finite(value: Any) -> Any:
 
 
 _PLAIN = (int, bool, type(None))
-_APPEND = BulkStatement(table(Event).insert(), ("job_id", "sequence", "kind", "data", "created"))
 _JOB = table(Job)
-_ADD_TO_COUNT = BulkStatement(
+_ADD_TO_COUNT = (
     update(_JOB)
     .where(_JOB.c.id == bindparam("of_job"))
-    .values(n_events=_JOB.c.n_events + bindparam("n_new")),
-    ("of_job", "n_new", "updated"),
+    .values(n_events=_JOB.c.n_events + bindparam("n_new"), updated=bindparam("updated"))
 )
-_LAST = BulkSelect(select(_JOB.c.id, _JOB.c.n_events), _JOB.c.id)
+_LAST = select(_JOB.c.id, _JOB.c.n_events).where(
+    _JOB.c.id.in_(bindparam("job_ids", expanding=True))
+)
