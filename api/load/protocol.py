@@ -155,7 +155,10 @@ class BoundedProtocol(HttpToolsProtocol):
             if not self.transport.is_closing():
                 super(BoundedProtocol, self)._start_asgi_task(cycle, app)
 
-        self._turns.add(self._client, start, is_hasty=self._peer.is_hasty)
+        # Whoever probes may also send requests, or pass on those of others.
+        path = cycle.scope["path"]
+        client = self._client + path * (path in PROBES)
+        self._turns.add(client, start, is_hasty=self._peer.is_hasty)
 
     def _name_client(self) -> str:
         """Return the address of a client, with its program if it is one of this machine.

@@ -99,19 +99,22 @@ def test_one_that_does_not_start_stops_no_other() -> None:
 def test_requests_behind_another_on_a_connection_are_in_a_hurry(
     quick: ApiSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of connections that ask once go first."""
+    """Those of connections that ask once go first, and probes have turns of their own."""
     added: list[bool] = []
+    clients: list[str] = []
     add = Turns.add
 
     def noted(self: Turns, client: str, start: turns.Start, *, is_hasty: bool) -> None:
         added.append(is_hasty)
+        clients.append(client)
         add(self, client, start, is_hasty=is_hasty)
 
     with serving(quick) as served, connected(served) as connection:
         monkeypatch.setattr(Turns, "add", noted)
-        connection.sendall(_PROBE * 4)
+        connection.sendall(_PROBE * 3 + _PROBE.replace(b"healthz", b"api/v1/jobs"))
         answers = b""
         while answers.count(b"HTTP/1.1 200") < 4:
             answers += connection.recv(2**16)
 
     assert added == [False, True, True, True]
+    assert clients[0] == clients[2] != clients[3]
