@@ -129,6 +129,8 @@ def add_records(session: Session, new: Sequence[NewRecord]) -> list[StoredRecord
 
 def add_rows(session: Session, rows: Sequence[Row]) -> list[StoredRecord | None]:
     """Store trials that are given as columns, and add their ids; see :func:`add_records`."""
+    if not rows:
+        return []
     session.flush()
     trials = _insert(session, rows)
     paid: dict[int, aggregates.RecordTotals] = defaultdict(aggregates.RecordTotals)
