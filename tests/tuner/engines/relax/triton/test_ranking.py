@@ -105,9 +105,8 @@ def test_estimates_of_attention_are_near_to_measurements(n_rows: int) -> None:
     names = [Attended.named(f"{Attended.family}-{name}") for name in _ATTENTION[n_rows]]
     decisions = np.array([list(vars(each).values()) for each in names], dtype=int)
     times = np.array(list(_ATTENTION[n_rows].values())) * 1e-6
-    ir = attention((12, 12), (n_rows, n_rows, 64))
+    matched = match(Attention, attention((12, 12), (n_rows, n_rows, 64)))
 
-    matched = match(Attention, ir)
     secs = estimate_secs(matched, decisions, gpus.gpu_of(90))
 
     assert secs.argmin() == times.argmin()

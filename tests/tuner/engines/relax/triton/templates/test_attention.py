@@ -45,8 +45,7 @@ _ONE_ROW, _SHARED = Configuration(1, 16, 1, 2, 3), Configuration(16, 16, 1, 4, 3
 
 def program_of(ir: bytes, configuration: Configuration = _SMALL) -> Program:
     """Print the kernel of a workload that Triton has to match."""
-    matched = match(Attention, ir)
-    return print_program(matched, configuration)
+    return print_program(match(Attention, ir), configuration)
 
 
 def _causal(score: Any, row: Any, key: Any) -> Any:

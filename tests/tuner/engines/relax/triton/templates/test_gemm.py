@@ -35,8 +35,7 @@ _LAST = replace(_SPLIT, is_one_kernel=True)
 
 def program_of(ir: bytes, configuration: Configuration) -> Program:
     """Print the kernels of a workload that Triton has to match."""
-    contraction = match(Contraction, ir)
-    return print_program(contraction, configuration)
+    return print_program(match(Contraction, ir), configuration)
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,7 @@ _SMALL, _SHARED = Configuration(2, 4), Configuration(1, 4, 3)
 
 def program_of(ir: bytes, configuration: Configuration = _SMALL) -> Program:
     """Print the kernel of a workload that Triton has to match."""
-    matched = match(Rows, ir)
-    return print_program(matched, configuration)
+    return print_program(match(Rows, ir), configuration)
 
 
 def _data(*shape: int, dtype: str = "float16") -> Any:

@@ -23,8 +23,7 @@ pytestmark = needs_triton
 
 def program_of(ir: bytes, configuration: Configuration) -> Program:
     """Print the kernel of a workload that Triton has to match."""
-    matched = match(Windows, ir)
-    return print_program(matched, configuration)
+    return print_program(match(Windows, ir), configuration)
 
 
 def depthwise(kernel: int, stride: int = 1, dtype: str = "float16") -> bytes:
