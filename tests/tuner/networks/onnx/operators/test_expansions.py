@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -314,6 +315,21 @@ def test_scales_of_a_norm_broadcast_to_its_rows(operator: str) -> None:
     (actual,) = run(network.model, {"x": data})
     (expected,) = run(proto.SerializeToString(), {"x": data})
     np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
+def test_the_value_of_a_quantised_pad_is_constant() -> None:
+    """Quantisers write it as they write weights; importers take a constant."""
+    data = np.ones((1, 2), "float32")
+    proto = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[1,2] data) => (float[1,4] y)'
+        "<float v = {0.3}, float s = {0.25}, uint8 z = {9}, int64[4] pads = {0, 1, 0, 1}>"
+        "{ r = QuantizeLinear (v, s, z) q = DequantizeLinear (r, s, z) y = Pad (data, pads, q) }"
+    )
+
+    network = clean(proto)
+
+    assert [node.op_type for node in onnx.load_from_string(network.model).graph.node] == ["Pad"]
+    assert run(network.model, {"data": data})[0].tolist() == [[0.25, 1.0, 1.0, 0.25]]
 
 
 def test_rounding_to_eight_bits_is_refused() -> None:
