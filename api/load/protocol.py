@@ -155,7 +155,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if not self.transport.is_closing():
                 super(BoundedProtocol, self)._start_asgi_task(cycle, app)
 
-        # Whoever probes may also send requests, or pass on those of others.
+        # A client that probes may also send requests, or pass on requests of others.
         path = cycle.scope["path"]
         client = self._client + path * (path in PROBES)
         self._turns.add(client, start, is_hasty=self._peer.is_hasty)
