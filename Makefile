@@ -16,9 +16,9 @@ INSTALL = PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-p
 	--no-input -c constraints.txt
 BENCHMARKS := speed.tune_relax speed.versus robustness.operators robustness.verification
 DEMO_SECONDS ?= 240
-# Four processes more than two cores: much of each test waits, for processes to start, leases to
+# Two processes more than two cores: much of each test waits, for processes to start, leases to
 # expire, pages to load.
-JOBS ?= 6
+JOBS ?= 4
 # Threads that wait for others yield their core, for more processes run than there are cores.
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadscope \
 	--no-loadscope-reorder

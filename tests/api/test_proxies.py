@@ -91,7 +91,7 @@ def test_clients_behind_a_proxy_have_turns_of_their_own(
     with serving(replace(quick, trusted_proxies=("127.0.0.1", "10.0.0.0/8"))) as served:
         monkeypatch.setattr(Turns, "add", noted)
         for chain in ("1.2.3.4, 203.0.113.7, 10.9.9.9", "203.0.113.8"):
-            served.client.get("/healthz", headers={"x-forwarded-for": chain})
+            served.client.get("/jobs", headers={"x-forwarded-for": chain})
 
     assert added == [("203.0.113.7", False), ("203.0.113.8", False)]
 

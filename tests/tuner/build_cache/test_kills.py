@@ -113,8 +113,11 @@ def test_kills_at_random_instants_leave_whole_entries_or_none(
 def test_garbage_collection_removes_what_killed_processes_left(cache: Cache) -> None:
     """Temporary files, locks and blobs without an entry go; whole entries stay."""
     rng = random.Random(12)
-    n_left = 0
-    for _ in range(20):
+    n_runs = n_left = 0
+    # On a busy machine, most are killed before they write.
+    while n_runs < 20 or not n_left:
+        assert n_runs < 400, "no child was killed while it wrote"
+        n_runs += 1
         pid = start(cache.root)
         time.sleep(rng.uniform(0, _MAX_WORK_SECS))
         kill(pid)
@@ -125,7 +128,6 @@ def test_garbage_collection_removes_what_killed_processes_left(cache: Cache) -> 
         assert {entry.digest for entry in kept} == before
         files = {path for entry in kept for path in (entry.path, *entry.blobs)}
         assert {str(path.relative_to(cache.root)) for path in files} == set(names(cache.root))
-    assert n_left > 0, "no child was killed while it wrote"
 
 
 def test_wait_for_a_killed_process_ends_at_once(cache: Cache, tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ def test_a_job_outlives_its_builders(site: Site) -> None:
                     calls = remote_devices.leased(session)
                     return any(call.device == "farm/builders" for call in calls)
 
-            wait_for(is_building)
+            wait_for(is_building, 300.0)
             farm.send_signal(signal.SIGKILL)
 
         killer = threading.Thread(target=kill)

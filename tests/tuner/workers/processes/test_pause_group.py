@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from tests.tuner.executors import helpers
+from tests.waiting import wait_for
 from tuner.workers.pool import Pool, WorkerSettings
 from tuner.workers.processes.pause_group import PauseGroup
 
@@ -88,7 +89,7 @@ def test_a_paused_pool_can_be_closed(group: PauseGroup, pool: Pool) -> None:
 
     pool.close()
 
-    assert not worker.is_running()
+    wait_for(lambda: not worker.is_running())
     assert status_of(child.pid) != psutil.STATUS_STOPPED
     child.kill()
 
