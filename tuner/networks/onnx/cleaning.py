@@ -154,9 +154,11 @@ def _refuse_small_floats(model: onnx.ModelProto) -> None:
     """Check that nothing rounds to floating-point numbers of at most 8 bits; kernels do not.
 
     Raises:
-        ModelError: If an operator does, or a weight of them is left.
+        ModelError: If an operator does, or takes an input or a weight of them.
     """
-    names = {tensor.name for tensor in model.graph.initializer if tensor.data_type in _SMALL_FLOATS}
+    kinds = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    kinds |= {info.name: info.type.tensor_type.elem_type for info in model.graph.input}
+    names = {name for name, kind in kinds.items() if kind in _SMALL_FLOATS}
     for node in nodes_within(model.graph):
         given = (item.i for item in node.attribute if item.name in ("to", "output_dtype"))
         if names.intersection(node.input) or not _SMALL_FLOATS.isdisjoint(given):

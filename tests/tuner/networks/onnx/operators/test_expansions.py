@@ -334,11 +334,14 @@ def test_the_value_of_a_quantised_pad_is_constant() -> None:
 
 def test_rounding_to_eight_bits_is_refused() -> None:
     """Kernels keep the digits of such numbers."""
-    proto = one_node("Cast", {"x": np.ones(2, "float32")}, to=onnx.TensorProto.FLOAT8E4M3FN)
-    proto.opset_import[0].version = 23
+    cast = one_node("Cast", {"x": np.ones(2, "float32")}, to=onnx.TensorProto.FLOAT8E4M3FN)
+    like = one_node("CastLike", {"x": np.ones(2, "float32"), "kind": np.ones(1, "float32")})
+    like.graph.input[1].type.tensor_type.elem_type = onnx.TensorProto.FLOAT8E4M3FN
 
-    with pytest.raises(ModelError, match="Cast of floating-point numbers of at most 8 bits"):
-        clean(proto)
+    for proto in (cast, like):
+        proto.opset_import[0].version = 23
+        with pytest.raises(ModelError, match="of floating-point numbers of at most 8 bits"):
+            clean(proto)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4), (6,)])
