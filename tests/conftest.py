@@ -49,7 +49,7 @@ gc.disable()
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
     """Fork the processes from one that has collected the tests."""
-    server = forked_pytest.ForkServer(ROOT, config.args)
+    server = forked_pytest.ForkServer(config.args)
     config.add_cleanup(server.close)
     for spec in specs:
         spec.python = server.command

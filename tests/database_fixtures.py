@@ -119,7 +119,7 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def migrating(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the migrations create the tables of new SQLite files, as in the product."""
+    """Have the models create the tables of new SQLite files, as in the product."""
     monkeypatch.setattr(migrations, "migrate", MIGRATE)
 
 

@@ -10,10 +10,10 @@ import select
 import shlex
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 _SERVER = "import sys; from tests.forked_pytest import serve; serve(int(sys.argv[1]), sys.argv[2:])"
 
@@ -21,7 +21,7 @@ _SERVER = "import sys; from tests.forked_pytest import serve; serve(int(sys.argv
 class ForkServer:
     """A process that collects the tests and forks processes that run them."""
 
-    def __init__(self, root: Path, paths: Sequence[str]) -> None:
+    def __init__(self, paths: Sequence[str]) -> None:
         own, other = socket.socketpair()
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # The kernel chooses a name without a file.
@@ -29,10 +29,9 @@ class ForkServer:
         listening.listen()
         self._name = bytes(listening.getsockname()).decode("latin-1")
         with other, listening:
+            # Paths are relative to the current folder, which may have folders named like packages.
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _SERVER, str(listening.fileno()), *paths],
-                cwd=root,
-                env={**os.environ, "PYTHONPATH": str(root)},
+                [sys.executable, "-P", "-c", _SERVER, str(listening.fileno()), *paths],
                 pass_fds=[listening.fileno()],
                 stdin=other.fileno(),
                 stdout=subprocess.DEVNULL,
@@ -64,6 +63,11 @@ def serve(descriptor: int, paths: Sequence[str]) -> None:
     requests = socket.socket(fileno=descriptor)
     while requests in select.select([requests, sys.stdin], [], [])[0]:
         client, _ = requests.accept()
+        # Any user of the machine can connect to a name without a file.
+        peer = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        if struct.unpack("3i", peer)[1] != os.getuid():
+            client.close()
+            continue
         message, streams, _, _ = socket.recv_fds(client, 2**16, 3)
         if os.fork() == 0:
             requests.close()

@@ -31,18 +31,18 @@ def differences(engine: Engine) -> list[object]:
         return list(compare_metadata(context, Base.metadata))
 
 
-def checks(engine: Engine) -> set[str | None]:
-    """Return the names of the check constraints, which Alembic does not compare."""
+def checks(engine: Engine) -> dict[str | None, str]:
+    """Return the check constraints by name, which Alembic does not compare."""
     inspector = inspect(engine)
     return {
-        check["name"]
+        check["name"]: check["sqltext"]
         for table in inspector.get_table_names()
         for check in inspector.get_check_constraints(table)
     }
 
 
 MODEL_CHECKS = {
-    constraint.name
+    constraint.name: str(constraint.sqltext)
     for table in Base.metadata.tables.values()
     for constraint in table.constraints
     if isinstance(constraint, CheckConstraint)
@@ -70,7 +70,8 @@ def test_each_revision_has_a_schema() -> None:
 def test_a_new_schema_is_that_of_the_models(engine: Engine) -> None:
     """The databases have it under the names that the models give."""
     assert differences(engine) == []
-    assert checks(engine) == MODEL_CHECKS
+    # PostgreSQL words the constraints in its own way.
+    assert checks(engine).keys() == MODEL_CHECKS.keys()
 
 
 def test_an_upgrade_keeps_rows_and_ends_the_lease_of_an_older_coordinator(
