@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.orm import Session
 
 from records.tasks import WeightedTask
@@ -110,4 +110,9 @@ def read(path: Path) -> Recording:
 
 def _task(line: dict[str, Any]) -> RecordedTask:
     latencies = [math.inf if secs is None else secs for secs in line["best_secs"]]
-    return _TASK.validate_python(line | {"best_secs": latencies})
+    try:
+        return _TASK.validate_python(line | {"best_secs": latencies})
+    except ValidationError as error:
+        first = error.errors()[0]
+        message = first["msg"].removeprefix("Value error, ")
+        raise ValueError(": ".join((*map(str, first["loc"]), message))) from error
