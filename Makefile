@@ -34,7 +34,7 @@ demo: .venv/.runtime ## Tune SqueezeNet on this CPU, build it, check it, time it
 	@$(BIN)/python -m benchmarks.demo --seconds $(DEMO_SECONDS)
 
 # A test that hangs fails after ten minutes; the longest takes two.
-test: .venv/.dev .venv/.relay ## Run the tests in JOBS processes: twelve minutes; ARGS go to pytest.
+test: .venv/.dev .venv/.relay ## Run the tests in JOBS processes: twenty minutes on two cores; ARGS go to pytest.
 	$(PYTEST) --timeout=600 $(ARGS)
 
 test-guards: .venv/.dev .venv/.relay ## Run the slow tests that guard data: kills, PostgreSQL, the real engine.
