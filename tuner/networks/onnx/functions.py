@@ -157,12 +157,40 @@ def add_defaults(model: onnx.ModelProto) -> None:
     """Write attributes that calls of a model's functions leave out, in place.
 
     The inliner leaves an operator without the attribute that such a default is for.
+
+    Raises:
+        ModelError: If a call leaves out an attribute without a default that the function passes on
+            to another one, whose default the inliner would drop.
     """
-    functions = {(each.domain, each.name, each.overload): each for each in model.functions}
+    functions = {_key(each): each for each in model.functions}
     for graph in (model.graph, *model.functions):
         for node in nodes_within(graph):
             if function := functions.get((node.domain, node.op_type, node.overload)):
                 _complete(node, function.attribute_proto)
+                missing = {*function.attribute}.difference(item.name for item in node.attribute)
+                if lost := missing & _passed_on(function, functions):
+                    raise ModelError(
+                        f"a call of {node.op_type} leaves out {', '.join(sorted(lost))}, which the "
+                        "function passes on to another one: give it in the call",
+                        code="unsupported-operator",
+                    )
+
+
+def _passed_on(
+    function: onnx.FunctionProto, functions: dict[tuple[str, str, str], onnx.FunctionProto]
+) -> set[str]:
+    """Return the attributes of a function that its body passes on to other functions."""
+    return {
+        item.ref_attr_name
+        for node in nodes_within(function)
+        if (node.domain, node.op_type, node.overload) in functions
+        for item in node.attribute
+        if item.ref_attr_name
+    }
+
+
+def _key(function: onnx.FunctionProto) -> tuple[str, str, str]:
+    return function.domain, function.name, function.overload
 
 
 def version_of(node: onnx.NodeProto, opset: int) -> int:

@@ -99,6 +99,30 @@ def test_a_function_of_another_opset_is_inlined_with_its_defaults() -> None:
     np.testing.assert_allclose(run(network.model, {"data": data})[0], expected, rtol=1e-6)
 
 
+def test_a_default_of_an_inner_function_is_not_lost() -> None:
+    """The inliner takes an attribute that is passed on as given, and the operator its own."""
+    opsets, defaults = [helper.make_opsetid("", 17)], [helper.make_attribute("scale", 0.5)]
+    elu, call = (helper.make_node(name, ["x"], ["z"]) for name in ("Elu", "Inner"))
+    call.domain = "own"
+    elu.attribute.add(name="alpha", ref_attr_name="scale", type=onnx.AttributeProto.FLOAT)
+    call.attribute.add(name="scale", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    inner = helper.make_function("own", "Inner", ["x"], ["z"], [elu], opsets, [], defaults)
+    opsets = [*opsets, helper.make_opsetid("own", 1)]
+    outer = helper.make_function("own", "Outer", ["x"], ["z"], [call], opsets, ["slope"])
+    node = helper.make_node("Outer", ["data"], ["y"], domain="own")
+    proto = models.model([node], {"data": (2,)}, {"y": (2,)}, opset=17)
+    proto.functions.extend([inner, outer])
+    proto.opset_import.append(opsets[1])
+
+    with pytest.raises(ModelError, match="a call of Outer leaves out slope"):
+        clean(proto)
+
+    proto.graph.node[0].attribute.append(helper.make_attribute("slope", 0.25))
+    assert run(clean(proto).model, {"data": np.full(2, -1, "float32")})[0][0] == pytest.approx(
+        0.25 * np.expm1(-1)
+    )
+
+
 def test_a_function_of_an_opset_with_another_operator_keeps_it() -> None:
     """From opset 18 on, a mean takes its axes as an input."""
     nodes = [helper.make_node("ReduceMean", ["x"], ["z"], axes=[1])]
