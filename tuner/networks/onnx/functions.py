@@ -38,6 +38,8 @@ _OPERATORS = (
     "SwiGLU",
     "Swish",
 )
+# Functions of a model by domain, name and overload.
+_Functions = dict[tuple[str, str, str], onnx.FunctionProto]
 
 
 def inline_functions(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
@@ -162,13 +164,14 @@ def add_defaults(model: onnx.ModelProto) -> None:
         ModelError: If a call leaves out an attribute without a default that the function passes on
             to another one, whose default the inliner would drop.
     """
-    functions = {_key(each): each for each in model.functions}
+    functions = {(each.domain, each.name, each.overload): each for each in model.functions}
     for graph in (model.graph, *model.functions):
         for node in nodes_within(graph):
-            if function := functions.get((node.domain, node.op_type, node.overload)):
+            if function := _callee(node, functions):
                 _complete(node, function.attribute_proto)
                 missing = {*function.attribute}.difference(item.name for item in node.attribute)
-                if lost := missing & _passed_on(function, functions):
+                # Most calls leave out none, and a model may call a function thousands of times.
+                if missing and (lost := missing & _passed_on(function, functions)):
                     raise ModelError(
                         f"a call of {node.op_type} leaves out {', '.join(sorted(lost))}, which the "
                         "function passes on to another one: give it in the call",
@@ -176,21 +179,20 @@ def add_defaults(model: onnx.ModelProto) -> None:
                     )
 
 
-def _passed_on(
-    function: onnx.FunctionProto, functions: dict[tuple[str, str, str], onnx.FunctionProto]
-) -> set[str]:
+def _passed_on(function: onnx.FunctionProto, functions: _Functions) -> set[str]:
     """Return the attributes of a function that its body passes on to other functions."""
     return {
         item.ref_attr_name
         for node in nodes_within(function)
-        if (node.domain, node.op_type, node.overload) in functions
+        if _callee(node, functions)
         for item in node.attribute
         if item.ref_attr_name
     }
 
 
-def _key(function: onnx.FunctionProto) -> tuple[str, str, str]:
-    return function.domain, function.name, function.overload
+def _callee(node: onnx.NodeProto, functions: _Functions) -> onnx.FunctionProto | None:
+    """Return the function of the model that a node calls."""
+    return functions.get((node.domain, node.op_type, node.overload))
 
 
 def version_of(node: onnx.NodeProto, opset: int) -> int:
