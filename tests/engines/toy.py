@@ -2,8 +2,9 @@
 
 A network has four tasks: two that every network shares, one of its batch size, and a tiny one
 whose space holds ``TINY`` programs. Settings come from the environment of the coordinator:
-``TOY_RUN_SECS`` is slept in every run, ``TOY_OFFSET`` is added to every output of a network,
-``TOY_SPLIT_SECS`` is slept when a network with a batch of ``SLOW_BATCH`` is split into tasks.
+``TOY_BUILD_SECS`` is slept in every build, ``TOY_RUN_SECS`` in every run, ``TOY_SPLIT_SECS`` when a
+network with a batch of ``SLOW_BATCH`` is split into tasks; ``TOY_OFFSET`` is added to every output
+of a network.
 Every latency is multiplied by the number in the file that ``SLOWNESS_FILE`` names, if there is one.
 Programs of the tasks in ``TOY_WRONG``, as ``heavy,light``, are wrong; those in ``TOY_LOST`` lose
 their worker.
@@ -123,6 +124,7 @@ def propose(request: SearchRequest) -> list[Candidate]:
 
 def build(request: BuildRequest) -> BuildResult:
     """Write what a run needs to know."""
+    time.sleep(float(os.environ.get("TOY_BUILD_SECS", "0")))
     folder = Path(request.out)
     folder.mkdir(parents=True, exist_ok=True)
     described = {**json.loads(request.ir), "trace": request.trace}

@@ -51,6 +51,8 @@ __all__ = ["disk"]
 CORES = LocalDevice(CPU, "llvm", "llvm")
 # A device that fetches its next calls while it measures, unlike a CPU.
 BOARD = LocalDevice("board", "llvm", "llvm")
+# Silence after which devices count as lost, in seconds, and how often they are heard of.
+OFFLINE_SECS, SIGN_SECS = 2.0, 0.4
 
 
 @dataclass
@@ -101,7 +103,10 @@ class Site:
     @contextmanager
     def process(self, host: str, *work: str, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
         """Run the command ``tuner worker --server`` during the block."""
-        program = "from tuner.cli.main import main; main()"
+        program = (
+            "from tuner.cli.main import main; from tuner.service import remote_worker as worker; "
+            f"worker._SIGN_INTERVAL_SECS = worker._WAIT_SECS = {SIGN_SECS}; main()"
+        )
         arguments = ["worker", "--server", self.url, "--name", host, *(work or ("--device", CPU))]
         (self.folder / host).mkdir()
         toys = {"TUNER_ENGINE": toy.NAME, "TUNER_WORKER_SANDBOX": "off", "TOY_RUN_SECS": "0.05"}
@@ -124,13 +129,13 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    """A service on SQLite whose devices count as lost after two seconds."""
+    """A service on SQLite whose devices count as lost after ``OFFLINE_SECS``."""
     data_dir, url = tmp_path / "data", f"sqlite:///{tmp_path}/tuner.db"
     settings = Settings(url, data_dir, toy.NAME, 2, worker_sandbox="off")
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.setattr(remote_devices, "OFFLINE_AFTER", timedelta(seconds=2))
-        patch.setattr(remote_worker, "_SIGN_INTERVAL_SECS", 0.5)
-        patch.setattr(remote_worker, "_WAIT_SECS", 0.5)
+        patch.setattr(remote_devices, "OFFLINE_AFTER", timedelta(seconds=OFFLINE_SECS))
+        patch.setattr(remote_worker, "_SIGN_INTERVAL_SECS", SIGN_SECS)
+        patch.setattr(remote_worker, "_WAIT_SECS", SIGN_SECS)
         served = stack.enter_context(serving(ApiSettings(settings)))
         engine = database.open_database(url)
         stack.callback(engine.dispose)
@@ -247,7 +252,8 @@ def test_candidates_are_built_on_other_machines(site: Site) -> None:
 def test_a_job_outlives_its_builders(site: Site) -> None:
     """Builds of a machine that is killed are done elsewhere; each trial counts once."""
     shop = site.shop()
-    with site.process("farm", "--build") as farm, site.worker("lab"):
+    # Each build takes as long that it is seen.
+    with site.process("farm", "--build", TOY_BUILD_SECS="1") as farm, site.worker("lab"):
         job = shop.session(shop.prepare(), 40, trials_per_round=8)
 
         def kill() -> None:
@@ -256,7 +262,7 @@ def test_a_job_outlives_its_builders(site: Site) -> None:
                     calls = remote_devices.leased(session)
                     return any(call.device == "farm/builders" for call in calls)
 
-            wait_for(is_building, 300.0)
+            wait_for(is_building)
             farm.send_signal(signal.SIGKILL)
 
         killer = threading.Thread(target=kill)
