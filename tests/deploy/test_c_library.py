@@ -474,6 +474,22 @@ def _in_c(built: Path) -> list[str]:
     return [str(built / "run_library")]
 
 
+def _in_cpp(built: Path) -> list[str]:
+    return [str(built / "run_in_threads"), "3", "50"]
+
+
+def _in_go(built: Path) -> list[str]:
+    program = built / "run_library_in_go"
+    options = {
+        "CGO_CFLAGS": f"-I{EXAMPLES.parent}",
+        "CGO_LDFLAGS": f"-L{built} -Wl,-rpath,{built}",
+        "GOCACHE": str(built / "go"),
+    }
+    command = ["go", "build", "-o", str(program), str(EXAMPLES / "run_library.go")]
+    subprocess.run(command, check=True, env=os.environ | options)
+    return [str(program)]
+
+
 def _in_rust(built: Path) -> list[str]:
     program = built / "run_library_in_rust"
     link = ["-L", str(built), "-l", "tuner", "-C", f"link-arg=-Wl,-rpath,{built}"]
@@ -495,6 +511,8 @@ def _in_javascript(built: Path) -> list[str]:
     "compiled",
     [
         _in_c,
+        _in_cpp,
+        pytest.param(_in_go, marks=_needs("Go", bool(shutil.which("go")))),
         pytest.param(_in_rust, marks=_needs("rustc", bool(shutil.which("rustc")))),
         pytest.param(_in_javascript, marks=_needs("Node.js", _NODE_HEADERS.exists())),
     ],
@@ -520,14 +538,3 @@ def test_the_examples_agree_with_onnx_runtime(
         assert difference(np.array(line.split(), np.float32), reference.ravel()) < 1e-6
     assert (done.returncode, failed.returncode) == (0, 1)
     assert "nothing.lib/manifest.json: No such file" in failed.stderr
-
-
-def test_the_example_in_cpp(built: Path) -> None:
-    """Each thread has a library of its own, and all compute the same."""
-    command = [str(built / "run_in_threads"), str(built / "network.lib"), "3", "50"]
-
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-
-    *sums, rate = done.stdout.splitlines()
-    assert sums == ["sum 0"] * 3
-    assert rate.endswith(" runs a second")
