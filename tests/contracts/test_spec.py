@@ -1,14 +1,13 @@
 """Every front end takes the options of a job under their names in the spec."""
 
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 import pytest
-import typer
 from pydantic import TypeAdapter
 
 import tuner.api
 from api.uploads.forms import TuneForm
-from tuner.cli.main import app
+from tuner.cli.main import make_program
 from tuner.cli.options import option_of
 from tuner.client.models import TuneFields
 from tuner.jobs import fields
@@ -16,8 +15,8 @@ from tuner.jobs.spec import TuneSpec
 from tuner.settings import SettingOverrides
 
 NAMES = list(TuneSpec.model_fields)
-PROGRAM: Any = typer.main.get_command(app)
-PARAMETERS = {parameter.name: parameter for parameter in PROGRAM.commands["tune"].params}
+TUNE = make_program().commands["tune"]
+PARAMETERS = {parameter.name: parameter for parameter in TUNE.params}
 
 
 def test_keywords_are_the_fields_of_the_spec() -> None:

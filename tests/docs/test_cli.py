@@ -4,10 +4,9 @@ import re
 from typing import Any
 
 import pytest
-import typer
 
 from tests.docs.documents import ROOT, section
-from tuner.cli.main import app
+from tuner.cli.main import make_program
 
 _TEXT = (ROOT / "docs" / "cli.md").read_text()
 
@@ -23,8 +22,7 @@ def _commands(command: Any, name: str) -> dict[str, Any]:
     }
 
 
-PROGRAM: Any = typer.main.get_command(app)
-COMMANDS = _commands(PROGRAM, "tuner")
+COMMANDS = _commands(make_program(), "tuner")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from tests.cli import Cli
 from tests.docs.documents import ROOT, Example, examples
-from tuner.cli.main import app
+from tuner.cli.main import make_program
 
 EXAMPLES = examples()
 # Commands that need no budget: without a worker, or with one that loads TVM.
@@ -58,7 +57,7 @@ def cli(tmp_path: Path) -> Cli:
 @pytest.fixture(scope="module")
 def program() -> Any:
     """The group of all commands."""
-    return typer.main.get_command(app)
+    return make_program()
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)

@@ -5,7 +5,6 @@ Pages have option groups, readable metavars, one example a line, and the command
 
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -19,20 +18,18 @@ _LAST_PANELS = (PLACEMENT_PANEL, OUTPUT_PANEL)
 _EXAMPLES = re.compile(r"^(Examples?:)\n((?:    .*(?:\n|$))+)", re.MULTILINE)
 
 
-def arrange(program: Any, order: Sequence[str]) -> None:
-    """Arrange the help pages of a program in place, and give all commands -h, -q and -v.
+def arrange(command: Any) -> None:
+    """Arrange in place the help pages of a command that typer built and of its subcommands.
 
-    Args:
-        program: Click group that typer built.
-        order: Names of its commands in the order of its help page.
+    All of them get -h, those that do the work -q and -v as well.
     """
-    program.commands = {name: program.commands[name] for name in order}
-    for command in _commands(program):
-        command.help = _EXAMPLES.sub(_as_block, command.help or "")
-        command.context_settings = {"help_option_names": ["-h", "--help"]}
-        if not hasattr(command, "commands"):
-            command.params += _common_options()
-        _arrange_parameters(command)
+    command.help = _EXAMPLES.sub(_as_block, command.help or "")
+    command.context_settings = {"help_option_names": ["-h", "--help"]}
+    if not hasattr(command, "commands"):
+        command.params += _common_options()
+    _arrange_parameters(command)
+    for child in getattr(command, "commands", {}).values():
+        arrange(child)
 
 
 def _quiet(requested: bool) -> None:
@@ -81,12 +78,6 @@ def _common_options() -> list[Any]:
     """Return new options for one command, whose help page groups them in its own way."""
     program: Any = typer.main.get_command(_COMMON)
     return [param for param in program.params if param.name in ("quiet", "verbose")]
-
-
-def _commands(command: Any) -> Iterator[Any]:
-    yield command
-    for child in getattr(command, "commands", {}).values():
-        yield from _commands(child)
 
 
 def _as_block(examples: re.Match[str]) -> str:

@@ -3,13 +3,14 @@
 The exit status is 0 if the command is done, 1 if the work failed, 2 if the request was wrong.
 """
 
+import inspect
 import os
 import sys
 from collections.abc import Callable
-from importlib import metadata
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from tuner.cli import connection, help_pages
 from tuner.cli.commands import (
@@ -50,47 +51,46 @@ _LOCAL = (
 )
 _BUILD, _LOOK, _SERVICE, _MACHINE = "Tune and build", "Look", "Service", "Machine"
 
+# The commands in the order of the help page, each with its panel.
+_COMMANDS: dict[str, tuple[str, Callable[..., None] | typer.Typer]] = {
+    "tasks": (_BUILD, tasks.tasks),
+    "tune": (_BUILD, tune.tune),
+    "build": (_BUILD, build.build),
+    "bench": (_BUILD, bench.bench),
+    "check": (_BUILD, check.check),
+    "profile": (_BUILD, profile.profile),
+    "bisect": (_BUILD, bisect.bisect),
+    "pack": (_BUILD, pack.app),
+    "inspect": (_LOOK, libraries.inspect),
+    "libraries": (_LOOK, libraries.app),
+    "table": (_LOOK, table.table),
+    "jobs": (_LOOK, jobs.app),
+    "records": (_LOOK, records.app),
+    "report": (_LOOK, report.report),
+    "replay": (_LOOK, replay.replay),
+    "serve": (_SERVICE, serve.serve),
+    "worker": (_SERVICE, worker.worker),
+    "token": (_SERVICE, token.app),
+    "db": (_SERVICE, db.app),
+    "doctor": (_MACHINE, doctor.doctor),
+    "settings": (_MACHINE, settings.settings),
+    "devices": (_MACHINE, devices.devices),
+    "cache": (_MACHINE, cache.app),
+    "engine": (_MACHINE, engine.app),
+}
+
 app = typer.Typer(
     name="tuner",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-app.command("tasks", rich_help_panel=_BUILD)(tasks.tasks)
-app.command("tune", rich_help_panel=_BUILD)(tune.tune)
-app.command("build", rich_help_panel=_BUILD)(build.build)
-app.command("bench", rich_help_panel=_BUILD)(bench.bench)
-app.command("check", rich_help_panel=_BUILD)(check.check)
-app.command("bisect", rich_help_panel=_BUILD)(bisect.bisect)
-app.command("profile", rich_help_panel=_BUILD)(profile.profile)
-app.add_typer(pack.app, name="pack", rich_help_panel=_BUILD)
-app.command("table", rich_help_panel=_LOOK)(table.table)
-app.command("inspect", rich_help_panel=_LOOK)(libraries.inspect)
-app.add_typer(libraries.app, name="libraries", rich_help_panel=_LOOK)
-app.add_typer(jobs.app, name="jobs", rich_help_panel=_LOOK)
-app.add_typer(records.app, name="records", rich_help_panel=_LOOK)
-app.command("report", rich_help_panel=_LOOK)(report.report)
-app.command("replay", rich_help_panel=_LOOK)(replay.replay)
-app.command("serve", rich_help_panel=_SERVICE)(serve.serve)
-app.command("worker", rich_help_panel=_SERVICE)(worker.worker)
-app.add_typer(token.app, name="token", rich_help_panel=_SERVICE)
-app.add_typer(db.app, name="db", rich_help_panel=_SERVICE)
-app.command("doctor", rich_help_panel=_MACHINE)(doctor.doctor)
-app.command("settings", rich_help_panel=_MACHINE)(settings.settings)
-app.command("devices", rich_help_panel=_MACHINE)(devices.devices)
-app.add_typer(cache.app, name="cache", rich_help_panel=_MACHINE)
-app.add_typer(engine.app, name="engine", rich_help_panel=_MACHINE)
-# Typer lists groups after all commands.
-_ORDER = (
-    *("tasks", "tune", "build", "bench", "check", "profile", "bisect", "pack"),
-    *("inspect", "libraries", "table", "jobs", "records", "report", "replay"),
-    *("serve", "worker", "token", "db"),
-    *("doctor", "settings", "devices", "cache", "engine"),
-)
 
 
 def _print_version(requested: bool) -> None:
     if requested:
+        from importlib import metadata
+
         print(f"tuner {metadata.version('subgraph-tuner')}")
         raise typer.Exit
 
@@ -140,14 +140,48 @@ def root(
 
 def make_program() -> Any:
     """Build the click group of all commands, with their help pages arranged."""
-    program = typer.main.get_command(app)
-    help_pages.arrange(program, _ORDER)
-    return program
+    return _program(_make_command)
 
 
 def main() -> None:
     """Run the command line and exit."""
-    run_program(make_program())
+    run_program(_program(_Summary))
+
+
+class _Summary(TyperCommand):
+    """A command on the help page of the program, which is built when it is called."""
+
+    def __init__(self, name: str) -> None:
+        panel, entry = _COMMANDS[name]
+        text = entry.info.help if isinstance(entry, typer.Typer) else inspect.getdoc(entry)
+        super().__init__(name, help=text, rich_help_panel=panel, rich_markup_mode="markdown")
+
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        return _make_command(str(self.name)).make_context(*args, **extra)
+
+
+def _program(make: Callable[[str], Any]) -> Any:
+    program: Any = typer.main.get_command(app)
+    help_pages.arrange(program)
+    program.commands = {name: make(name) for name in _COMMANDS}
+    return program
+
+
+def _make_command(name: str) -> Any:
+    panel, entry = _COMMANDS[name]
+    group = typer.Typer(rich_markup_mode=app.rich_markup_mode)
+    if isinstance(entry, typer.Typer):
+        group.add_typer(entry, name=name, rich_help_panel=panel)
+    else:
+        if entry is tune.tune:
+            # The fields of a job take as long to import as the rest of the program.
+            from tuner.cli.spec_options import with_spec_options
+
+            entry = with_spec_options(entry)
+        group.command(name, rich_help_panel=panel)(entry)
+    command = typer.main.get_group(group).commands[name]
+    help_pages.arrange(command)
+    return command
 
 
 def run_program(program: Callable[..., Any]) -> None:

@@ -2,7 +2,8 @@
 
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Annotated, get_origin
+from functools import wraps
+from typing import Annotated, Any, get_origin
 
 import typer
 
@@ -54,14 +55,19 @@ _METAVARS = {
 
 
 def with_spec_options(command: Command) -> Command:
-    """Replace the ``**fields`` of a command by one option per field of :class:`TuneSpec`.
+    """Return a command with one option per field of :class:`TuneSpec` in place of its ``**fields``.
 
     Typer reads the signature; the command receives the fields by their names in the spec.
     """
+
+    @wraps(command)
+    def run(**arguments: Any) -> None:
+        command(**arguments)
+
     own = list(inspect.signature(command).parameters.values())[:-1]
     keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-    command.__signature__ = inspect.Signature([*keywords, *_parameters()])  # type: ignore[attr-defined]
-    return command
+    run.__signature__ = inspect.Signature([*keywords, *_parameters()])  # type: ignore[attr-defined]
+    return run
 
 
 def _parameters() -> Iterator[inspect.Parameter]:

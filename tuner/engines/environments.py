@@ -9,7 +9,6 @@ import hashlib
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from tuner.errors import RequestError
@@ -113,6 +112,8 @@ def requirements_file(name: str) -> Path:
 
 def message_requirement() -> str:
     """Return the requirement of msgspec, by which workers answer, in the version of this side."""
+    from importlib.metadata import version
+
     return f"msgspec=={version('msgspec')}"
 
 

@@ -1,7 +1,7 @@
 """Options of a tuning job: the one list that every front end takes its options from."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -16,8 +16,10 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from tuner.engines.base import EvaluatorSettings
 from tuner.errors import RequestError
+
+if TYPE_CHECKING:
+    from tuner.engines.base import EvaluatorSettings
 
 MAX_TRIALS = 10**9
 MAX_SECS = 1e9
@@ -148,7 +150,7 @@ class TuneSpec(BaseModel):
     A mapping by network has the key ``""`` for the only network of a job.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     trials: Annotated[
         int | None,
@@ -335,8 +337,10 @@ class TuneSpec(BaseModel):
         return None if self.stop_below_ms is None else self.stop_below_ms / 1e3
 
     @property
-    def evaluator(self) -> EvaluatorSettings:
+    def evaluator(self) -> "EvaluatorSettings":
         """Settings that candidates are timed with."""
+        from tuner.engines.base import EvaluatorSettings
+
         return EvaluatorSettings(
             number=self.number,
             repeat=self.repeat,

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -391,6 +390,8 @@ def _read_config(environ: Mapping[str, str]) -> dict[str, Any]:
         if environ.get("TUNER_CONFIG"):
             raise RequestError(f"TUNER_CONFIG names {path}, which is not a file")
         return {}
+    import tomllib
+
     try:
         config = tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:

@@ -13,13 +13,11 @@ import typer
 from tuner.cli import STARTED, connection, hints, options
 from tuner.cli.console import print_error, print_json, print_note
 from tuner.cli.options import argument, flag, option
-from tuner.cli.spec_options import with_spec_options
 
 if TYPE_CHECKING:
     from tuner.reporting.reports import TuneReport
 
 
-@with_spec_options
 def tune(
     models: Annotated[
         list[str],

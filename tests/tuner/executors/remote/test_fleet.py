@@ -51,7 +51,7 @@ __all__ = ["disk"]
 CORES = LocalDevice(CPU, "llvm", "llvm")
 # A device that fetches its next calls while it measures, unlike a CPU.
 BOARD = LocalDevice("board", "llvm", "llvm")
-# Silence after which devices count as lost, in seconds, and how often they are heard of.
+# Silence after which devices count as lost, in seconds, and how often they give signs of life.
 OFFLINE_SECS, SIGN_SECS = 2.0, 0.4
 
 
