@@ -214,8 +214,8 @@ def was_killed(error: BaseException | None) -> bool:
 
 
 def install_command(extra: str) -> str:
-    """Return how to install an optional dependency: the package is not on PyPI."""
-    return f"pip install -e '.[{extra}]' in a clone of subgraph-tuner"
+    """Return how to install an optional dependency, beside a wheel or in a clone."""
+    return f"pip install 'subgraph-tuner[{extra}]'"
 
 
 def summary(

@@ -30,7 +30,7 @@ Version: {version}
 Summary: Runs libraries of Subgraph Tuner without the tuner and without TVM's compiler
 License: Apache-2.0
 Requires-Python: >=3.11
-Requires-Dist: numpy>=2.0
+Requires-Dist: numpy>=1.26
 Requires-Dist: msgspec>=0.19
 Provides-Extra: onnxruntime
 Requires-Dist: onnxruntime>=1.23; extra == "onnxruntime"

@@ -48,10 +48,9 @@ def _config(name: str, described: manifest.Manifest) -> str:
         for tensor, (_, dtype) in tensors.items():
             if dtype not in _TYPES:
                 raise RequestError(f"Triton takes no tensors of {dtype}, as {tensor!r} is")
-            # A tensor has at least one dimension for Triton.
-            dims = ", ".join(map(str, _dims(tensor, kind, described)))
-            shape = f"dims: [ {dims} ]" if dims else "dims: [ 1 ] reshape: { shape: [ ] }"
-            fields = f"name: {json.dumps(tensor)} data_type: {_TYPES[dtype]} {shape}"
+            # Triton has no scalars: one has the shape (1,), also in its requests.
+            dims = ", ".join(map(str, _dims(tensor, kind, described) or [1]))
+            fields = f"name: {json.dumps(tensor)} data_type: {_TYPES[dtype]} dims: [ {dims} ]"
             lines.append(f"{kind} [ {{ {fields} }} ]")
     device = "KIND_GPU gpus: [ 0 ]" if '"cuda"' in described.target else "KIND_CPU"
     lines.append(f"instance_group [ {{ count: 1 kind: {device} }} ]")

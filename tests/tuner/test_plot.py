@@ -108,5 +108,5 @@ def test_a_missing_matplotlib_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     plot._figure_class.cache_clear()
 
-    with pytest.raises(RequestError, match=r"extra plot: pip install -e '\.\[plot\]'"):
+    with pytest.raises(RequestError, match=r"extra plot: pip install 'subgraph-tuner\[plot\]'"):
         plot.history(report(1e-3))

@@ -60,5 +60,5 @@ def test_a_missing_pandas_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says how to install the extra."""
     monkeypatch.setitem(sys.modules, "pandas", None)
 
-    with pytest.raises(RequestError, match=r"extra pandas: pip install -e '\.\[pandas\]'"):
+    with pytest.raises(RequestError, match=r"extra pandas: pip install 'subgraph-tuner\[pandas\]'"):
         Rows([best(1e-3)]).to_pandas()

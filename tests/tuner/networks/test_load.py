@@ -410,4 +410,4 @@ def test_a_pt2_file_needs_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("m/models/model.json", "{}")
     monkeypatch.setitem(sys.modules, "torch", None)
-    refuse(str(path), r"needs the extra torch: pip install -e '\.\[torch\]' in a clone")
+    refuse(str(path), r"needs the extra torch: pip install 'subgraph-tuner\[torch\]'")

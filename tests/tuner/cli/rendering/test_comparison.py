@@ -12,7 +12,7 @@ from tuner.compile.bench.comparison import Comparison, PeerResult, SkippedPeer
 def compared(*outputs: OutputCheck, device: str = "cpu", library_device: str = "cpu") -> Comparison:
     """Return a comparison with one peer."""
     peer = PeerResult("onnxruntime", "1.31.1", device, (2e-3,), outputs, 0.5)
-    skipped = SkippedPeer("openvino", "not installed", "pip install -e '.[openvino]'")
+    skipped = SkippedPeer("openvino", "not installed", "pip install 'subgraph-tuner[openvino]'")
     return Comparison(
         (1e-3,), None, 2, library_device, {}, "m.onnx", "float32", (peer,), (skipped,)
     )
@@ -32,7 +32,11 @@ def alone(secs: tuple[float, ...], estimate: float | None = None, **more: Any) -
 @pytest.mark.parametrize(
     ("comparison", "texts", "absent"),
     [
-        (compared(_EQUAL), ["openvino: not installed: pip install -e '.[openvino]'"], "two dev"),
+        (
+            compared(_EQUAL),
+            ["openvino: not installed: pip install 'subgraph-tuner[openvino]'"],
+            "two dev",
+        ),
         # A library of a GPU is never compared with a CPU without saying so.
         (
             compared(_EQUAL, library_device="cuda"),
