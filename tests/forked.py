@@ -142,7 +142,7 @@ class ForkServer:
         """Start ``python -m`` with a module and its arguments.
 
         Args:
-            program: ``tuner`` or ``api``, and arguments.
+            program: ``tuner``, ``api`` or a module of the tests, and arguments.
             variables: The environment.
             folder: Working directory.
             log: A file for output and errors; without one, the process keeps them.
@@ -194,7 +194,8 @@ def serve(descriptor: int) -> None:
         (module, *arguments), variables, folder, waits = json.loads(request)
         if module not in programs:
             # More than a second; most processes of pytest start no API.
-            programs[module] = import_module(f"{module}.__main__").main
+            name = module if module.startswith("tests.") else f"{module}.__main__"
+            programs[module] = import_module(name).main
         out, err, status = descriptors
         if os.fork() == 0:
             requests.close()

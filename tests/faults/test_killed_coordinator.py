@@ -3,8 +3,6 @@
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,9 +12,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, sessionmaker
 
 from records.models import MeasureRecord, Pick
-from tests.cli import ROOT
+from tests.cli import ROOT, environ_of, start
 from tests.engines.toy_network import open_sessions
+from tests.faults import two_devices
 from tests.faults.conftest import check_bests, check_counts
+from tests.forked import Process
 from tests.waiting import wait_for
 
 # Starting a coordinator and its workers takes a minute beside other work; only a hang takes longer.
@@ -42,7 +42,7 @@ def test_killed_coordinator_goes_on_with_all_rounds(
         n_before = count(sessions)
         if n_before >= trials - 12:
             break
-        process = start(tmp_path, trials)
+        process = start_coordinator(tmp_path, trials)
         wait_for(lambda: count(sessions) > n_before, _END_SECS)  # noqa: B023
         time.sleep(rng.random() * 0.3)
         children = psutil.Process(process.pid).children(recursive=True)
@@ -53,7 +53,7 @@ def test_killed_coordinator_goes_on_with_all_rounds(
         n_open = max(n_open, len(open_picks(sessions)))
         assert not psutil.wait_procs(children, 10.0)[1]
 
-    last = start(tmp_path, trials)
+    last = start_coordinator(tmp_path, trials)
     assert last.wait(_END_SECS) == 0, (tmp_path / "log").read_text()[-2000:]
     assert n_open >= 2
     assert traces(sessions)[: len(kept)] == kept
@@ -64,7 +64,7 @@ def test_killed_coordinator_goes_on_with_all_rounds(
 def test_coordinator_that_is_stopped_for_a_while_goes_on(tmp_path: Path) -> None:
     """Results that its devices measured while it was stopped are stored once."""
     sessions = open_sessions(f"sqlite:///{tmp_path / 'tuner.db'}")
-    process = start(tmp_path, 32)
+    process = start_coordinator(tmp_path, 32)
     wait_for(lambda: count(sessions) > 4, _END_SECS)
 
     os.kill(process.pid, signal.SIGSTOP)
@@ -75,18 +75,13 @@ def test_coordinator_that_is_stopped_for_a_while_goes_on(tmp_path: Path) -> None
     check_counts(sessions, {1: 32})
 
 
-def start(folder: Path, trials: int) -> "subprocess.Popen[bytes]":
+def start_coordinator(folder: Path, trials: int) -> Process:
     """Start a coordinator on a database, with the two devices."""
     url = f"sqlite:///{folder / 'tuner.db'}"
+    environ = {**environ_of(folder), "TOY_RUN_SECS": "0.02"}
+    program = (two_devices.__name__, url, str(folder), str(trials))
     with (folder / "log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.two_devices", url, str(folder), str(trials)],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "TOY_RUN_SECS": "0.02"},
-            cwd=ROOT,
-            stdout=log,
-            stderr=log,
-            stdin=subprocess.DEVNULL,
-        )
+        return start(program, environ, ROOT, log)
 
 
 def count(sessions: sessionmaker[Session]) -> int:

@@ -23,7 +23,8 @@ from records.models import now
 from records.service import offered_packs, remote_devices
 from records.service.owners import tokens
 from records.service.service_models import PackPortion, RemoteDevice
-from tests.cli import ROOT
+from tests.cli import ROOT, start
+from tests.forked import Process
 from tests.tuner.executors.remote.test_fleet import slow_link
 from tests.tuner.packs.conftest import N_CANDIDATES, Bench
 from tests.tuner.packs.plans import Plan
@@ -45,7 +46,7 @@ class Site:
     port: int
     token: str
     admin: str
-    process: subprocess.Popen[bytes] | None = None
+    process: Process | None = None
 
     @property
     def url(self) -> str:
@@ -54,10 +55,9 @@ class Site:
 
     def start(self) -> None:
         """Start the service, and wait for it."""
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "api", "--require-tokens", "--port", str(self.port)],
-            env=self.bench.cli.environ(), cwd=ROOT,
-        )  # fmt: skip
+        with (self.bench.cli.folder / "api.log").open("a") as log:
+            program = ("api", "--require-tokens", "--port", str(self.port))
+            self.process = start(program, self.bench.cli.environ(), ROOT, log, waits=False)
         wait_for(self._is_ready)
 
     def kill(self) -> None:
