@@ -1,9 +1,8 @@
 """API servers in threads of this process, on SQLite or each kind of database in turn."""
 
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from api.__main__ import make_server
 from api.settings import ApiSettings
 from records import database
+from tests.waiting import wait_for
 from tuner.settings import Settings
 
 LOOPBACK = "http://127.0.0.1"
@@ -72,20 +72,21 @@ def serving(settings: ApiSettings, **headers: str) -> Iterator[Served]:
     server = make_server(replace(settings, port=0))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    deadline = time.monotonic() + 20
-    while not server.started:
-        assert thread.is_alive(), "it did not start"
-        assert time.monotonic() < deadline, "it takes too long to start"
-        time.sleep(0.005)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    engine = database.open_database(settings.tuner.database)
-    try:
-        with httpx.Client(
-            base_url=f"{LOOPBACK}:{port}", headers=headers, timeout=20, verify=False
-        ) as client:
-            yield Served(client, database.sessions(engine), settings.data_dir)
-    finally:
-        engine.dispose()
+
+    def stop() -> None:
         server.should_exit = True
         thread.join(15)
         assert not thread.is_alive(), "it did not stop"
+
+    with ExitStack() as stack:
+        # One that fails to start would keep its folder of temporary files for later tests.
+        stack.callback(stop)
+        wait_for(lambda: server.started or not thread.is_alive(), 120.0)
+        assert thread.is_alive(), "it did not start"
+        port = server.servers[0].sockets[0].getsockname()[1]
+        engine = database.open_database(settings.tuner.database)
+        stack.callback(engine.dispose)
+        client = stack.enter_context(
+            httpx.Client(base_url=f"{LOOPBACK}:{port}", headers=headers, timeout=20, verify=False)
+        )
+        yield Served(client, database.sessions(engine), settings.data_dir)
