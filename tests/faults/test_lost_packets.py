@@ -188,8 +188,8 @@ def test_a_service_recovers_within_half_a_minute(network: Network, tmp_path: Pat
         assert answer.status_code == 503, answer.text
         assert time.monotonic() - lost < _RECOVERY_SECS
         standing_by = "standing by again"
-        wait_for(lambda: standing_by in (tmp_path / "worker.1.log").read_text(), 60.0)
-        assert time.monotonic() - lost < 2 * _RECOVERY_SECS
+        # After as many time-outs of connections as it takes to give up a round and the lease.
+        wait_for(lambda: standing_by in (tmp_path / "worker.1.log").read_text(), 3 * _RECOVERY_SECS)
         n_before = opened.n_trials()
         network.mend()
         mended = time.monotonic()
