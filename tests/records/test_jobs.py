@@ -11,27 +11,15 @@ from records.service import submissions
 from tests.records import make
 
 
-@pytest.mark.parametrize(
-    ("before", "given", "after"),
-    [
-        (100, 200, 200),  # a larger budget
-        (200, 100, 200),  # a budget never shrinks
-        (100, None, 100),  # not given
-        (None, 100, 100),  # a limit where there was none
-        (None, None, None),
-    ],
-)
-def test_open_job_raises_budgets(
-    session: Session, before: int | None, given: int | None, after: int | None
-) -> None:
-    """The same request is the same job, with the larger budget."""
-    first = make.job(session, budget_trials=before, budget_secs=before)
+def test_the_budget_of_a_command_is_that_of_its_last_run(session: Session) -> None:
+    """The same request is the same job, whose limits may shrink."""
+    first = make.job(session, budget_trials=200, budget_secs=60.0)
 
-    again = make.job(session, budget_trials=given, budget_secs=given)
+    again = make.job(session, budget_trials=100)
 
     job = session.get_one(Job, again)
     assert again == first
-    assert (job.budget_trials, job.budget_secs) == (after, after)
+    assert (job.budget_trials, job.budget_secs) == (100, None)
 
 
 def test_another_seed_is_another_job(session: Session) -> None:

@@ -243,6 +243,8 @@ class RemoteWorker:
                 self._pause_after(error, n_failures)
                 n_failures += 1
             else:
+                if n_failures:
+                    _LOG.info("the service is back")
                 n_failures = 0
                 self._known.update(call.id for call in calls)
                 if calls:

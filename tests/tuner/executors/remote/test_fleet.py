@@ -41,6 +41,7 @@ from tuner.executors.factory import describer_of
 from tuner.executors.local import LocalExecutor
 from tuner.executors.remote import fleet
 from tuner.executors.remote.fleet import RemoteBuilders, RemoteFleet
+from tuner.schemas.remote import LeasedCall, LeasedCalls
 from tuner.service import remote_worker
 from tuner.service.remote_worker import RemoteWorker
 from tuner.settings import Settings
@@ -437,14 +438,40 @@ def test_calls_of_an_earlier_coordinator_are_removed(site: Site) -> None:
         assert remote_devices.waiting(session) == set()
 
 
-def test_a_device_waits_until_its_service_has_space_again() -> None:
-    """A person frees it; other requests that are refused end the device."""
+def test_a_device_waits_until_its_service_has_space_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A person frees it, and the log says so; other requests that are refused end the device."""
     worker = RemoteWorker(_no_transport, None, CORES, "lab/cpu")  # type: ignore[arg-type]
+    full = ServiceError("no space", status=503, kind="disk-full", retry_secs=0.0)
+    call = LeasedCall(id="call", function="", arguments="", files=[], timeout_secs=1.0)
+    answers: list[Any] = [
+        full,
+        LeasedCalls(items=[call]),
+        ServiceError("no such token", status=401),
+    ]
 
-    worker._pause_after(ServiceError("no space", status=503, kind="disk-full", retry_secs=0.0), 0)
+    class Answers:
+        def read(self, *_: object, **__: object) -> LeasedCalls:
+            answer: LeasedCalls | ServiceError = answers.pop(0)
+            if isinstance(answer, ServiceError):
+                raise answer
+            return answer
 
-    with pytest.raises(ServiceError):
-        worker._pause_after(ServiceError("no such token", status=401), 0)
+        def fetch(self, digests: set[str]) -> None:
+            assert not digests
+
+    service: Any = Answers()
+    caplog.set_level("INFO")
+    leased = worker._lease(service, service)
+    with pytest.raises(ServiceError, match="no such token"):
+        worker._lease(service, service)
+
+    assert leased == [call]
+    assert [log.message for log in caplog.records] == [
+        "waiting for the service: no space",
+        "the service is back",
+    ]
 
 
 def _no_transport() -> Transport:
