@@ -50,9 +50,11 @@ def open_job(session: Session, new: NewJob) -> Job:
     Jobs of the service are also distinguished by ``submission``, see
     :mod:`records.service.submissions`.
 
-    An existing job keeps its priority, and the settings that the request does not contain; a job of
-    the service keeps its budget as well. A deleted job of the command line becomes visible again;
-    one of the service does not, because it may have been deleted while its model was loaded.
+    An existing job keeps its priority, and the settings that the request does not contain. The
+    budget of the command line is that of its last run. A job of the service has the larger of the
+    two, or the one that there is; None changes nothing. A deleted job of the command line becomes
+    visible again; one of the service does not, because it may have been deleted while its model was
+    loaded.
     """
     key = {
         "network_id": new.network_id,
@@ -70,6 +72,11 @@ def open_job(session: Session, new: NewJob) -> Job:
     job = locked(session, find_or_insert(session, Job, key, values).id)
     if not new.submission:
         job.budget_trials, job.budget_secs = new.budget_trials, new.budget_secs
+    else:
+        if new.budget_trials is not None:
+            job.budget_trials = max(job.budget_trials or 0, new.budget_trials)
+        if new.budget_secs is not None:
+            job.budget_secs = max(job.budget_secs or 0.0, new.budget_secs)
     job.settings = {**job.settings, **new.settings}
     job.hidden = job.hidden and new.submission != ""
     session.flush()

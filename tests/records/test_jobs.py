@@ -22,6 +22,28 @@ def test_the_budget_of_a_command_is_that_of_its_last_run(session: Session) -> No
     assert (job.budget_trials, job.budget_secs) == (100, None)
 
 
+@pytest.mark.parametrize(
+    ("before", "given", "after"),
+    [
+        (100, 200, 200),  # a larger budget
+        (200, 100, 200),  # one that was raised meanwhile
+        (100, None, 100),  # not given
+        (None, 100, 100),  # a limit where there was none
+        (None, None, None),
+    ],
+)
+def test_the_budget_of_a_job_of_the_service_never_shrinks(
+    session: Session, before: int | None, given: int | None, after: int | None
+) -> None:
+    """A worker that has loaded its model gives it the limit that it lacks."""
+    first = make.job(session, submission="first", budget_trials=before, budget_secs=before)
+
+    make.job(session, submission="first", budget_trials=given, budget_secs=given)
+
+    job = session.get_one(Job, first)
+    assert (job.budget_trials, job.budget_secs) == (after, after)
+
+
 def test_another_seed_is_another_job(session: Session) -> None:
     """Seeds of 64 bits are part of the key."""
     assert make.job(session, seed=2**62) != make.job(session, seed=1)

@@ -15,12 +15,16 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"runtime"
 	"strings"
 	"unsafe"
 )
 
 // Describe the outputs of a run on files, or on zeros where there are none.
 func run(folder string, files []string) (lines []string, err error) {
+	// tuner_error tells of this thread, and Go may go on in another one after each call.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	path := C.CString(folder)
 	defer C.free(unsafe.Pointer(path))
 	library := C.tuner_open(path, 0)
