@@ -293,12 +293,13 @@ def test_the_clock_kernel_is_timed_beside_the_samples(
         timed.append(time.perf_counter() - started)
 
     monkeypatch.setattr(readings, "_run", record)
-    for ask in (
+    asks: list[Callable[[], float | None]] = [
         lambda: worker.run(request).clock_secs,
         lambda: worker.run_interleaved([request, request], 2)[0].clock_secs,
         lambda: worker.run_interleaved([request, request], 2)[1].clock_secs,
         lambda: worker.clock_secs(target.spec, 0.001),
-    ):
+    ]
+    for ask in asks:
         timed.clear()
         started = time.perf_counter()
         secs = ask()
