@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+import psutil
+
 T = TypeVar("T")
 
 
@@ -15,3 +17,11 @@ def wait_for(ask: Callable[[], T | None], secs: float = 60.0) -> T:
         time.sleep(pause)
         pause = min(1.2 * pause, 0.1)
     return answer
+
+
+def has_ended(process_id: int) -> bool:
+    """Return whether a process has ended, though its exit code may not have been read."""
+    try:
+        return bool(psutil.Process(process_id).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True

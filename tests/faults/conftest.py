@@ -1,5 +1,6 @@
 """Two devices of a toy engine with injected faults, and checks that hold after any fault."""
 
+import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -138,7 +139,11 @@ def hall(pair: FaultyExecutor, control: Control, tmp_path: Path) -> Iterator[Hal
 
 def workers_of(pool: Any) -> list[psutil.Process]:
     """Return the live processes of a pool."""
-    return [psutil.Process(pid) for pid in pool.process_ids if psutil.pid_exists(pid)]
+    workers = []
+    for pid in pool.process_ids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            workers.append(psutil.Process(pid))
+    return workers
 
 
 class Repeat:

@@ -26,7 +26,7 @@ def test_the_budget_of_a_command_is_that_of_its_last_run(session: Session) -> No
     ("before", "given", "after"),
     [
         (100, 200, 200),  # a larger budget
-        (200, 100, 200),  # one that was raised meanwhile
+        (200, 100, 200),  # raised since then
         (100, None, 100),  # not given
         (None, 100, 100),  # a limit where there was none
         (None, None, None),

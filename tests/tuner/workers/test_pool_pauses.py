@@ -12,19 +12,11 @@ import psutil
 import pytest
 
 from tests.cli import ROOT
-from tests.waiting import wait_for
+from tests.waiting import has_ended, wait_for
 from tuner.workers.base import CallTimeout
 from tuner.workers.pool import Pool, WorkerSettings
 
 HELPERS = "tests.tuner.executors.helpers"
-
-
-def has_ended(process_id: int) -> bool:
-    """Return whether a process has ended, though its exit code may not have been read."""
-    try:
-        return bool(psutil.Process(process_id).status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
 
 
 def test_a_paused_worker_that_starts_dies_with_a_killed_parent(tmp_path: Path) -> None:
