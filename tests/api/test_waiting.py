@@ -64,7 +64,7 @@ def test_a_request_waits_for_the_end_of_a_build(served: Served) -> None:
         with served.sessions.begin() as session:
             builds.set_build(session, build, "failed", message="no compiler")
         assert request.result().json()["message"] == "no compiler"
-    again = httpx.get(at, params={"wait": 60}, timeout=5, verify=False)
+    again = httpx.get(at, params={"wait": 60}, timeout=30, verify=False)
 
     assert again.json()["state"] == "failed"
 

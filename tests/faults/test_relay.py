@@ -73,7 +73,7 @@ def test_workers_end_with_a_killed_run(cli: Cli) -> None:
     os.killpg(first.pid, signal.SIGKILL)
     finish(first)
 
-    assert not psutil.wait_procs(workers, 10.0)[1]
+    assert not psutil.wait_procs(workers, 30.0)[1]
 
 
 @pytest.mark.slow("two minutes of real tuning; what is engine-independent runs with the toy engine")

@@ -51,8 +51,8 @@ def test_a_supervisor_restarts_what_is_killed_and_ends_all_processes(opened: Rig
     wait_for(lambda: is_ready(url))
     processes = descendants(process)
     process.terminate()
-    assert process.wait(10.0) == 128 + signal.SIGTERM
-    assert not psutil.wait_procs(processes, 2.0)[1]
+    assert process.wait(30.0) == 128 + signal.SIGTERM
+    assert not psutil.wait_procs(processes, 30.0)[1]
 
 
 def test_nothing_outlives_a_supervisor_that_is_killed(opened: Rig) -> None:
@@ -64,7 +64,7 @@ def test_nothing_outlives_a_supervisor_that_is_killed(opened: Rig) -> None:
 
     process.kill()
 
-    assert not psutil.wait_procs(processes, 5.0)[1]
+    assert not psutil.wait_procs(processes, 30.0)[1]
 
 
 def test_the_api_alone_measures_nothing(opened: Rig) -> None:

@@ -185,7 +185,7 @@ def test_a_job_continues_after_a_restart(tmp_path: Path) -> None:
 
         first.send_signal(signal.SIGTERM)
 
-        assert first.wait(5.0) == 128 + signal.SIGTERM
+        assert first.wait(30.0) == 128 + signal.SIGTERM
         assert (opened.state(job), opened.state(paused)) == ("queued", "paused")
         assert opened.workers()[0].activity == "stopped"
         assert 4 <= opened.n_trials() < 60

@@ -81,7 +81,7 @@ def propose(task: ExtractedTask, spec: str, n: int) -> list[str]:
 def test_kernels_run_remotely_as_locally(
     servers: RpcServers, matmul: ExtractedTask, target: TargetInfo, tmp_path: Path
 ) -> None:
-    """They are verified against the same reference, in about equal time."""
+    """They are verified against the same reference, in times of the same order."""
     kept = str(tmp_path / "reference.npz")
     asked = ReferenceRequest(matmul.ir, target.spec, "real", 1)
     Path(kept).write_bytes(worker.reference(asked))
@@ -94,7 +94,7 @@ def test_kernels_run_remotely_as_locally(
     assert there.error_kind is here.error_kind is None
     assert there.max_error == here.max_error
     assert here.run_secs is not None
-    assert 0.1 < median(there.run_secs) / median(here.run_secs) < 10.0
+    assert 0.02 < median(there.run_secs) / median(here.run_secs) < 50.0
 
 
 def test_a_wrong_output_is_a_wrong_result(

@@ -104,7 +104,8 @@ def test_rounded_numbers_become_bytes(target: TargetInfo, n_lanes: int, zero: fl
 
     expected = np.round(np.clip(numbers, -zero, 255 - zero)) + zero
     np.testing.assert_array_equal(actual, expected.astype("uint8"))
-    assert n_lanes == 1 or "packuswb" in code
+    # What AVX-512 does in one step takes AVX2 two.
+    assert n_lanes == 1 or "packuswb" in code or "vpmovusdb" in code
 
 
 def test_nan_becomes_a_limit_above_zero(target: TargetInfo) -> None:
