@@ -26,6 +26,17 @@ def command(name: str, *arguments: str, options: Mapping[str, object]) -> str:
     return shlex.join(words)
 
 
+def placed(command: str, overrides: Mapping[str, object]) -> str:
+    """Return a command of the library with the settings of the command that prints it.
+
+    Args:
+        command: Command that can be run with the default settings; may be empty.
+    """
+    options = [(f"--{name.replace('_', '-')}", overrides.get(name)) for name in _PLACES]
+    words = [word for option, value in options if value for word in (option, str(value))]
+    return f"{command} {shlex.join(words)}" if command and words else command
+
+
 def model_options(
     target: str,
     inputs: Sequence[str],

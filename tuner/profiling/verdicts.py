@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from tuner.devices.target_matching import kind_named
@@ -24,6 +25,9 @@ MEANINGS: Mapping[Kind, str] = {
     "memory": "limited by memory, below its roof",
     "compute": "limited by arithmetic, below its roof",
 }
+
+#: Verdicts on kernels that more trials could improve.
+UNFINISHED: tuple[Kind, ...] = ("untuned", "early", "improving")
 
 # Share of its roof from which a kernel counts as at it: roofs are measured within a tenth.
 _AT_ROOF = 0.8
@@ -87,15 +91,18 @@ UNJUDGED = Verdict("copy")
 
 
 def tune_command(described: Manifest, program: Program, model: str = "") -> str:
-    """Return the command that tunes the network of a program further.
+    """Return the command that tunes the network of a program further; empty without its model.
 
     Args:
         described: Manifest of the library.
         program: Program of the library.
-        model: Path of its model; the name in the manifest has no folder.
+        model: Path of its model; by default the name in the manifest, in the current folder.
     """
     source = described.source
-    words = ["tuner", "tune", model or source.name]
+    reference = model or source.name
+    if not (reference.startswith("zoo:") or Path(reference).is_file()):
+        return ""
+    words = ["tuner", "tune", reference]
     if not source.name.startswith("zoo:"):
         shapes = {name: shape for name, (shape, _) in program.inputs.items() if shape}
         for name, value in (shapes | dict(program.values)).items():

@@ -1,6 +1,7 @@
 """Each verdict has its cause."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -59,11 +60,16 @@ def test_only_what_trials_could_improve_has_a_command() -> None:
         ),
     ],
 )
-def test_the_command_tunes_the_network_that_ran(source: Source, target: str, command: str) -> None:
+def test_the_command_tunes_the_network_that_ran(
+    source: Source, target: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It has the shapes, the values and the weights that the library was built with."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my net.onnx").touch()
     values: dict[str, InputValue] = {"past": (1, 0, 64), "sr": 16000, "cached": True}
     inputs = {"x": ((1, 8), "float32"), "scale": ((), "float32")}
     program = Program("main", "f" * 16, inputs, (), {}, values=values)
     described = Manifest("net", target, {}, {}, ("y",), (program,), (), (), {}, "", source, "")
 
     assert tune_command(described, program) == command
+    assert tune_command(described, program, "gone/my net.onnx") == ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli import connection, options
+from tuner.cli import connection, hints, options
 from tuner.cli.console import print_json, print_note
 from tuner.cli.options import argument, option
 
@@ -91,6 +91,7 @@ def check(
     from tuner.errors import RequestError
     from tuner.interrupts import interruptible
     from tuner.jobs.requests import model_requests, parse_input_sets, parse_inputs
+    from tuner.profiling.verdicts import tune_command
     from tuner.settings import read_settings
 
     if turns < MIN_TURNS:
@@ -99,7 +100,7 @@ def check(
         raise RequestError(f"--max-ms must be above 0, got {max_ms:g}")
     if (server := connection.chosen()) is not None:
         print_note(f"check runs on this machine, not at {server.url}")
-    is_model = not Path(library).is_dir()
+    is_model = _is_model(library)
     request = CheckRequest(
         min_coverage=options.share("--min-coverage", min_coverage),
         max_secs=None if max_ms is None else max_ms / 1e3,
@@ -118,14 +119,22 @@ def check(
             folder = stack.enter_context(_built(models, overrides))
         stack.enter_context(interruptible(only_waiting=True))
         checked = check_library(read_settings(overrides), folder, request)
-    model = library if is_model else ""
-    _write_reports(checked, model, junit, markdown)
+    command = tune_command(checked.described, checked.program, library if is_model else "")
+    tune = hints.placed(command, overrides)
+    _write_reports(checked, tune, junit, markdown)
     if json_output:
         print_json(as_json(checked))
     else:
-        check_reports.show_check(checked, model)
+        check_reports.show_check(checked, tune)
     if checked.exit_code:
         raise typer.Exit(checked.exit_code)
+
+
+def _is_model(reference: str) -> bool:
+    """Return whether a reference that may not exist names a model rather than a library."""
+    path = Path(reference)
+    is_named = reference.startswith("zoo:") or path.suffix.lower() in (".onnx", ".pt2")
+    return not path.is_dir() and (is_named or path.is_file())
 
 
 @contextmanager
@@ -142,7 +151,7 @@ def _built(models: "Sequence[ModelRequest]", overrides: "SettingOverrides") -> I
 
 
 def _write_reports(
-    checked: "Checked", model: str, junit: Path | None, markdown: Path | None
+    checked: "Checked", tune: str, junit: Path | None, markdown: Path | None
 ) -> None:
     from tuner.cli.rendering import check_reports
     from tuner.cli.streams import output
@@ -150,10 +159,10 @@ def _write_reports(
 
     if junit is not None:
         with output(str(junit)) as stream:
-            stream.write(check_reports.as_junit(checked, model))
+            stream.write(check_reports.as_junit(checked, tune))
     if markdown is not None:
         try:
             with markdown.open("a", encoding="utf-8") as stream:
-                stream.write(check_reports.as_markdown(checked, model))
+                stream.write(check_reports.as_markdown(checked, tune))
         except OSError as error:
             raise RequestError(f"cannot write {markdown}: {error.strerror}") from error

@@ -2,11 +2,14 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tuner.cli import connection, options
 from tuner.cli.console import print_json, print_note
 from tuner.cli.options import option
+
+if TYPE_CHECKING:
+    from tuner.settings import SettingOverrides
 
 
 class ProfiledRuntime(StrEnum):
@@ -68,9 +71,7 @@ def profile(
 
     Examples:
         tuner profile squeezenet.lib --against openvino --model squeezenet.onnx
-
         tuner profile squeezenet.lib --html profile.html --trace profile.json
-
         tuner profile squeezenet.lib --job 3
     """
     from tuner import local
@@ -97,7 +98,8 @@ def profile(
         against=tuple(runtime.value for runtime in against),
         random_weights=random_weights,
     )
-    profiled = local.profile(library, request, {"database": database, "data_dir": data_dir})
+    overrides: SettingOverrides = {"database": database, "data_dir": data_dir}
+    profiled = local.profile(library, request, overrides)
     if job is not None:
         with connection.connect({}) as client:
             profiled = client.upload_profile(job, profiled)
@@ -105,4 +107,5 @@ def profile(
     if json_output:
         print_json(as_json(profiled))
     else:
-        show_profile(profiled, server.url if server is not None and job is not None else "")
+        url = server.url if server is not None and job is not None else ""
+        show_profile(profiled, overrides, url)

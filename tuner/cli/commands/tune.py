@@ -107,8 +107,7 @@ def tune(
     if not json_output:
         shared = hints.model_options(target, inputs, buckets, masks, random_weights, overrides)
         for model in models:
-            name = Path(model.removeprefix("zoo:").partition("?")[0]).stem
-            options_of_build = shared | {"--out": f"{name}.lib"}
+            options_of_build = shared | {"--out": f"{name_of(model)}.lib"}
             print_note(f"next: {hints.command('build', model, options=options_of_build)}")
 
 
@@ -126,6 +125,14 @@ def _limited(secs: float | None) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def name_of(model: str) -> str:
+    """Return the name of a model, which may have dots itself, without that of its format."""
+    if model.startswith("zoo:"):
+        return model.removeprefix("zoo:").partition("?")[0]
+    path = Path(model)
+    return path.stem if path.suffix.lower() in (".onnx", ".pt2") else path.name
 
 
 def _give_up(secs: float) -> None:

@@ -8,7 +8,6 @@ from tuner.cli.console import stdout_console
 from tuner.cli.rendering.grid import Column, Grid
 from tuner.compile.bench.gate import Checked, Finding, Timing
 from tuner.formatting import DASH, counted, milliseconds, percent, printable, short_name
-from tuner.profiling.verdicts import tune_command
 
 # Characters that begin a mark, a link, an entity, a formula or HTML.
 _MARKS = re.compile(r"[\\`*_~\[\]<>&|$#]")
@@ -16,8 +15,12 @@ _STYLES = {"passed": "green", "failed": "red", "undecided": "yellow"}
 _TIMES = ("Median (ms)", "Mean (ms)", "p90 (ms)", "p99 (ms)", "Runs/s")
 
 
-def show_check(checked: Checked, model: str) -> None:
-    """Print the outcome of each limit, the latencies, and every untuned subgraph."""
+def show_check(checked: Checked, tune: str) -> None:
+    """Print the outcome of each limit, the latencies, and every untuned subgraph.
+
+    Args:
+        tune: Command that tunes the network; empty if its model is elsewhere.
+    """
     from rich.text import Text
 
     console = stdout_console()
@@ -47,13 +50,13 @@ def show_check(checked: Checked, model: str) -> None:
         for entry in checked.untuned:
             table.add(short_name(entry.workload), entry.name, str(entry.n_calls))
         console.print("", table)
-    for line in _remarks(checked, model):
+    for line in _remarks(checked, tune):
         console.print(
             f"note: {line}", style="yellow", highlight=False, markup=False, soft_wrap=True
         )
 
 
-def as_markdown(checked: Checked, model: str) -> str:
+def as_markdown(checked: Checked, tune: str) -> str:
     """Return the tables of a check as Markdown."""
     head = ("Check", "Result", "Value", "95% interval", "Limit")
     parts = [
@@ -73,11 +76,11 @@ def as_markdown(checked: Checked, model: str) -> str:
                 ],
             )
         )
-    parts += [f"{_escaped(line)}\n" for line in _remarks(checked, model)]
+    parts += [f"{_escaped(line)}\n" for line in _remarks(checked, tune)]
     return "\n".join(parts) + "\n"
 
 
-def as_junit(checked: Checked, model: str) -> str:
+def as_junit(checked: Checked, tune: str) -> str:
     """Return a test case for each limit; one that noise left open is an error."""
     outcomes = [finding.outcome for finding in checked.findings]
     name = printable(checked.described.model_name)
@@ -94,7 +97,7 @@ def as_junit(checked: Checked, model: str) -> str:
             continue
         tag = "failure" if finding.outcome == "failed" else "error"
         result = ET.SubElement(case, tag, message=_sentence(finding))
-        lines = _remarks(checked, model)
+        lines = _remarks(checked, tune)
         if finding.name == "coverage":
             lines = [f"{entry.workload} {entry.name}" for entry in checked.untuned] + lines
         result.text = "\n".join(map(printable, lines))
@@ -132,14 +135,14 @@ def _timing_cells(timing: Timing) -> tuple[str, ...]:
     return timing.name, *map(milliseconds, secs), f"{timing.runs_per_sec:,.1f}"
 
 
-def _remarks(checked: Checked, model: str) -> list[str]:
+def _remarks(checked: Checked, tune: str) -> list[str]:
     lines = []
     if checked.untuned:
-        command = tune_command(checked.described, checked.program, model)
         counts = (
             f"{len(checked.untuned)} of {counted(len(checked.described.subgraphs), 'subgraph')}"
         )
-        lines.append(f"no record for {counts}; tune with `{command}`")
+        do = f"tune with `{tune}`" if tune else "tune the model that it was built from"
+        lines.append(f"no record for {counts}; {do}")
     if any(finding.outcome == "undecided" for finding in checked.findings):
         lines.append(
             f"other work disturbed the {checked.n_turns} turns: repeat the check on a quiet "

@@ -1,7 +1,9 @@
 """The profile of a library as a table with notes."""
 
 import shlex
+from collections.abc import Mapping
 
+from tuner.cli import hints
 from tuner.cli.console import stdout_console
 from tuner.cli.rendering.grid import Column, Grid
 from tuner.formatting import (
@@ -14,7 +16,7 @@ from tuner.formatting import (
     told_apart,
 )
 from tuner.profiling.results import KernelProfile, LibraryProfile
-from tuner.profiling.verdicts import MEANINGS
+from tuner.profiling.verdicts import MEANINGS, UNFINISHED
 
 _COLUMNS = (
     Column("Subgraph", "name"),
@@ -37,10 +39,11 @@ _MIN_LOSS = 0.02
 _MAX_OVERHEAD = 0.05
 
 
-def show_profile(profile: LibraryProfile, server: str = "") -> None:
+def show_profile(profile: LibraryProfile, overrides: Mapping[str, object], server: str) -> None:
     """Print a row for each subgraph, the slowest first, their nodes, sums and what would help.
 
     Args:
+        overrides: Settings of the command, for commands on this machine.
         server: URL of the server that the commands are for; empty for none.
     """
     console = stdout_console()
@@ -75,7 +78,7 @@ def show_profile(profile: LibraryProfile, server: str = "") -> None:
     ]
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    for line in _advice(profile, server):
+    for line in _advice(profile, overrides, server):
         console.print(
             f"note: {line}", style="yellow", highlight=False, markup=False, soft_wrap=True
         )
@@ -114,13 +117,21 @@ def _nodes(profile: LibraryProfile) -> list[str]:
     return [*lines, ""]
 
 
-def _advice(profile: LibraryProfile, server: str) -> list[str]:
+def _advice(profile: LibraryProfile, overrides: Mapping[str, object], server: str) -> list[str]:
     """Return the commands that would help, with the share of the run that they are about."""
-    program = f"tuner --server {shlex.quote(server)} " if server else "tuner "
+
+    def shown(command: str) -> str:
+        if server:
+            return f"tuner --server {shlex.quote(server)} {command.removeprefix('tuner ')}"
+        return hints.placed(command, overrides)
+
+    gains = profile.gains()
     lines = [
-        f"{percent(share)} of the run could gain from `{program}{command.removeprefix('tuner ')}`"
-        for command, share in profile.gains().items()
+        f"{percent(share)} of the run could gain from `{shown(command)}`"
+        for command, share in gains.items()
     ]
+    if not gains and any(kernel.verdict.kind in UNFINISHED for kernel in profile.kernels):
+        lines.append("more trials could help; give the model to see the command")
     lines += [
         f"{peer.name} takes {milliseconds(loss.peer_secs)} ms instead of "
         f"{milliseconds(loss.secs)} ms for {', '.join(loss.kernels)}"

@@ -79,7 +79,8 @@ def test_a_baseline_takes_turns(cli: Shell) -> None:
         (("out", "--min-coverage", "130%"), ("--min-coverage", "130%")),
         (("out", "--max-slowdown", "little"), ("--max-slowdown", "'little'")),
         (("out", "--baseline", "missing"), ("missing", "not a library")),
-        (("missing.onnx",), ("missing.onnx",)),
+        (("missing.onnx",), ("no such file", "missing.onnx")),
+        (("missing.lib",), ("missing.lib is not a library",)),
     ],
 )
 def test_wrong_requests(cli: Shell, arguments: tuple[str, ...], words: tuple[str, ...]) -> None:

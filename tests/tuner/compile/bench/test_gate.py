@@ -126,7 +126,8 @@ def test_markdown_shows_names_as_they_are() -> None:
     library = described()
     checked = Checked(library, library.programs[0], ())
 
-    *_, remark = as_markdown(checked, "\x1b\x07`\n# a<b>*c*.onnx").strip().splitlines()
+    tune = "tuner tune '\x1b\x07`\n# a<b>*c*.onnx' --input data=1,3"
+    *_, remark = as_markdown(checked, tune).strip().splitlines()
 
     assert "no record" in remark
     assert remark.endswith(r"\` \# a\<b\>\*c\*.onnx' --input data=1,3\`")

@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, Annotated, BinaryIO, cast
 
 import typer
 
-from tuner.cli import connection, options, streams
+from tuner.cli import connection, hints, options, streams
 from tuner.cli.backends import open_backend
 from tuner.cli.console import print_json, print_line, print_note
 from tuner.cli.options import argument, flag, option
@@ -164,6 +164,8 @@ def import_(
     from tuner.tuning_logs.import_log import ImportRequest
 
     log_files.check_format(form, "auto", "tuner")
+    places = {"--database": database, "--data-dir": data_dir}
+    verify = hints.command("records verify", options=places)
     with ExitStack() as stack:
         form, stream = log_files.open_records(stack, file, form)
         if form != "tuner":
@@ -171,7 +173,7 @@ def import_(
                 raise RequestError("--trust is for logs of the tuner, which verified its records")
             request = ImportRequest(file, form, target, foreign)
             report = _import_log(request, stream, database, data_dir)
-            log_reports.report_import(file, report, json_output=json_output)
+            log_reports.report_import(file, report, verify, json_output=json_output)
             return
         stack.enter_context(interruptible())
         lines = TextIOWrapper(cast("BinaryIO", stream), encoding="utf-8", newline="\n")
@@ -190,7 +192,7 @@ def import_(
     for refusal in imported.refusals:
         print_note(f"refused with its records: {refusal}")
     if imported.added and not trust:
-        print_note("they are claims: `tuner records verify` measures the fastest ones here")
+        print_note(f"they are claims: `{verify}` measures the fastest ones here")
 
 
 def _export_log(
@@ -207,7 +209,7 @@ def _export_log(
         open_context(database, data_dir) as context,
         log_files.open_writer(file, request.format) as writer,
     ):
-        return export_log(context, request, writer, streams.ProgressCounter("{} records so far"))
+        return export_log(context, request, writer, streams.ProgressCounter("{} so far", "record"))
 
 
 def _import_log(
@@ -222,4 +224,4 @@ def _import_log(
 
     connection.refuse(f"records import --format {request.format}")
     with interruptible(only_waiting=True), open_context(database, data_dir) as context:
-        return import_log(context, request, stream, streams.ProgressCounter("{} lines so far"))
+        return import_log(context, request, stream, streams.ProgressCounter("{} so far", "line"))

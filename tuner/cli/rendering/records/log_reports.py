@@ -14,8 +14,11 @@ from tuner.tuning_logs.export_log import Exported
 from tuner.tuning_logs.formats import FORMATS
 
 
-def report_import(file: str, report: LogImportReport, *, json_output: bool) -> None:
+def report_import(file: str, report: LogImportReport, verify: str, *, json_output: bool) -> None:
     """Print the outcome of an import.
+
+    Args:
+        verify: Command that measures records.
 
     Raises:
         typer.Exit: If lines were left out and no record was usable.
@@ -29,7 +32,7 @@ def report_import(file: str, report: LogImportReport, *, json_output: bool) -> N
         _show_skipped(report.skipped)
         if report.added:
             flags = f"{_engine_flag(report.format)}{' --foreign' if report.foreign else ''}"
-            print_line(f"measure them here before builds use them: tuner records verify{flags}")
+            print_line(f"measure them here before builds use them: {verify}{flags}")
     if report.skipped and not (report.added or report.known):
         raise typer.Exit(1)
 
