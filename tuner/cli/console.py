@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -47,10 +48,12 @@ def detail() -> Detail:
 
 def stdout_console() -> "Console":
     """Return a console for results; in a pipe, tables have their natural width, or COLUMNS."""
-    console = _make_console()
-    if console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
-        return console
-    return _make_console(width=_PIPE_WIDTH)
+    columns = os.environ.get("COLUMNS", "")
+    is_chosen = columns.isdigit() and columns.strip("0")
+    if not (is_chosen or sys.stdout.isatty()):
+        return _make_console(width=_PIPE_WIDTH)
+    # No width, as some terminals and editors set it, leaves the choice to us.
+    return _make_console(width=None if is_chosen else shutil.get_terminal_size().columns)
 
 
 def stderr_console() -> "Console":
@@ -75,6 +78,11 @@ def print_line(text: str, *, to_stderr: bool = False) -> None:
     """Print one line of plain text, on stdout by default."""
     console = stderr_console() if to_stderr else stdout_console()
     console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_prose(text: str) -> None:
+    """Print sentences on stdout, with lines that end between words where a terminal is narrow."""
+    stdout_console().print(text, highlight=False, markup=False)
 
 
 def print_error(text: str) -> None:

@@ -217,7 +217,9 @@ def _report(error: Exception) -> None:
     """Report a mistake in the command line or of the database; raise any other, which is a bug."""
     if hasattr(error, "exit_code") and hasattr(error, "format_message"):
         if message := error.format_message():
-            print_error(message)
+            # Phrases of pydantic, which typer passes on.
+            message = message.replace(": Value error, ", ": ")
+            print_error(message.replace(": Input should be ", ": must be "))
         sys.exit(2)
     # Imported last: help pages need no database.
     from sqlalchemy.exc import DBAPIError

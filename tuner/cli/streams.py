@@ -12,6 +12,7 @@ from typing import IO
 
 from tuner.cli.console import print_line
 from tuner.errors import RequestError, WorkError
+from tuner.formatting import counted
 
 STANDARD = "-"
 _PROGRESS_INTERVAL_SECS = 1.0
@@ -21,18 +22,20 @@ class ProgressCounter:
     """Print on stderr, at most once a second, the number of items processed so far.
 
     Args:
-        template: Line to print, with ``{}`` for the number.
+        template: Line to print, with ``{}`` for the number and its noun.
+        noun: Noun of one item.
     """
 
-    def __init__(self, template: str) -> None:
+    def __init__(self, template: str, noun: str) -> None:
         self._template = template
+        self._noun = noun
         self._next = time.monotonic() + _PROGRESS_INTERVAL_SECS
 
     def __call__(self, count: int, *_: int) -> None:
         """Report the count."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _PROGRESS_INTERVAL_SECS
-            print_line(self._template.format(count), to_stderr=True)
+            print_line(self._template.format(counted(count, self._noun)), to_stderr=True)
 
 
 class RecordCounter:
@@ -41,7 +44,7 @@ class RecordCounter:
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
         self._n_records = 0
-        self._progress = ProgressCounter("{} records so far")
+        self._progress = ProgressCounter("{} so far", "record")
 
     def write(self, text: str) -> int:
         """Write one line of a log."""

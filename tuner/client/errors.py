@@ -70,9 +70,11 @@ def error_of(status: int, problem: Mapping[str, Any], retry_secs: float | None) 
         problem: Problem document; empty without one.
         retry_secs: Seconds of Retry-After.
     """
-    texts = [str(problem[name]) for name in ("detail", "advice") if problem.get(name)]
-    message = "; ".join(_phrase(text) for text in texts)
     kind = str(problem.get("type", "")).removeprefix(_URN)
+    # The advice about wrong fields is to read the document.
+    parts = ("detail",) if kind == "invalid" and "errors" in problem else ("detail", "advice")
+    texts = [str(problem[name]) for name in parts if problem.get(name)]
+    message = "; ".join(_phrase(text) for text in texts)
     if not message:
         message = f"the service answered with HTTP status {status}"
         if status < 500:

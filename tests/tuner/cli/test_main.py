@@ -62,13 +62,15 @@ def test_a_help_page_has_examples_metavars_and_groups(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each example is a line, no value is called by its Python type, many options have groups."""
-    block = COMMANDS[name].help.partition("```text\n")[2].partition("```")[0]
+    _, _, block = COMMANDS[name].help.partition("```text\n")
+    block, _, rest = block.partition("```")
     examples = block.splitlines()
     options = [each for each in COMMANDS[name].params if each.param_type_name == "option"]
 
     page = help_of(COMMANDS[name], monkeypatch)
 
     assert any(f"tuner {name}" in example for example in examples)
+    assert rest.strip() == ""
     assert set(examples) <= {line.strip() for line in page.splitlines()}
     for word in ("<str", "<int", "<float", "<bool", "<path", "<list"):
         assert word not in page

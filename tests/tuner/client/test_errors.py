@@ -19,7 +19,16 @@ def _problem(detail: str, *fields: str) -> dict[str, Any]:
         # A body of JSON names the place first.
         (_problem("body.trials: is wrong", "body.trials"), "trials", "trials: is wrong"),
         (_problem("a: is wrong; b: is wrong", "a", "b"), None, "a: is wrong; b: is wrong"),
-        (_problem("job 3 is done"), None, "job 3 is done"),
+        (
+            {
+                **_problem("a: is wrong", "a"),
+                "type": "urn:subgraph-tuner:problem:invalid",
+                "advice": "Read.",
+            },
+            "a",
+            "a: is wrong",
+        ),
+        ({"detail": "job 3 is done", "advice": "Resume it."}, None, "job 3 is done; resume it"),
         ({"detail": "no list", "errors": "trials"}, None, "no list"),
     ],
 )

@@ -55,7 +55,6 @@ def bench(
 
     Examples:
         tuner bench mlp.lib --against all
-
         tuner bench bert.lib --against onnxruntime --model bert.onnx --inputs sentence.npz
     """
     from tuner import local

@@ -6,7 +6,7 @@ import typer
 
 from tuner.cli import options
 from tuner.cli.backends import Action, open_backend
-from tuner.cli.console import print_json, print_line
+from tuner.cli.console import print_json, print_line, print_prose
 from tuner.cli.options import argument, option
 
 if TYPE_CHECKING:
@@ -112,9 +112,9 @@ def compare(
         print_json(comparison_as_json(compared))
         return
     first, second = compared.a, compared.b
-    title = f"A: search of job {first.id}, {first.name}. B: of job {second.id}, {second.name}."
+    title = f"A: job {first.id}, {first.name}. B: job {second.id}, {second.name}."
     stdout_console().print(comparison_table(compared.tasks, title))
-    print_line(compared.verdict)
+    print_prose(f"Latencies are those of each job's own trials, without finals. {compared.verdict}")
 
 
 _ACTIONS: dict[Action, str] = {

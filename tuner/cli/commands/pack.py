@@ -69,7 +69,7 @@ def make(
     from tuner.jobs.requests import model_requests, parse_input_sets
     from tuner.packs.make import PackOptions, make_pack
 
-    progress = ProgressCounter(f"{{}} of at most {candidates} candidates")
+    progress = ProgressCounter(f"{{}} of at most {candidates}", "candidate")
 
     def on_compiled(n_done: int, _: int) -> None:
         progress(n_done)

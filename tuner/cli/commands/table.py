@@ -74,9 +74,9 @@ def table(
     console.print(_render(view, () if why else picks))
     if why:
         for pick in picks:
-            console.print(why_line(pick), highlight=False, markup=False, soft_wrap=True)
+            console.print(why_line(pick), highlight=False, markup=False)
         for name, meaning in TERMS.items():
-            console.print(f"{name}: {meaning}", style="dim", highlight=False, soft_wrap=True)
+            console.print(f"{name}: {meaning}", style="dim", highlight=False)
 
 
 def _read(backend: "Backend", job_id: int) -> "JobView":

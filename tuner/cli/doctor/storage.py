@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from tuner.cli.doctor.check import GIB, Check
+from tuner.formatting import counted
 from tuner.settings import Settings
 from tuner.workers.confinement import landlock, sandbox
 
@@ -47,7 +48,7 @@ def check_database(url: str) -> Check:
             schema = session.scalar(text("SELECT version_num FROM alembic_version"))
     finally:
         engine.dispose()
-    contents = ", ".join(f"{count} {name}" for name, count in counts.items())
+    contents = ", ".join(counted(count, name[:-1]) for name, count in counts.items())
     details = {"url": shown, "schema": schema, **counts}
     return Check("database", "ok", f"{shown}: schema {schema}, {contents}", details=details)
 

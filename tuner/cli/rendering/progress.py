@@ -15,6 +15,8 @@ from tuner.queries.progress import JobProgress, progress_of_status, summary
 from tuner.tuning.status import TuningCallbacks, TuningStatus
 
 _LINE_INTERVAL_SECS = 5.0
+# Interval of lines with the same trials and phase.
+_REPEAT_INTERVAL_SECS = 60.0
 # Lines of a terminal that the rows of the table do not take.
 _FRAME_LINES = 9
 
@@ -49,7 +51,7 @@ def console_callbacks(console: Console) -> Iterator[TuningCallbacks]:
 
     def print_busy(shares: Mapping[str, float]) -> None:
         busy = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
-        print_dim(f"busy: {busy} of the time")
+        print_dim(f"searching, building or measuring: {busy} of the time")
 
     with make_progress(console) as progress:
         yield TuningCallbacks(progress, lambda note: print_dim(f"note: {note}"), print_busy)
@@ -83,28 +85,35 @@ class LiveProgress:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        # The report of a job that is done begins with the table.
+        self._live.transient = exc[0] is None
         self._live.stop()
 
 
 class PlainProgress:
-    """One line every few seconds."""
+    """One line every few seconds, or every minute while trials and phase stay the same."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._next = 0.0
+        self._shown: tuple[int, str] | None = None
+        self._repeat = 0.0
 
     def __call__(self, status: TuningStatus) -> None:
-        """Print a line unless the last one is a few seconds old at most."""
+        """Print a line unless the last one is too new."""
         if time.monotonic() >= self._next:
             self.show(progress_of_status(status))
 
     def show(self, progress: JobProgress) -> None:
-        """Print a line unless the last one is a few seconds old at most."""
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _LINE_INTERVAL_SECS
-            self._console.print(
-                f"{summary(progress)}  {progress.phase}", highlight=False, soft_wrap=True
-            )
+        """Print a line unless the last one is too new."""
+        now, state = time.monotonic(), (progress.spent_trials, progress.phase)
+        if now < self._next:
+            return
+        self._next = now + _LINE_INTERVAL_SECS
+        if state != self._shown or now >= self._repeat:
+            self._shown, self._repeat = state, now + _REPEAT_INTERVAL_SECS
+            line = f"{summary(progress)}  {progress.phase}"
+            self._console.print(line, highlight=False, soft_wrap=True)
 
     def __enter__(self) -> Self:
         return self

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.cli import hints
-from tuner.cli.console import print_line, stdout_console
+from tuner.cli.console import print_prose, stdout_console
 from tuner.cli.rendering.cache import cache_misses
 from tuner.cli.rendering.grid import Column, Grid
 from tuner.cli.rendering.json_output import tasks_as_json
@@ -40,7 +40,7 @@ def show_tuning(report: TuneReport) -> None:
     console.print(task_table(report.tasks))
     n_tuned = sum(1 for task in report.tasks if task.latency_secs is not None)
     hint = "; raise the budget for the others" if n_tuned < len(report.tasks) else ""
-    print_line(f"Best records for {n_tuned} of {counted(len(report.tasks), 'task')}{hint}.")
+    print_prose(f"Best records for {n_tuned} of {counted(len(report.tasks), 'task')}{hint}.")
     total, untuned = report.total_latency_secs, report.untuned_latency_secs
     console.print(
         f"Estimated total latency: [bold]{milliseconds(total)} ms[/bold]; "
@@ -52,10 +52,12 @@ def show_tuning(report: TuneReport) -> None:
         gain = f"tuning made it {untuned / total:.2f} times as fast"
         if untuned < total:  # the first trials are among the candidates
             gain = "the finals, timed later on a slower machine, show no gain"
-        print_line(f"Untuned, by the first trial of each task: {milliseconds(untuned)} ms; {gain}.")
+        print_prose(
+            f"Untuned, by the first trial of each task: {milliseconds(untuned)} ms; {gain}."
+        )
     searched = report.searched_latency_secs
     if total is not None and searched is not None and total > searched:
-        print_line(
+        print_prose(
             f"The search had {milliseconds(searched)} ms: the fastest of many trials was partly "
             "lucky, so the finals timed the winners again, in turns."
         )
@@ -146,7 +148,9 @@ def show_build(report: BuildReport, options: Mapping[str, object]) -> None:
 def _cache_use(report: BuildReport) -> str | None:
     if report.steps:
         saved = sum(step.secs for step in report.steps if step.hit)
-        counts = f"{report.n_hits} cache hits, {len(report.steps) - report.n_hits} compiled"
+        counts = (
+            f"{counted(report.n_hits, 'cache hit')}, {len(report.steps) - report.n_hits} compiled"
+        )
         return counts + (f"; the hits saved {saved:.1f} s of compiling." if report.n_hits else ".")
     if report.cached and report.compile_secs is not None:
         return f"Cache hit: the whole library, {report.compile_secs:.1f} s of compiling saved."

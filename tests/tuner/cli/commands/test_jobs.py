@@ -58,6 +58,7 @@ def test_jobs_are_compared_by_workload(tuned: Shell) -> None:
     assert (same.status, other.status) == (0, 0)
     assert same.json["verdict"] == "Both jobs reached the same latency, within 1 %."
     assert [task["speedup"] for task in same.json["tasks"]] == [1.0, 1.0]
+    assert other.out.startswith("A: job 1, ")
     assert "The jobs tune different networks" in other.out
     assert "The jobs have different targets." in other.out
     assert tuned("jobs", "compare", "1", "7").err.startswith("tuner: no job 7;")

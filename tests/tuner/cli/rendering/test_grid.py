@@ -63,14 +63,14 @@ def test_columns_without_values_are_left_out_first() -> None:
     assert ("Empty" in stream.getvalue(), "value" in stream.getvalue()) == (False, True)
 
 
-@pytest.mark.parametrize(("columns", "fits"), [(None, False), ("60", True)])
+@pytest.mark.parametrize(("columns", "fits"), [(None, False), ("0", False), ("60", True)])
 def test_a_pipe_has_the_width_of_columns_or_none(
     columns: str | None,
     fits: bool,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Without the variable, nothing is cut or wrapped."""
+    """Without the variable, or where it is 0, nothing is cut or wrapped."""
     monkeypatch.delenv("COLUMNS", raising=False)
     if columns:
         monkeypatch.setenv("COLUMNS", columns)

@@ -142,7 +142,7 @@ def verify(
 
     local = store.open_local(cache_dir, data_dir)
     entries = index.entries(local, store.check_kind(kind))
-    progress = ProgressCounter("verified {} entries so far")
+    progress = ProgressCounter("verified {} so far", "entry")
     n_read = 0
     damaged: list[VerifyResult] = []
     with interruptible():
@@ -264,7 +264,7 @@ def gc(
             max_bytes=max_bytes,
             unused_for_secs=secs,
             dry_run=dry_run,
-            progress=ProgressCounter("removed {} entries so far"),
+            progress=ProgressCounter("removed {} so far", "entry"),
         )
     if json_output:
         print_json({**vars(collected), "dry_run": dry_run})
@@ -298,7 +298,7 @@ def export(
     signatures = policy_of(settings)
     with interruptible():
         entries = index.entries(local, store.check_kind(kind))
-        progress = ProgressCounter("exported {} entries so far")
+        progress = ProgressCounter("exported {} so far", "entry")
         n_entries = bundles.export(local, file, entries, progress, signatures)
     if json_output:
         print_json({"file": str(file), "n_entries": n_entries})
@@ -331,7 +331,7 @@ def import_(
     local = store.tier_of(settings)
     signatures = policy_of(settings)
     with interruptible():
-        progress = ProgressCounter("imported {} entries so far")
+        progress = ProgressCounter("imported {} so far", "entry")
         outcome = bundles.import_(local, file, progress, signatures)
     if json_output:
         print_json({"file": str(file), **vars(outcome)})
