@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: demo test test-guards serve test-all lint bench corpus docs site relay-env images sbom clean help
+.PHONY: demo test test-ci serve test-all lint bench corpus docs site relay-env images sbom clean help
 
 # The first Python that is new enough; PYTHON=... chooses another.
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -34,11 +34,11 @@ demo: .venv/.runtime ## Tune SqueezeNet on this CPU, build it, check it, time it
 	@$(BIN)/python -m benchmarks.demo --seconds $(DEMO_SECONDS)
 
 # A test that hangs fails after ten minutes; the longest takes two.
-test: .venv/.dev .venv/.relay ## Run the tests in JOBS processes: twenty minutes on two cores; ARGS go to pytest.
+test: .venv/.dev .venv/.relay ## Run the tests in JOBS processes: twelve minutes on two cores; ARGS go to pytest.
 	$(PYTEST) --timeout=600 $(ARGS)
 
-test-guards: .venv/.dev .venv/.relay ## Run the slow tests that guard data: kills, PostgreSQL, the real engine.
-	$(PYTEST) -m "guards_data and not gpu" $(ARGS)
+test-ci: .venv/.dev .venv/.relay ## Run the slow tests of CI: kills, outages, whole services, packages.
+	$(PYTEST) -m "in_ci and not gpu" $(ARGS)
 
 serve: .venv/.runtime ## Start the service on this machine; ARGS go to tuner serve.
 	@$(BIN)/tuner serve $(ARGS)

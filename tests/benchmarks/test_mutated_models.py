@@ -12,6 +12,8 @@ _N_MUTANTS = 30
 _LIMITS = ProcessLimits(4 << 30, 120.0)
 
 
+@pytest.mark.in_ci
+@pytest.mark.slow("10 s: loads hundreds of models")
 @pytest.mark.tvm
 def test_mutants_are_loaded_or_refused_with_a_code(tmp_path: Path) -> None:
     """Each gets an error of the documented ones, or is split into tasks."""

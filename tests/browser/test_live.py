@@ -13,6 +13,8 @@ from tests.services import Service
 expect.set_options(timeout=PATIENCE)
 
 
+@pytest.mark.in_ci
+@pytest.mark.slow("10 s: follows a job")
 def test_a_job_from_its_file_to_its_library(visitor: Visitor, tmp_path: Path) -> None:
     """Trials arrive without a reload, and the page controls the job, builds and downloads it."""
     with visitor.tab() as tab:

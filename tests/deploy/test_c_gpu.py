@@ -28,6 +28,8 @@ from tuner.library import manifest
 
 DEPLOY = ROOT / "deploy" / "c"
 pytestmark = [
+    pytest.mark.in_ci,
+    pytest.mark.slow("15 s: builds for GPUs"),
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore:::tvm"),
     needs_cmake,

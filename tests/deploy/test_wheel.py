@@ -16,6 +16,11 @@ import pytest
 
 from tests.docker.images import ROOT, closure
 
+pytestmark = [
+    pytest.mark.in_ci,
+    pytest.mark.slow("15 s: builds a wheel and runs it in an environment of its own"),
+]
+
 _SOURCES = (
     "tuner",
     "api",

@@ -76,6 +76,8 @@ def imports_of(package: str) -> frozenset[tuple[Path, str]]:
     return frozenset(each for each in imported if each[1] not in _OURS | sys.stdlib_module_names)
 
 
+@pytest.mark.in_ci
+@pytest.mark.slow("5 s of imports")
 def test_api_image_imports_without_the_heavy_ones() -> None:
     """Every module of the API, of the records and of the command line loads from the list alone."""
     allowed = modules_of("docker/api-requirements.txt") | _OURS

@@ -108,6 +108,6 @@ def test_make_help_lists_every_target() -> None:
     listed = [line.split()[1] for line in done.stdout.splitlines()]
     assert listed[:2] == ["demo", "test"]
     assert set(listed[2:]) == {
-        "serve", "test-guards", "test-all", "lint", "bench", "corpus", "docs", "site", "relay-env",
+        "serve", "test-ci", "test-all", "lint", "bench", "corpus", "docs", "site", "relay-env",
         "images", "sbom", "clean", "help",
     }  # fmt: skip

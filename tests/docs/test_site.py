@@ -53,6 +53,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.in_ci
+@pytest.mark.slow("10 s: loads every page")
 def test_pages_load_nothing_from_other_hosts(site: Path) -> None:
     """Scripts, styles, fonts and images come with the site; style sheets name no other host."""
     pages = {page: _Page(page.read_text()) for page in site.rglob("*.html")}

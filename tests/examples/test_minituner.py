@@ -6,6 +6,8 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 # In a process of its own, in which it replaces a module of TVM. It compares its library with ONNX's
 # evaluator.
@@ -17,6 +19,8 @@ minituner.main()
 """
 
 
+@pytest.mark.in_ci
+@pytest.mark.slow("15 s of real tuning")
 def test_a_second_run_continues_with_the_records_of_the_first(tmp_path: Path) -> None:
     """Trials of both runs are in the database, each once."""
     database = tmp_path / "mini.sqlite"

@@ -37,7 +37,7 @@ class Clock:
 @pytest.mark.parametrize(
     "secs",
     [
-        pytest.param(_HOUR, marks=[pytest.mark.slow("20 s of tuning"), pytest.mark.guards_data]),
+        pytest.param(_HOUR, marks=[pytest.mark.slow("20 s of tuning"), pytest.mark.in_ci]),
         pytest.param(-_HOUR, marks=pytest.mark.slow("30 s until leases expire")),
     ],
 )
@@ -57,7 +57,7 @@ def test_job_outlives_a_jump_of_the_clock(tmp_path: Path, secs: float) -> None:
         check(opened, job, time.monotonic() - began)
 
 
-@pytest.mark.guards_data
+@pytest.mark.in_ci
 @pytest.mark.slow("30 s: a lease has to expire")
 def test_standby_takes_over_although_the_clock_was_set_back(tmp_path: Path) -> None:
     """A lease that would expire in an hour of the new clock expires in ten seconds."""

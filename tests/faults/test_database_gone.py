@@ -42,7 +42,7 @@ def test_command_waits_for_its_database(own_postgres: Any, tmp_path: Path) -> No
     engine.dispose()
 
 
-@pytest.mark.guards_data
+@pytest.mark.in_ci
 @pytest.mark.slow("a lease expires")
 def test_worker_outlives_an_outage_of_its_database(own_postgres: Any, tmp_path: Path) -> None:
     """The worker stands by, takes its lease again and finishes the job."""

@@ -264,7 +264,7 @@ def test_final_times_every_finalist_in_every_turn(batch: Batch) -> None:
     assert all(len(result.run_secs or ()) >= 12 for result in results)
 
 
-@pytest.mark.guards_data
+@pytest.mark.in_ci
 def test_job_with_every_fault_finishes(
     rig: Rig, sessions: sessionmaker[Session], tmp_path: Path
 ) -> None:

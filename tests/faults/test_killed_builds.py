@@ -20,9 +20,7 @@ pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 @pytest.mark.parametrize(
     "n_kills",
     [
-        pytest.param(
-            2, marks=[pytest.mark.slow("half a minute of builds"), pytest.mark.guards_data]
-        ),
+        pytest.param(2, marks=[pytest.mark.slow("half a minute of builds"), pytest.mark.in_ci]),
         pytest.param(60, marks=pytest.mark.slow("ten minutes of builds")),
     ],
     ids=["few", "many"],

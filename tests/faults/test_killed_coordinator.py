@@ -26,7 +26,7 @@ _END_SECS = 240.0
 @pytest.mark.parametrize(
     ("n_kills", "trials"),
     [
-        pytest.param(2, 48, marks=[pytest.mark.slow("20 s: 2 kills"), pytest.mark.guards_data]),
+        pytest.param(2, 48, marks=[pytest.mark.slow("20 s: 2 kills"), pytest.mark.in_ci]),
         pytest.param(20, 400, marks=pytest.mark.slow("minutes: 20 kills")),
     ],
 )

@@ -136,7 +136,7 @@ def network(postgres_url: str) -> Iterator[Network]:
         _run("ip", "netns", "del", _NAME)
 
 
-@pytest.mark.guards_data
+@pytest.mark.in_ci
 @pytest.mark.slow("15 s without an answer")
 def test_lost_packets_are_noticed_within_half_a_minute(network: Network) -> None:
     """A statement that is sent and a pending answer fail; later, a new connection works."""
@@ -170,7 +170,7 @@ _TRIALS = 60
 _RECOVERY_SECS = 30.0
 
 
-@pytest.mark.guards_data
+@pytest.mark.in_ci
 @pytest.mark.slow("a minute of tuning, half of it without a network")
 def test_a_service_recovers_within_half_a_minute(network: Network, tmp_path: Path) -> None:
     """The API says that it is unavailable, and API and worker go on once packets arrive."""

@@ -114,7 +114,7 @@ def test_a_library_that_does_not_fit_is_a_failed_build(
     assert kept == [built.library_key]
 
 
-@pytest.mark.guards_data
+@pytest.mark.in_ci
 @pytest.mark.slow("waits for a full disk")
 def test_a_job_continues_when_the_disk_of_its_database_has_room_again(
     disk: Path, tmp_path: Path

@@ -86,7 +86,7 @@ def check_unavailable(url: str, path: str) -> None:
     assert "subgraph_tuner_database_up 0.0" in get(url, "/metrics").text
 
 
-@pytest.mark.guards_data
+@pytest.mark.in_ci
 @pytest.mark.slow("20 s: a lease has to expire")
 def test_a_worker_that_slept_through_its_lease_writes_nothing(
     postgres_url: str, tmp_path: Path
@@ -125,7 +125,7 @@ def hang(opened: Rig, pid: int) -> None:
 @pytest.mark.parametrize(
     ("shares_machine", "shares_folder"),
     [
-        pytest.param(True, True, marks=pytest.mark.guards_data),
+        pytest.param(True, True, marks=pytest.mark.in_ci),
         (False, False),
     ],
     ids=["one machine-one folder", "two machines-two folders"],
@@ -170,7 +170,7 @@ def test_a_standby_takes_over_from_a_worker_that_hangs(
     assert set(seen) == {0, 1}
 
 
-@pytest.mark.guards_data
+@pytest.mark.in_ci
 @pytest.mark.slow("20 s without a database")
 def test_a_job_survives_an_outage_of_its_database(own_postgres: Any, tmp_path: Path) -> None:
     """PostgreSQL stops in the middle of a round and starts seconds later.
@@ -198,7 +198,7 @@ def test_a_job_survives_an_outage_of_its_database(own_postgres: Any, tmp_path: P
         assert seen == list(range(1, n_events + 1))
 
 
-@pytest.mark.guards_data
+@pytest.mark.in_ci
 @pytest.mark.slow("30 s: two commands on PostgreSQL, one is stopped")
 def test_a_command_that_was_stopped_for_longer_than_its_lease(
     postgres_url: str, tmp_path: Path

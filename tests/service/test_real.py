@@ -74,7 +74,7 @@ def unpacked(archive: bytes, folder: Path) -> Path:
             small_network(),
             {"data": draw(*_SHAPE, seed=6)},
             id="classifier",
-            marks=pytest.mark.guards_data,
+            marks=pytest.mark.in_ci,
         ),
         # It takes the same way, and has a tail as well.
         pytest.param(detector().SerializeToString(), feeds(), id="detector"),

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from records.models import MeasureRecord
 from tests.service.rig import rig
 from tests.waiting import wait_for
@@ -10,6 +12,8 @@ from tuner.client import TunerClient
 _TRIALS = 24
 
 
+@pytest.mark.in_ci
+@pytest.mark.slow("10 s of tuning")
 def test_a_job_and_its_library_on_a_device_elsewhere(tmp_path: Path) -> None:
     """The job ends with the service that is started again, and the device is listed."""
     with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path, run_secs=0.05) as opened:

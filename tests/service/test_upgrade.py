@@ -11,7 +11,7 @@ from tests.waiting import wait_for
 
 
 @pytest.mark.slow("10 s: a worker process starts, coordinates and ends")
-@pytest.mark.parametrize("has_job", [False, pytest.param(True, marks=pytest.mark.guards_data)])
+@pytest.mark.parametrize("has_job", [False, pytest.param(True, marks=pytest.mark.in_ci)])
 def test_a_coordinator_ends_when_its_schema_is_older(tmp_path: Path, has_job: bool) -> None:
     """It writes no trial after the upgrade, and its last line names the remedy."""
     path = tmp_path / "tuner.db"

@@ -7,6 +7,8 @@ from tests.api.conftest import Served
 
 
 # PostgreSQL refuses numbers and text that SQLite stores.
+@pytest.mark.in_ci
+@pytest.mark.slow("10 s: hundreds of requests")
 @pytest.mark.parametrize("migrated", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("are_valid", [True, False])
 def test_generated_requests_are_answered_as_described(served: Served, are_valid: bool) -> None:

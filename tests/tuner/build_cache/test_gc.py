@@ -162,6 +162,8 @@ def test_blobs_of_an_entry_that_is_being_made_stay(cache: Cache) -> None:
     assert blob.exists()
 
 
+@pytest.mark.in_ci
+@pytest.mark.slow("5 s: processes meet")
 def test_entry_used_while_it_is_removed_is_whole_or_missing(cache: Cache) -> None:
     """Readers beside garbage collection never see damage."""
     for _ in range(20):

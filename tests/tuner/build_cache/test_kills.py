@@ -85,7 +85,7 @@ def whole_entries(cache: Cache) -> int:
 @pytest.mark.parametrize(
     "n_kills",
     [
-        pytest.param(40, marks=[pytest.mark.slow("5 s: 40 kills"), pytest.mark.guards_data]),
+        pytest.param(40, marks=[pytest.mark.slow("5 s: 40 kills"), pytest.mark.in_ci]),
         pytest.param(200, marks=pytest.mark.slow("20 s: 200 kills")),
     ],
 )

@@ -15,7 +15,12 @@ from tuner.engines.relax import worker
 from tuner.errors import TargetError
 from tuner.library import manifest, processors
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+pytestmark = [
+    pytest.mark.in_ci,
+    pytest.mark.slow("15 s: builds for other CPUs"),
+    pytest.mark.tvm,
+    pytest.mark.filterwarnings("ignore:::tvm"),
+]
 
 # Three layouts of weights; no machine of today has all that the last one has.
 _MODELS = ("x86-64-v2", "sapphirerapids", "diamondrapids")

@@ -137,7 +137,7 @@ def test_each_is_a_kernel_that_is_still_printed(name: str) -> None:
 
 @pytest.mark.tvm
 @pytest.mark.slow("20 s: exports and compiles a network")
-@pytest.mark.guards_data
+@pytest.mark.in_ci
 @pytest.mark.skipif(not compiler.is_installed(), reason="the triton extra is not installed")
 def test_a_network_is_built_with_them(tmp_path: Path) -> None:
     """The importer and the fusion make the subgraphs that were measured, and nothing is stale."""

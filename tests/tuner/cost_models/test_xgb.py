@@ -46,6 +46,8 @@ def correlate(scores: npt.NDArray[np.float64], latencies: npt.NDArray[np.float64
     return float(spearmanr(scores, -latencies).statistic)
 
 
+@pytest.mark.in_ci
+@pytest.mark.slow("5 s of training each")
 @pytest.mark.parametrize("kind", KINDS)
 def test_orders_held_out_candidates(kind: str) -> None:
     """The correlation exceeds 0.7 on trials that were held out."""

@@ -68,6 +68,8 @@ print(json.dumps(seen))
 """
 
 
+@pytest.mark.in_ci
+@pytest.mark.slow("20 s: another process builds for a GPU")
 def test_libraries_of_gpus_write_tensors_of_torch(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

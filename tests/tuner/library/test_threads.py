@@ -65,6 +65,8 @@ def test_the_variable_wins_over_the_default_and_an_argument_over_both(
         set_threads(described(), 0)
 
 
+@pytest.mark.in_ci
+@pytest.mark.slow("10 s: starts a process for each limit")
 @pytest.mark.skipif(_N_CORES < 2, reason="TVM's own default is one thread, too")
 def test_tvm_uses_as_many() -> None:
     """Its own default is half of the cores."""

@@ -30,6 +30,8 @@ from tuner.engines.relax.triton.compilation import compiler
 from tuner.packs import registry
 
 pytestmark = [
+    pytest.mark.in_ci,
+    pytest.mark.slow("40 s: packs are compiled, written and run"),
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore:::tvm"),
     pytest.mark.skipif(not compiler.is_installed(), reason="Triton is not installed"),

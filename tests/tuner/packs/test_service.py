@@ -32,6 +32,8 @@ from tests.waiting import wait_for
 from tuner.engines.relax.triton.compilation import compiler
 
 pytestmark = [
+    pytest.mark.in_ci,
+    pytest.mark.slow("20 s: workers of packs are killed"),
     pytest.mark.tvm,
     pytest.mark.filterwarnings("ignore:::tvm"),
     pytest.mark.skipif(not compiler.is_installed(), reason="Triton is not installed"),

@@ -131,6 +131,8 @@ def test_a_job_is_tuned_while_a_library_is_built(
         run_beside(context, workers, scenario)
 
 
+@pytest.mark.in_ci
+@pytest.mark.slow("5 s: many jobs")
 def test_jobs_that_have_ended_leave_nothing_in_memory(
     context: Context, workers: LocalExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,7 @@ def tune(trials: str = TRIALS, model: str = "zoo:mlp", seed: str = "0") -> tuple
         pytest.param(
             2,
             TRIALS,
-            marks=[pytest.mark.slow("25 s: 2 kills"), pytest.mark.guards_data],
+            marks=[pytest.mark.slow("25 s: 2 kills"), pytest.mark.in_ci],
         ),
         pytest.param(50, "640", marks=pytest.mark.slow("minutes: 50 kills")),
     ],
@@ -186,7 +186,7 @@ def _send(process: Process, number: int, *, whole_group: bool) -> None:
         process.send_signal(number)
 
 
-@pytest.mark.guards_data
+@pytest.mark.in_ci
 @pytest.mark.slow("15 s: two commands, one is killed")
 def test_a_killed_command_is_paused_after_its_lease(cli: Cli) -> None:
     """It is shown as running for its lease at most; the next command takes its job up at once."""

@@ -118,7 +118,7 @@ def test_a_benchmark_shows_the_launch(cli: Cli, driver: Path) -> None:
     assert answer.json["launch"].startswith("one graph launch of ")
 
 
-@pytest.mark.guards_data
+@pytest.mark.in_ci
 @pytest.mark.slow("15 s: the processes of a job")
 def test_a_job_measures_on_the_gpu_of_this_machine(cli: Cli, driver: Path) -> None:
     """It searches, builds and runs; the kernels of the stub compute nothing, so all differ.

@@ -49,6 +49,11 @@ from tuner.workers import messages
 
 __all__ = ["disk"]
 
+pytestmark = [
+    pytest.mark.in_ci,
+    pytest.mark.slow("30 s: devices and builders start, die and start again"),
+]
+
 CORES = LocalDevice(CPU, "llvm", "llvm")
 # A device that fetches its next calls while it measures, unlike a CPU.
 BOARD = LocalDevice("board", "llvm", "llvm")

@@ -126,6 +126,8 @@ def test_results_belong_to_the_caller(jit: Jit) -> None:
     close(x, torch.ones(6))
 
 
+@pytest.mark.in_ci
+@pytest.mark.slow("5 s of builds")
 def test_arguments_of_any_layout(jit: Jit) -> None:
     """Strided, misaligned and negated tensors and parameters give the result of torch."""
     jitted = jit(lambda x: x * 2.0 + 1.0)
@@ -145,6 +147,8 @@ def test_arguments_of_any_layout(jit: Jit) -> None:
     assert jitted.cache_info().misses == 1
 
 
+@pytest.mark.in_ci
+@pytest.mark.slow("10 s of builds")
 def test_structures_scalars_and_dtypes(jit: Jit) -> None:
     """Nested arguments and results, plain values and integers are part of the signature."""
 

@@ -108,6 +108,8 @@ def _start(cli: Cli, folder: Path, *words: str, option: str = "-P") -> "subproce
     )
 
 
+@pytest.mark.in_ci
+@pytest.mark.slow("5 s a command")
 @pytest.mark.tvm
 @pytest.mark.parametrize(
     ("words", "sandbox"),
@@ -130,6 +132,8 @@ def test_commands_import_nothing_from_the_current_folder(
     assert answer.status == 0, answer.out
 
 
+@pytest.mark.in_ci
+@pytest.mark.slow("5 s: imports Matplotlib")
 def test_plots_take_no_settings_from_the_current_folder(run: Cli, folder: Path) -> None:
     """Matplotlib would take them, and warn of these."""
     (folder / "matplotlibrc").write_text("font.size: large\nno.such.setting: 1\n")
@@ -155,6 +159,8 @@ def test_python_m_leaves_out_the_current_folder(run: Cli, folder: Path) -> None:
     assert answer.status == 0, answer.out
 
 
+@pytest.mark.in_ci
+@pytest.mark.slow("10 s: starts a service")
 def test_a_service_imports_nothing_from_the_current_folder(run: Cli, folder: Path) -> None:
     """Its API, its worker, and the processes that load a submitted model."""
     run.settings["TUNER_ENGINE"] = toy.NAME

@@ -92,7 +92,6 @@ def test_other_numbers_blocks_and_types_count(modules: list[tvm.IRModule]) -> No
         assert workloads.name_of(ir) != workloads.name_of(workloads.dump(module))
 
 
-@pytest.mark.guards_data
 def test_networks_share_names_across_processes(target: TargetInfo) -> None:
     """Layers that two networks share have one name, and calibrations one kernel, in any process."""
     other = load("zoo:mlp?seed=3")

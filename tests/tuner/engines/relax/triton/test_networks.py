@@ -299,6 +299,8 @@ def test_some_blocks_of_large_kernels_agree(ir: bytes, verify: Verify) -> None:
         assert verify(ir, broken(program, old, new), n_blocks=2) != ""
 
 
+@pytest.mark.in_ci
+@pytest.mark.slow("5 s of interpretation")
 def test_quantised_networks_multiply_bytes(tmp_path: Path, verify: Verify) -> None:
     """Convolutions and products of dequantised numbers are of bytes, with their zero points."""
     model = HalfModel()

@@ -30,6 +30,8 @@ for _line in lzma.decompress(_FILE.read_bytes()).split(b"\n"):
     _NETWORKS.setdefault(_name.decode(), []).append(zlib.compress(_ir))
 
 
+@pytest.mark.in_ci
+@pytest.mark.slow("20 s for all networks")
 @pytest.mark.parametrize("network", _NETWORKS)
 def test_blocks_agree(network: str, verify: Verify) -> None:
     """Each template that fits a workload of a new structure computes it, or some blocks of it."""
@@ -82,6 +84,8 @@ def _choices(template: variants.Template, match: Any) -> list[Any]:
     return list(dict.fromkeys([ranked[0], *shared[:1]]))
 
 
+@pytest.mark.in_ci
+@pytest.mark.slow("5 s of lowering")
 def test_the_pipeline_extracts_these_workloads() -> None:
     """The file was written by this pipeline; write it again where this fails."""
     extracted = small_networks.extract("decoder")
