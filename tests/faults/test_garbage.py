@@ -20,11 +20,17 @@ _OF_RUN = [
 ]
 _TRIALS = 48
 _TASKS = 6
+# On a busy machine, a worker that is started again takes longer than a quick time-out.
+_PATIENT: dict[str, Any] = {
+    "search": SearchSettings(timeout_secs=60.0),
+    "build_timeout": 60.0,
+    "run_timeout": 60.0,
+}
 
 
 def run(hall: Hall, trials: int = _TRIALS, **options: Any) -> Counter[str | None]:
     """Tune two jobs at once and return the number of trials by error kind."""
-    pair = [hall.job_of(name, trials, **options) for name in ("one", "two")]
+    pair = [hall.job_of(name, trials, **_PATIENT | options) for name in ("one", "two")]
     coordinator = hall.run(*pair)
     assert coordinator.failures == {}
     hall.check_whole(*pair, trials=trials)
@@ -71,7 +77,8 @@ def test_malformed_result_is_the_error_of_its_candidate_alone(
     slow = "hang" in faults
     hall.control.inject(**{function: [{"fault": faults, "one_in": 7 if slow else 2}]})
 
-    counts = run(hall, 24 if slow else _TRIALS)
+    hasty = {"build_timeout": 2.0, "run_timeout": 2.0} if slow else {}
+    counts = run(hall, 24 if slow else _TRIALS, **hasty)
 
     assert counts[None] > 0
     assert set(counts) == {None, *kinds}
@@ -109,14 +116,7 @@ def test_failed_training_costs_no_trial(hall: Hall, fault: str) -> None:
     """The search continues with the untrained model, and no model is stored."""
     hall.control.inject(train=[{"fault": fault}])
 
-    # A builder that replaces a killed one imports xgboost first, for longer than a quick time-out
-    # beside other work; it would be killed in turn, until the search is given up.
-    patient: dict[str, Any] = {
-        "search": SearchSettings(timeout_secs=60.0),
-        "build_timeout": 60.0,
-        "run_timeout": 60.0,
-    }
-    run(hall, 24, cost_model="xgb-ranking", **patient)
+    run(hall, 24, cost_model="xgb-ranking")
 
     assert hall.control.strikes("train") > 0
     with hall.sessions() as session:
