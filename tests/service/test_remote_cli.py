@@ -78,7 +78,7 @@ def test_tune_prints_the_same_as_locally(away: RemoteUser, tuned: Answer) -> Non
     assert 0 < tuned.json["first_trial_secs"] < tuned.json["secs"]
     assert len(tuned.json["tasks"]) == toy.N_TASKS
     assert "trials 0/40" in tuned.err
-    assert " trials, 0 of them now" in again.out
+    assert " trials on these tasks, 0 of them now" in again.out
 
 
 @pytest.mark.slow("tunes two models in the service")

@@ -9,14 +9,17 @@ from tuner.cli import connection
 _PLACES = ("database", "data_dir", "engine")
 
 
-def command(name: str, *arguments: str, options: Mapping[str, object]) -> str:
+def command(
+    name: str, *arguments: str, options: Mapping[str, object], is_local: bool = False
+) -> str:
     """Return a command that can be run as it is printed.
 
     Args:
         name: Name of the command, such as ``records verify``.
         options: Values by option; one without a value is left out, and a sequence repeats it.
+        is_local: True for a command that works on one machine alone, without a server.
     """
-    server = connection.chosen()
+    server = None if is_local else connection.chosen()
     words = ["tuner", *(["--server", server.url] if server else []), *name.split(), *arguments]
     for option, value in options.items():
         is_several = isinstance(value, Sequence) and not isinstance(value, str)

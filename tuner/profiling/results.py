@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tuner.formatting import milliseconds, percent
+from tuner.formatting import milliseconds, percent, told_apart
 from tuner.library.manifest import Inputs
 from tuner.profiling.peer_profile import PeerProfile
 from tuner.profiling.verdicts import UNJUDGED, KernelFacts, NetworkFacts, Verdict, judge
@@ -185,6 +185,13 @@ class LibraryProfile(Shown):
         )
         return replace(self, kernels=tuple(kernels), roof_problem=facts.roof_problem)
 
+    @property
+    def names(self) -> dict[str, str]:
+        """Names of the kernels by workload, those that repeat with a part of the hash."""
+        workloads = [kernel.workload for kernel in self.kernels]
+        names = told_apart([kernel.name for kernel in self.kernels], workloads)
+        return dict(zip(workloads, names, strict=True))
+
     def gains(self) -> dict[str, float]:
         """Return the share of the run that each command of a verdict is about."""
         shares: dict[str, float] = {}
@@ -199,9 +206,10 @@ class LibraryProfile(Shown):
 
     def shared_work(self, peer: PeerProfile) -> list[NodeTimes]:
         """Return the work of library and peer, the largest loss of the library first."""
+        names = [self.names.get(call.workload, call.name) for call in self.calls]
         return [
             NodeTimes(
-                kernels=tuple(dict.fromkeys(self.calls[call].name for call in work.calls)),
+                kernels=tuple(dict.fromkeys(names[call] for call in work.calls)),
                 nodes=tuple(
                     dict.fromkeys(name for call in work.calls for name in self.calls[call].nodes)
                 ),
@@ -217,7 +225,8 @@ class LibraryProfile(Shown):
 
     def to_pandas(self) -> "DataFrame":
         """Return the kernels as a data frame; see :meth:`tuner.tables.Rows.to_pandas`."""
-        return Rows(self.kernels).to_pandas()
+        kinds = [kernel.verdict.kind for kernel in self.kernels]
+        return Rows(self.kernels).to_pandas().assign(verdict=kinds)
 
     def summary(self) -> str:
         """Return the time of a run and what takes most of it."""
@@ -229,10 +238,11 @@ class LibraryProfile(Shown):
         )
 
     def _table(self) -> str:
+        names = self.names
         titles = ("Subgraph", "Calls", "Time (ms)", "Share", "Record (ms)", "Roof", "Verdict")
         rows = [
             (
-                kernel.name,
+                names[kernel.workload],
                 str(kernel.n_calls),
                 milliseconds(kernel.secs),
                 percent(kernel.share),

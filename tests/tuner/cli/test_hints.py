@@ -7,6 +7,7 @@ import pytest
 from tests.tuner.cli.commands.conftest import Shell
 from tests.tuner.cli.commands.test_bad_input import toy_cli
 from tests.tuner.networks.models import relu_model
+from tuner.cli import connection, hints
 from tuner.cli.commands.tune import name_of
 
 __all__ = ["toy_cli"]
@@ -50,3 +51,13 @@ def test_every_hint_runs(toy_cli: Shell) -> None:
 def test_a_library_is_named_like_its_model(model: str, name: str) -> None:
     """The format is left out; a dot of the name stays."""
     assert name_of(model) == name
+
+
+@pytest.mark.parametrize(("is_local", "words"), [(False, "--server http://a:1 "), (True, "")])
+def test_commands_of_a_server_name_it(
+    is_local: bool, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that work on this machine alone do not."""
+    monkeypatch.setattr(connection, "chosen", lambda: connection.Connection("http://a:1", None))
+
+    assert hints.command("jobs ls", options={}, is_local=is_local) == f"tuner {words}jobs ls"

@@ -13,7 +13,6 @@ from tuner.formatting import (
     milliseconds,
     percent,
     throughput,
-    told_apart,
 )
 from tuner.profiling.results import KernelProfile, LibraryProfile
 from tuner.profiling.verdicts import MEANINGS, UNFINISHED
@@ -50,9 +49,12 @@ def show_profile(profile: LibraryProfile, overrides: Mapping[str, object], serve
     peers = (Column(f"{peer.name}\n(ms)", "number") for peer in profile.peers)
     table = Grid(*_COLUMNS, *peers, Column("Verdict"), Column("Variant", rank=7))
     peer_secs = [profile.peer_secs(peer) for peer in profile.peers]
-    for kernel, name in zip(profile.kernels, _names(profile), strict=True):
+    names = profile.names
+    for kernel in profile.kernels:
         times = [milliseconds(secs.get(kernel.workload)) for secs in peer_secs]
-        table.add(name, *_cells(kernel), *times, kernel.verdict.kind, kernel.variant)
+        table.add(
+            names[kernel.workload], *_cells(kernel), *times, kernel.verdict.kind, kernel.variant
+        )
     console.print(table)
     for line in _nodes(profile):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -84,11 +86,6 @@ def show_profile(profile: LibraryProfile, overrides: Mapping[str, object], serve
         )
 
 
-def _names(profile: LibraryProfile) -> list[str]:
-    kernels = profile.kernels
-    return told_apart([kernel.name for kernel in kernels], [kernel.workload for kernel in kernels])
-
-
 def _cells(kernel: KernelProfile) -> tuple[str, ...]:
     return (
         count(kernel.n_calls),
@@ -109,11 +106,12 @@ def _nodes(profile: LibraryProfile) -> list[str]:
     if profile.nodes_problem:
         return []
     lines = ["", "Nodes:"]
-    for kernel, name in zip(profile.kernels, _names(profile), strict=True):
+    names = profile.names
+    for kernel in profile.kernels:
         shown = ", ".join(kernel.nodes[:_MAX_NODES]) or "unknown"
         more = len(kernel.nodes) - _MAX_NODES
         rest = f" and {more} more" if more > 0 else ""
-        lines.append(f"  {name}: {shown}{rest}")
+        lines.append(f"  {names[kernel.workload]}: {shown}{rest}")
     return [*lines, ""]
 
 

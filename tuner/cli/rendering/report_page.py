@@ -44,11 +44,13 @@ def as_page(view: JobView, history: HistoryView, failures: Sequence[FailureView]
         target_name=formatting.target_name,
         source=formatting.source,
     )
+    tasks = sorted(view.tasks, key=lambda task: -(task.share or 0.0))
+    names = formatting.told_apart([task.name for task in tasks], [task.workload for task in tasks])
     return page.render(
         job=view.job,
         view=view,
         curve=curve_of(history.points),
-        rows=sorted(view.tasks, key=lambda task: -(task.share or 0.0)),
+        rows=list(zip(tasks, names, strict=True)),
         columns=task_columns.COLUMNS,
         n_open=sum(task.latency_secs is None for task in view.tasks),
         failures=failures,

@@ -44,7 +44,7 @@ def show_tuning(report: TuneReport) -> None:
     total, untuned = report.total_latency_secs, report.untuned_latency_secs
     console.print(
         f"Estimated total latency: [bold]{milliseconds(total)} ms[/bold]; "
-        f"{counted(report.trials, 'trial')}, {report.measured_now} of them now, "
+        f"{counted(report.trials, 'trial')} on these tasks, {report.measured_now} of them now, "
         f"in {report.secs:.0f} s.",
         highlight=False,
     )
@@ -140,7 +140,7 @@ def show_build(report: BuildReport, options: Mapping[str, object]) -> None:
         console.print(stale_records.table_of(report.stale))
     n_subgraphs = len(report.manifest.subgraphs)
     fixed = {name: value for name, value in options.items() if name not in ("--bucket", "--mask")}
-    verify = hints.command("records verify", report.model, options=fixed)
+    verify = hints.command("records verify", report.model, options=fixed, is_local=True)
     for note in stale_records.notes(report.stale, n_subgraphs, verify):
         console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
 

@@ -3,14 +3,18 @@
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
+from records.models import Workload
 from tests.tuner.cli.commands.conftest import Shell
+from tests.tuner.cli.commands.test_jobs import Write
 from tuner.cli.rendering.report_page import curve_of
 from tuner.schemas import HistoryPoint
 
 
-def test_a_report_stands_alone(tuned: Shell, tmp_path: Path) -> None:
-    """It has the result, every task and no address of another file."""
+def test_a_report_stands_alone(tuned: Shell, write: Write, tmp_path: Path) -> None:
+    """It has the result, every task by a name of its own, and no address of another file."""
+    write(lambda session: session.execute(update(Workload).values(name="dense")))
     path = tmp_path / "report.html"
     answer = tuned("report", "1", "-o", str(path))
     page = path.read_text()
@@ -18,7 +22,7 @@ def test_a_report_stands_alone(tuned: Shell, tmp_path: Path) -> None:
     assert (answer.status, answer.out) == (0, "")
     assert str(path) in answer.err
     assert "4.0000 ms" in page
-    assert page.count("<tr><td>") == 2
+    assert page.count("<tr><td>dense 00") == page.count("<tr><td>dense 01") == 1
     for part in ("<script", "http://", "https://", "src=", "url("):
         assert part not in page
 

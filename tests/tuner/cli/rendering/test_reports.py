@@ -70,6 +70,8 @@ def test_tasks_without_a_best_record_are_counted(capsys: pytest.CaptureFixture[s
 
     printed = capsys.readouterr().out
     assert "Best records for 1 of 2 tasks; raise the budget for the others." in printed
-    assert "Estimated total latency: - ms; 16 trials, 8 of them now, in 2 s." in printed
+    assert (
+        "Estimated total latency: - ms; 16 trials on these tasks, 8 of them now, in 2 s." in printed
+    )
     value = json.loads(json.dumps(tuning_as_json(report)))
     assert (value["total_latency_secs"], value["busy"]) == (None, {"local": 0.5})

@@ -165,7 +165,7 @@ def import_(
 
     log_files.check_format(form, "auto", "tuner")
     places = {"--database": database, "--data-dir": data_dir}
-    verify = hints.command("records verify", options=places)
+    verify = hints.command("records verify", options=places, is_local=True)
     with ExitStack() as stack:
         form, stream = log_files.open_records(stack, file, form)
         if form != "tuner":
@@ -192,7 +192,8 @@ def import_(
     for refusal in imported.refusals:
         print_note(f"refused with its records: {refusal}")
     if imported.added and not trust:
-        print_note(f"they are claims: `{verify}` measures the fastest ones here")
+        where = "here" if connection.chosen() is None else "on the machine of the service"
+        print_note(f"they are claims: `{verify}` measures the fastest ones {where}")
 
 
 def _export_log(
