@@ -35,7 +35,7 @@ def main() -> None:
         "1,000 classes, one image.",
         "The weights in the file are placeholders, so every step draws the same random ones.",
     )
-    _FOLDER.mkdir(exist_ok=True)
+    _FOLDER.mkdir(mode=0o700, exist_ok=True)  # as the data directory of its commands
     source = light_model("squeezenet")
     print(f"$ {shlex.join(('cp', os.path.relpath(source), _MODEL))}")
     shutil.copyfile(source, _MODEL)

@@ -37,6 +37,8 @@ def latency(total_secs: float | None, untuned_secs: float | None) -> str:
     text = f"{milliseconds(total_secs)} ms"
     if untuned_secs is None:
         return text
+    if untuned_secs < total_secs:  # the finals may be timed on a slower machine
+        return f"{text}, no gain over {milliseconds(untuned_secs)} ms untuned"
     return f"{text}, {untuned_secs / total_secs:.2f} times as fast as untuned"
 
 

@@ -24,6 +24,22 @@ def test_latencies_are_milliseconds() -> None:
     assert formatting.short_milliseconds(0.00123456) == "1.235"
 
 
+@pytest.mark.parametrize(
+    ("total", "untuned", "text"),
+    [
+        (None, 2e-3, "latency unknown"),
+        (1e-3, None, "1.0000 ms"),
+        (1e-3, 2e-3, "1.0000 ms, 2.00 times as fast as untuned"),
+        (2e-3, 1e-3, "2.0000 ms, no gain over 1.0000 ms untuned"),
+    ],
+)
+def test_a_latency_is_compared_with_the_untuned_one(
+    total: float | None, untuned: float | None, text: str
+) -> None:
+    """No ratio below 1 is called fast."""
+    assert formatting.latency(total, untuned) == text
+
+
 def test_facts_are_words() -> None:
     """Values of JSON are written as people write them."""
     facts = {"disturbed": True, "throttled": ["power", "heat"], "clock": None}
