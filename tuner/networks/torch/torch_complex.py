@@ -163,6 +163,9 @@ class _Parts(fx.Interpreter):  # type: ignore[misc]  # torch has no types
     def run_node(self, n: fx.Node) -> Any:
         if n.op != "call_function":
             return super().run_node(n)
+        # It names the dtype of a complex tensor before a conversion.
+        if n.target is _aten._assert_tensor_metadata.default:
+            return None
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         if steps := _steps(n):
             return self._transform(n, args[0], steps)
@@ -178,11 +181,11 @@ class _Parts(fx.Interpreter):  # type: ignore[misc]  # torch has no types
     def _compute(self, n: fx.Node, args: Any, kwargs: Any, has_pair: bool) -> Any:
         """Return the pair that an operator results in."""
         packet = getattr(n.target, "overloadpacket", None)
+        if packet in _FORMULAS:
+            return _FORMULAS[packet](*args, **kwargs)
         if "alpha" in kwargs:
             kwargs = {**kwargs}
             args = (args[0], _times(args[1], kwargs.pop("alpha")))
-        if packet in _FORMULAS:
-            return _FORMULAS[packet](*args, **kwargs)
         dtype = next(filter(torch.is_complex, pytree.tree_leaves(n.meta["val"]))).dtype.to_real()
         if has_pair or not {"dtype", "device"} & {*kwargs}:
             is_arithmetic = packet in _ARITHMETIC
@@ -273,10 +276,34 @@ def _quotient(dividend: Any, divisor: Any, rounding_mode: str | None = None) -> 
     return _pair_type()(dividend.re / divisor, dividend.im / divisor)
 
 
-def _times(value: Any, factor: float) -> Any:
-    if isinstance(value, _pair_type()):
-        return _pair_type()(value.re * factor, value.im * factor)
-    return value * factor
+def _times(value: Any, factor: complex) -> Any:
+    is_tensor, is_pair = isinstance(value, torch.Tensor), isinstance(value, _pair_type())
+    if not isinstance(factor, complex) or not is_tensor:
+        return _pair_type()(value.re * factor, value.im * factor) if is_pair else value * factor
+    by_real, by_imaginary = _times(value, factor.real), _times(value, factor.imag)
+    if not is_pair:
+        return _pair_type()(by_real, by_imaginary)
+    return _pair_type()(by_real.re - by_imaginary.im, by_real.im + by_imaginary.re)
+
+
+def _added_product(product: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the formula of a product that is added to a tensor."""
+
+    def compute(addend: Any, *factors: Any, beta: complex = 1, alpha: complex = 1) -> Any:
+        result = _times(product(*factors), alpha)
+        # torch ignores the tensor then, and any NaN in it.
+        return result if beta == 0 else result + _times(addend, beta)
+
+    return compute
+
+
+def _of_vector(matrix: Any, vector: Any) -> Any:
+    return torch.mm(matrix, vector.unsqueeze(-1)).squeeze(-1)
+
+
+def _put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    parts = ((x.re, values.re), (x.im, values.im))
+    return _pair_type()(*(_aten.index_put(x, indices, v, accumulate) for x, v in parts))
 
 
 def _reciprocal(value: Any) -> Any:
@@ -331,10 +358,16 @@ def _name_of(key: _Key, dtype: torch.dtype) -> str:
 
 #: Functions in place of operators that make complex numbers, or have no formula for a zero.
 _FORMULAS: dict[Any, Callable[..., Any]] = {
+    _aten.addbmm: _added_product(lambda left, right: torch.bmm(left, right).sum(0)),
+    _aten.addmm: _added_product(torch.mm),
+    _aten.addmv: _added_product(_of_vector),
+    _aten.baddbmm: _added_product(torch.bmm),
     _aten.div: _quotient,
+    _aten.index_put: _put,
     _aten.reciprocal: _reciprocal,
     _aten.sgn: _sign,
     _aten.complex: lambda re, im: _pair_type()(*torch.broadcast_tensors(re, im)),
+    _aten.mv: _of_vector,
     _aten.polar: _polar,
     _aten.pow: _power,
     _aten.view_as_complex: _pair,

@@ -1,5 +1,6 @@
 """Programs with complex numbers compute the same from real ones."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from tuner.networks.torch.torch_complex import as_real
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 _PHASES = torch.polar(torch.ones(3, 5), torch.arange(15.0).reshape(3, 5))
+_ROWS = torch.tensor([0, 2, 0])
 _FREQUENCIES = torch.fft.fftfreq(6)
 
 
@@ -54,7 +56,10 @@ def _arithmetic(x: torch.Tensor, y: torch.Tensor, p: torch.Tensor) -> tuple[torc
     numbers = [
         *(z * p, z / p, z - x, 2 * z, z * 1j + 1, z**2, z.exp(), z.conj(), 1 / z, x * p, x * 1j),
         *(z @ p.mT, torch.cat([z, p[None]]), z.roll(1, -1), z.sum(1), torch.where(x > 0, z, p)),
-        *(torch.sub(z, p, alpha=0.3), torch.add(z, x, alpha=2)),
+        *(torch.sub(z, p, alpha=0.3), torch.add(z, x, alpha=2), torch.add(p, x, alpha=2 - 1j)),
+        *(torch.sub(p, z, alpha=1j), torch.addmv(p[:, 0], z[0], p[0]), z.index_add(1, _ROWS, z)),
+        torch.addmm(p[:, :3], z[0], p.mT, beta=0.5, alpha=2 + 1j),
+        torch.baddbmm(p[:1] * math.nan, z.mT, p.expand(2, 3, 5), beta=0).to(torch.complex128),
         *(spectrum * _FREQUENCIES, torch.full((2,), 1 + 2j), torch.polar(x.abs(), x)),
     ]
     return *map(torch.view_as_real, map(torch.resolve_conj, numbers)), z.abs(), z.angle(), p.imag
