@@ -1,12 +1,12 @@
 """Decompositions of operators that neither TVM's importer nor torch's core operators have."""
 
-import functools
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
+
+from tuner.networks.torch.torch_special import SPECIAL_FUNCTIONS
 
 _SUM, _MEAN, _MAX = range(3)
 # Operands of a bag behind its offsets, in order, with their defaults.
@@ -46,58 +46,109 @@ def _embedding_bag(
     return result, bags, sizes, sizes
 
 
-def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Return the length of a vector, whose square may leave the range."""
-    x, y = x.abs(), y.abs()
-    larger, smaller = torch.maximum(x, y), torch.minimum(x, y)
-    is_regular = (larger > 0) & (larger < float("inf"))
-    ratio = torch.where(is_regular, smaller / larger, 0.0)
-    length = larger * torch.sqrt(1 + ratio * ratio)
-    return torch.where((x == float("inf")) | (y == float("inf")), float("inf"), length)
+def _masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with the elements of another one in order where a mask holds."""
+    x, mask = torch.broadcast_tensors(x, mask)
+    if not source.numel():
+        return x.clone()
+    place = (mask.flatten().cumsum(0) - 1).clamp(0, source.numel() - 1)
+    return torch.where(mask, source.flatten()[place].reshape(x.shape), x)
 
 
-def _in_float64(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of a tensor that computes in float64."""
+def _strided(
+    x: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Any:
+    """Return the elements at regular places of the storage."""
+    if not x.is_contiguous():
+        return NotImplemented
+    place = torch.full([1] * len(size), storage_offset or 0, device=x.device)
+    for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
+        shape = [-1 if other == axis else 1 for other in range(len(size))]
+        place = place + (torch.arange(n, device=x.device) * step).reshape(shape)
+    return x.flatten()[place]
 
-    @functools.wraps(function)
-    def convert(x: torch.Tensor) -> torch.Tensor:
-        return function(x.double()).to(torch.result_type(x, 1.0))
+
+def _put_into(view: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that writes elements where a view of a tensor has its own."""
+
+    def convert(x: torch.Tensor, source: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if view is _strided and not x.is_contiguous():
+            return NotImplemented
+        numbers = torch.arange(x.numel(), device=x.device).reshape(x.shape)
+        place = view(numbers, *args, **kwargs)
+        elements = source.expand(place.shape).flatten()
+        return x.flatten().index_put((place.flatten(),), elements).reshape(x.shape)
 
     return convert
 
 
-# Coefficients of Lanczos' series with g = 7, as Godfrey computed them.
-_LANCZOS = (
-    *(0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313),
-    *(-176.61502916214059, 12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6),
-    1.5056327351493116e-7,
-)
+def _adaptive_max_pool(x: torch.Tensor, sizes: Sequence[int]) -> tuple[torch.Tensor, ...]:
+    """Return the largest element of each window, and its place in the flat input."""
+    n_axes = len(sizes)
+    tables = []
+    for n, n_windows in zip(x.shape[-n_axes:], sizes, strict=True):
+        number = torch.arange(n_windows, device=x.device)
+        start, end = number * n // n_windows, ((number + 1) * n + n_windows - 1) // n_windows
+        width = max(-(-(i + 1) * n // n_windows) - i * n // n_windows for i in range(n_windows))
+        # Shorter windows have their last element more than once, which changes no maximum.
+        place = start[:, None] + torch.arange(width, device=x.device)
+        tables.append(torch.minimum(place, end[:, None] - 1))
+    place = tables[0]
+    for n, table in zip(x.shape[1 - n_axes :], tables[1:], strict=True):
+        place = (place[..., None, :, None] * n + table[:, None, :]).flatten(-2)
+    values, which = x.flatten(-n_axes)[..., place].max(-1)
+    return values, place.expand(*which.shape, -1).gather(-1, which[..., None]).squeeze(-1)
 
 
-@_in_float64
-def _lgamma(x: torch.Tensor) -> torch.Tensor:
-    """Return the logarithm of the gamma function, by reflection left of 0.5."""
-    is_left = x < 0.5
-    z = torch.where(is_left, -x, x - 1)
-    total = _LANCZOS[0] + sum(each / (z + n) for n, each in enumerate(_LANCZOS[1:], 1))
-    shifted = z + 7.5
-    right = (z + 0.5) * shifted.log() - shifted + (total * math.sqrt(2 * math.pi)).log()
-    sine = (math.pi * (x - x.round()).abs()).sin()
-    result = torch.where(is_left, math.log(math.pi) - sine.log() - right, right)
-    return torch.where(x.isinf(), math.inf, result)
+def _scatter_reduce(
+    x: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    source: torch.Tensor,
+    how: str,
+    *,
+    include_self: bool = True,
+) -> Any:
+    """Return means of the elements at indices, and other reductions of as many of them."""
+    shape = index.shape
+    if how != "mean" and source.shape == shape:
+        return NotImplemented
+    source = source[tuple(slice(size) for size in shape)]
+
+    def reduced(how: str, x: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        return x.scatter_reduce(dim, index, source, how, include_self=include_self)
+
+    if how != "mean":
+        return reduced(how, x, source)
+    counts = reduced("sum", torch.ones_like(x), torch.ones_like(source))
+    rounding = None if x.is_floating_point() else "floor"
+    return torch.div(reduced("sum", x, source), counts, rounding_mode=rounding)
 
 
-@_in_float64
-def _erfinv(y: torch.Tensor) -> torch.Tensor:
-    """Return the inverse of the error function: Winitzki's estimate, and steps of Halley."""
-    rest = ((1 - y) * (1 + y)).log()
-    estimate = 2 / (math.pi * 0.147) + rest / 2
-    square = (estimate * estimate - rest / 0.147).sqrt() - estimate
-    x = y.sign() * square.clamp(min=0).sqrt()
-    for _ in range(3):
-        step = (torch.erf(x) - y) * (x * x).exp() * (math.sqrt(math.pi) / 2)
-        x = x - step / (1 + x * step)
-    return torch.where(y.abs() < 1, x, torch.where(y.abs() == 1, y * math.inf, math.nan))
+def _repeated(repeats: torch.Tensor, *, output_size: int | None = None) -> Any:
+    """Return the index of each element that is repeated, where their number is known."""
+    if output_size is None:
+        return NotImplemented
+    place = torch.arange(output_size, device=repeats.device)
+    return (place[:, None] >= repeats.cumsum(0)).sum(1).to(repeats.dtype)
+
+
+def _searchsorted(
+    ordered: torch.Tensor,
+    x: torch.Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return the number of smaller elements in rows that are in order, which NaN is above."""
+    if sorter is not None:
+        ordered = ordered.gather(-1, sorter)
+    is_above = torch.gt if right or side == "right" else torch.ge
+    rows = ordered if ordered.ndim == 1 else ordered.unsqueeze(-2)
+    counts = torch.logical_not(is_above(rows, x.unsqueeze(-1))).sum(-1)
+    return counts.to(torch.int32) if out_int32 else counts
 
 
 def _distances(x: torch.Tensor, y: torch.Tensor, p: float = 2.0, _: Any = None) -> torch.Tensor:
@@ -105,11 +156,26 @@ def _distances(x: torch.Tensor, y: torch.Tensor, p: float = 2.0, _: Any = None) 
     return torch.linalg.vector_norm(x[..., :, None, :] - y[..., None, :, :], p, -1)
 
 
+def _pair_distances(x: torch.Tensor, p: float = 2.0) -> torch.Tensor:
+    """Return the distance of each row from each later one."""
+    first, second = torch.triu_indices(len(x), len(x), 1, device=x.device)
+    return torch.linalg.vector_norm(x[first] - x[second], p, -1)
+
+
 def _kth_value(
     x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False
 ) -> tuple[torch.Tensor, ...]:
     """Return the k-th smallest element of an axis and its place."""
     results = (each.narrow(dim, k - 1, 1) for each in x.sort(dim=dim, stable=True))
+    return tuple(each if keepdim else each.squeeze(dim) for each in results)
+
+
+def _nan_median(x: torch.Tensor, dim: int = -1, keepdim: bool = False) -> tuple[torch.Tensor, ...]:
+    """Return the lower median of the numbers along an axis, and its place."""
+    values, order = x.sort(dim=dim, stable=True)
+    n_numbers = x.isnan().logical_not().sum(dim, keepdim=True)
+    middle = torch.div(n_numbers - 1, 2, rounding_mode="floor").clamp(min=0)
+    results = (each.gather(dim, middle) for each in (values, order))
     return tuple(each if keepdim else each.squeeze(dim) for each in results)
 
 
@@ -145,23 +211,68 @@ def _extreme_so_far(
     return convert
 
 
+def _along_axis(operator: Any, function: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Return a function that gives scalars an axis; other tensors keep theirs, and the operator.
+
+    Args:
+        operator: Operator along an axis.
+        function: Function of tensors that are not scalars in place of the operator.
+    """
+
+    def convert(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if x.ndim:
+            return function(x, *args, **kwargs) if function else NotImplemented
+        with_axis = (
+            each.unsqueeze(0) if isinstance(each, torch.Tensor) and not each.ndim else each
+            for each in (x, *args)
+        )
+        results = operator(*with_axis, **kwargs)
+        is_single = isinstance(results, torch.Tensor)
+        return results.reshape(()) if is_single else tuple(each.reshape(()) for each in results)
+
+    return convert
+
+
 _aten = torch.ops.aten
+_FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
+    _aten.cummax.default: _extreme_so_far(torch.ge),
+    _aten.cummin.default: _extreme_so_far(torch.le),
+    _aten.kthvalue.default: _kth_value,
+    _aten.mode.default: _mode,
+    _aten.nanmedian.dim: _nan_median,
+}
+_ALONG_AXIS = (
+    *_FUNCTIONS,
+    *(_aten.argmax.default, _aten.argmin.default, _aten.cumprod.default, _aten.cumsum.default),
+    *(_aten.logcumsumexp.default, _aten.max.dim, _aten.median.dim, _aten.min.dim),
+    *(_aten.scatter.src, _aten.scatter.value, _aten.sort.default, _aten.sort.stable),
+    *(_aten.topk.default, _aten.var.correction),
+)
 #: Functions of the operands by operator.
 DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
+    **SPECIAL_FUNCTIONS,
     _aten._embedding_bag.default: _embedding_bag,
     _aten._embedding_bag_forward_only.default: _embedding_bag,
     _aten._cdist_forward.default: _distances,
     _aten.cdist.default: _distances,
     _aten._neg_view.default: torch.neg,
-    _aten.cummax.default: _extreme_so_far(torch.ge),
-    _aten.cummin.default: _extreme_so_far(torch.le),
-    _aten.erfinv.default: _erfinv,
-    _aten.hypot.default: _hypot,
-    _aten.kthvalue.default: _kth_value,
-    _aten.lgamma.default: _lgamma,
-    _aten.mode.default: _mode,
+    _aten._pdist_forward.default: _pair_distances,
+    _aten.adaptive_max_pool2d.default: _adaptive_max_pool,
+    _aten.adaptive_max_pool3d.default: _adaptive_max_pool,
+    _aten.as_strided.default: _strided,
+    _aten.as_strided_scatter.default: _put_into(_strided),
+    _aten.diagonal_scatter.default: _put_into(torch.diagonal),
+    _aten.masked_scatter.default: _masked_scatter,
+    _aten.nanmedian.default: lambda x: _nan_median(x.flatten())[0],
+    _aten.repeat_interleave.Tensor: _repeated,
+    _aten.scatter_reduce.two: _scatter_reduce,
+    _aten.searchsorted.Tensor: _searchsorted,
     **{
         operator: decomposition_table[operator]
-        for operator in (_aten.tril_indices.default, _aten.triu_indices.default)
+        for operator in (
+            _aten.tril_indices.default,
+            _aten.triu_indices.default,
+        )
     },
+    **{operator: _along_axis(operator, _FUNCTIONS.get(operator)) for operator in _ALONG_AXIS},
 }

@@ -167,12 +167,12 @@ def _decomposed(program: Any, kept: Iterable[str]) -> Any:
     if any(isinstance(t, torch.Tensor) and t.layout != torch.strided for t in tensors):
         return program
     table = torch.export.default_decompositions()
-    table.update(DECOMPOSITIONS)
     names = {*kept}
     if any(map(torch_recurrent.has_projections, program.graph.nodes)):
         names.remove("lstm.input")
     for operator in [each for each in table if str(each).removeprefix("aten.") in names]:
         table.pop(operator)
+    table.update(DECOMPOSITIONS)
     return program.run_decompositions(table)
 
 

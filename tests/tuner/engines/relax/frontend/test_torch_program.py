@@ -16,6 +16,7 @@ from tuner.engines.relax.graph.pipeline import import_model, lower
 from tuner.engines.relax.target.targets import describe_target, make_target
 from tuner.errors import ModelError
 
+_COUNTS = torch.tensor([2, 0, 3])
 _PLACES = torch.tensor([3, 1]).expand(3, 5, 2).clone()
 # Reductions of the first axis of (0, 4), which have no elements to reduce.
 _OF_NOTHING: Functions = {
@@ -61,9 +62,28 @@ _DIRECT: Functions = {
         *(*x.cummax(1), *x.cummin(-1), *x.kthvalue(2, 1)),
         *x.mul(4).round().mode(1, keepdim=True),
     ),
+    "elements in place of others": lambda x: (
+        *(x.masked_scatter(x[..., :1] > 0, x.flip(0) * 2), x.diagonal_scatter(x[0, :3, :4].T)),
+        *(x[0, :4].clone().fill_diagonal_(7.0), x.repeat_interleave(_COUNTS, 0, output_size=5)),
+        x.scatter_reduce(2, _PLACES, x, "mean", include_self=False),
+    ),
+    "windows of different sizes": lambda x: functional.adaptive_max_pool2d(
+        x, (3, 3), return_indices=True
+    ),
+    "places among elements in order": lambda x: torch.searchsorted(
+        x, x.flip(1), right=True, out_int32=True, sorter=x.argsort(-1)
+    ),
     "constants, which TVM folds": lambda x: (
         x + torch.zeros(3, 7, 4).scatter(2, _PLACES, torch.ones(3, 5, 2))
     ),
+}
+_SCALARS: Functions = {
+    name: lambda x, name=name, args=args: getattr(x, name)(*args)
+    for name, *args in (
+        *(("cummax", 0), ("cummin", 0), ("kthvalue", 1), ("mode",), ("median", 0), ("max", 0)),
+        *(("sort",), ("topk", 1), ("argmax",), ("cumsum", 0), ("cumprod", 0)),
+        *(("logcumsumexp", 0), ("scatter", 0, torch.tensor(0), torch.tensor(2.0))),
+    )
 }
 _COMPLEX: Functions = {
     "parts": lambda x: torch.view_as_complex(x.reshape(3, 7, 2, 2)).conj().imag + 0,
@@ -105,7 +125,9 @@ _WHOLE_BY_ONNX: Functions = {
 # Formulas that must not overflow.
 _FORMULAS: Functions = {
     "inverse of the error function": lambda x: torch.erfinv(x.clamp(-1, 1)),
-    "logarithm of the gamma function": torch.lgamma,
+    "logarithm of the gamma function": lambda x: (x.lgamma(), x.digamma()),
+    "Bessel function": lambda x: torch.i0(x.double()),
+    "signs": lambda x: (x.flip(1).copysign(x), x.copysign(-0.0), x.signbit()),
     "length of a vector": lambda x: torch.hypot(x, x.flip(1)),
     "logsigmoid": functional.logsigmoid,
     "logaddexp": lambda x: torch.logaddexp(x, x.flip(1)),
@@ -142,6 +164,7 @@ _AT_SPECIAL: Functions = {
         *x.median(1),
         *x.median(0, keepdim=True),
         x.nan_to_num(0, 9, -9).int().median(1)[0],
+        *(x.nanmedian(1, keepdim=True)[0], x.nanmedian()),
     ),
     "quotients that are rounded": lambda x: (
         *(x // y for y in (2.0, 0.0, -3.0, x.flip(0), x.flip(1))),
@@ -174,6 +197,7 @@ def test_programs_are_imported_without_onnx(
         tmp_path,
         *((_DIRECT, _NUMBERS), (_WHOLE_DIRECT, _WHOLE)),
         *((_FORMULAS, _SIGNED), (_AT_SPECIAL, _SPECIAL), (_OF_NOTHING, _SPECIAL)),
+        (_SCALARS, torch.tensor(1.5)),
     )
     check_groups(tmp_path, (_COMPLEX, _NUMBERS))
 
