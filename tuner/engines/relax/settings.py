@@ -11,4 +11,4 @@ PASS_CONFIG = {"tirx.disable_assert": True}
 # Triton, their order (ranking.py, gpus.py) or the schedules by rule changes what is compiled from
 # the same trace, or without one: it is part of the key of cached objects. So is the machine that
 # compiles: code that packs weights runs on it.
-COMPILER = {"objects": 61, "pass_config": PASS_CONFIG, "machine": this_machine()}
+COMPILER = {"objects": 62, "pass_config": PASS_CONFIG, "machine": this_machine()}

@@ -30,7 +30,7 @@ from tuner.library import processors
 
 # Bump when a change of graph/pipeline.py, of its passes or of fusion changes the workloads of
 # networks: extractions and libraries are cached by it. Records are keyed by the workload alone.
-PIPELINE = "relax-46"
+PIPELINE = "relax-47"
 
 # Attributes that a target may set. TVM passes others to compilers as options ("cl-opt", "jit",
 # "system-lib", ...), some of them global to the process, or reads them as file names.

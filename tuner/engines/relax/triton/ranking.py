@@ -31,6 +31,8 @@ _MIN_STEP_BYTES, _MIN_STEPS = 64, 16
 _MIN_TILE = 16
 # Elements of whole rows that a thread keeps.
 _MAX_KEPT = 64
+# Shared memory that parts of the sums may take where the operands took less.
+_MIN_ROOM_BYTES = 16 << 10
 # Blocks of a multiprocessor that share sums, at most.
 _MAX_SHARING = 8
 
@@ -90,7 +92,9 @@ def estimate_secs(contraction: Contraction, decisions: np.ndarray, gpu: gpus.Gpu
             filled = gpu.fill_secs(n_beside * operands[1])
             summed = n_turns * gpus.sum_secs(steps * columns / threads, filled)
             secs += n_waves * np.where(is_sum, summed, multiplied)
-        stored = _FUNCTION_SECS * contraction.n_functions * sums
+        # A second kernel calls the functions, one of whose threads has few sums.
+        n_functions = contraction.n_functions * ((splits == 1) | (is_one > 0))
+        stored = _FUNCTION_SECS * n_functions * sums
         stored += _STORE_SECS * sums * warps / gpus.GROUP_WARPS * n_beside
         secs += n_waves * (start * n_beside + np.where(is_sum, 0.0, stored))
     secs = np.hypot(secs, gpu.fill_secs(loaded / gpu.n_multiprocessors))
@@ -99,11 +103,15 @@ def estimate_secs(contraction: Contraction, decisions: np.ndarray, gpu: gpus.Gpu
     secs = gpus.LAUNCH_SECS + np.hypot(secs, read)
     n_sums = contraction.n_batches * contraction.n_rows * contraction.n_columns
     is_added = (splits > 1) | contraction.has_norm
-    last, second = gpus.last_secs(splits, n_sums), gpus.add_secs(splits, n_sums)
+    second = gpus.add_secs(splits, n_sums)
     if contraction.has_norm:
         # The last block of some rows loads them whole.
+        last = gpus.last_secs(splits, n_sums)
         last = last + gpu.fill_secs(4 * splits * rows * contraction.n_columns)
         second = second + _NORM_SECS
+    else:
+        n_copied = np.maximum(copied_parts(contraction, decisions), 1)
+        last = gpus.last_of_tile_secs(splits, n_sums, np.ceil(splits / n_copied))
     added = np.where(is_one > 0, last, second)
     estimates: np.ndarray = np.where(is_added, secs + added, secs)
     return estimates
@@ -152,6 +160,21 @@ def _shared_bytes(contraction: Contraction, decisions: np.ndarray) -> np.ndarray
     operands = (rows + columns) * steps * gpus.BYTES[contraction.dtype]
     staged: np.ndarray = np.minimum(stages, n_turns) * operands * (rows > 1)
     return staged
+
+
+def copied_parts(contraction: Contraction, decisions: np.ndarray) -> np.ndarray:
+    """Return how many parts of a tile fit at once where its operands were in shared memory.
+
+    Args:
+        decisions: Numbers of configurations, shape (n, 7).
+
+    Returns:
+        Shape (n,).
+    """
+    rows, columns, *_, splits, _ = decisions.T
+    room = np.maximum(_shared_bytes(contraction, decisions), _MIN_ROOM_BYTES)
+    copied: np.ndarray = np.minimum(room // (4 * rows * columns), splits)
+    return copied
 
 
 def _fitting(contraction: Contraction, gpu: gpus.Gpu) -> np.ndarray:

@@ -24,15 +24,18 @@ class Interpreter:
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
 
-    def __call__(self, program: Program, arrays: Sequence[Array], n_blocks: int = 0) -> list[Array]:
+    def __call__(
+        self, program: Program, arrays: Sequence[Array], n_blocks: int = 0, seed: int = 0
+    ) -> list[Array]:
         """Run a program on the arguments of its workload; return them as they are then.
 
         Args:
             program: Program.
             arrays: Arguments.
             n_blocks: Blocks that are run, the first and the last among them; 0 for all.
+            seed: Seed of the order of the blocks.
         """
-        return self._pool.submit(_run, program, list(arrays), n_blocks).result()
+        return self._pool.submit(_run, program, list(arrays), n_blocks, seed).result()
 
 
 @contextmanager
@@ -78,7 +81,7 @@ def _prepare() -> None:
     InterpreterBuilder.cast_impl, InterpreterBuilder.create_dot = cast_impl, create_dot
 
 
-def _run(program: Program, arrays: list[Array], n_blocks: int) -> list[Array]:
+def _run(program: Program, arrays: list[Array], n_blocks: int, seed: int) -> list[Array]:
     named = {f"p{number}": array for number, array in enumerate(arrays)}
     if program.workspace:
         # What no block writes must not be read.
@@ -86,14 +89,14 @@ def _run(program: Program, arrays: list[Array], n_blocks: int) -> list[Array]:
     with np.errstate(all="ignore"):
         for kernel in program.kernels:
             named[COUNTERS] = np.zeros(kernel.n_counters, np.int32)
-            _launch(kernel, named, n_blocks)
+            _launch(kernel, named, n_blocks, seed)
             if named[COUNTERS].any():
                 raise ValueError(f"{kernel.name} leaves counters that are not zero")
     return arrays
 
 
-def _launch(kernel: Kernel, arrays: Mapping[str, Array], n_blocks: int) -> None:
-    """Run the blocks of a kernel, or some of them, one after the other, in any order."""
+def _launch(kernel: Kernel, arrays: Mapping[str, Array], n_blocks: int, seed: int) -> None:
+    """Run the blocks of a kernel, or some of them, one after the other, in a drawn order."""
     import triton.language as tl
     from triton.runtime import interpreter
 
@@ -104,7 +107,7 @@ def _launch(kernel: Kernel, arrays: Mapping[str, Array], n_blocks: int) -> None:
         kind = tl.pointer_type(tl.int1 if dtype == "bool" else getattr(tl, dtype))
         address = np.array([arrays[name].ctypes.data], np.uint64)
         arguments[name] = tl.tensor(interpreter.TensorHandle(address, kind), kind)
-    order = np.random.default_rng(kernel.n_blocks).permutation(kernel.n_blocks).tolist()
+    order = np.random.default_rng((seed, kernel.n_blocks)).permutation(kernel.n_blocks).tolist()
     if n_blocks:
         order = list(dict.fromkeys([0, kernel.n_blocks - 1, *order]))[:n_blocks]
     patches = interpreter._patch_lang(function)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tvm import te
+from tvm import te, tirx
 
 from tests.tuner.engines.relax.triton.conftest import (
     attention,
@@ -194,13 +194,38 @@ def test_two_warps_multiply_without_a_group() -> None:
 
 
 def test_a_second_kernel_adds_parts_of_large_tiles() -> None:
-    """Last blocks of 72 tiles of 128 x 64 took 5 us more than a second kernel does."""
+    """Few blocks read them at a lower rate: those of 72 tiles of 128 x 64 took 5 us more."""
     contraction = match(Contraction, product((1, 197, 2304, 768)))
     decisions = np.array([[128, 64, 64, 3, 4, 4, is_one_kernel] for is_one_kernel in (0, 1)])
 
     second, last = ranking.estimate_secs(contraction, decisions, gpus.gpu_of(90))
 
-    assert last > second + 1e-6
+    assert last > second
+
+
+def test_functions_take_time_where_they_are_called() -> None:
+    """A second kernel calls erf for few sums of a thread, the last block for a whole tile."""
+    plain, called = (
+        match(Contraction, product((1, 196, 256, 2304), after=after)) for after in (None, tirx.erf)
+    )
+    decisions = np.array([[64, 64, 64, 4, 4, 4, is_one_kernel] for is_one_kernel in (0, 1)])
+
+    second, last = ranking.estimate_secs(called, decisions, gpus.gpu_of(90)) - (
+        ranking.estimate_secs(plain, decisions, gpus.gpu_of(90))
+    )
+
+    assert last > second == 0
+
+
+@pytest.mark.parametrize("shape", [(196, 256, 2304), (49, 512, 4608), (49, 512, 2048)])
+def test_the_last_block_adds_parts_of_small_tiles(shape: tuple[int, int, int]) -> None:
+    """Convolutions of ResNet-50 at 14 x 14 and 7 x 7 have one kernel each."""
+    contraction = match(Contraction, product((1, *shape), transposed=True))
+
+    first = ranking.ranked(contraction, 90)[0]
+
+    assert first.n_splits > 1
+    assert first.is_one_kernel
 
 
 def test_packed_weights_take_less_time() -> None:

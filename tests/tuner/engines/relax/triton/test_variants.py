@@ -189,7 +189,8 @@ def test_objects_without_a_record_are_of_triton(tmp_path: Path) -> None:
     for name in ("first", "again"):
         out = tmp_path / name
         out.mkdir()
-        request = ObjectRequest(product((1, 49, 64, 4608)), _SPEC, "", "tested", str(out))
+        ir = product((1, 196, 256, 4608), after=tirx.erf)
+        request = ObjectRequest(ir, _SPEC, "", "tested", str(out))
         info = worker.compile_subgraph(request).info
         contents.append({path.name: path.read_bytes() for path in out.iterdir()})
 

@@ -147,7 +147,7 @@ class Printer:
         known: Elements that were computed before, with their indices, by the key of the buffer.
         helpers: Names of the helpers that were called.
         lines: Statements that compute the values.
-        loads: Names of the values that are loads.
+        loads: Variables that values depend on which are loads, by their name.
         prefix: Beginning of the names of values.
     """
 
@@ -157,7 +157,7 @@ class Printer:
     known: Mapping[int, tuple[Text, Sequence[Any]]] = field(default_factory=dict)
     helpers: set[str] = field(default_factory=set)
     lines: list[str] = field(default_factory=list)
-    loads: set[str] = field(default_factory=set)
+    loads: dict[str, frozenset[int]] = field(default_factory=dict)
     prefix: str = "x"
 
     def __post_init__(self) -> None:
@@ -279,7 +279,7 @@ class Printer:
         guard = f", mask={mask}, other=0" if mask else ""
         loaded = Text(f"tl.load({pointer} + {code}{guard})", str(buffer.dtype), tiles)
         loaded = self._assigned(loaded)
-        self.loads.add(loaded.code)
+        self.loads[loaded.code] = tiles
         return loaded
 
     def _index(self, expr: Any, masks: Sequence[Text]) -> Text:

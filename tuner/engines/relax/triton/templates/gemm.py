@@ -6,10 +6,12 @@ the blocks, adds them in a fixed order and computes what follows. So do all sums
 reduced, as a norm does: who adds them holds whole rows.
 """
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 from tvm.tirx import Var
 
@@ -24,6 +26,7 @@ from tuner.engines.relax.triton.expressions.printer import (
     print_kernel,
 )
 from tuner.engines.relax.triton.programs import WORKSPACE, Kernel, Program, last_arrival
+from tuner.engines.relax.triton.ranking import copied_parts
 from tuner.engines.relax.triton.templates.configurations import Configuration
 from tuner.engines.relax.triton.templates.contractions import Contraction, extent_of, split
 from tuner.engines.relax.triton.templates.rows import MAX_ROW, RowPrinter
@@ -35,6 +38,8 @@ _HALF_BYTE = 128
 _ADDED, _ADDING_WARPS = 512, 4
 # Elements of whole rows that a warp of the second kernel holds, and the most warps of a block.
 _OF_WARP, _MAX_ROW_WARPS = 256, 16
+# Blocks, warps, stages, and counters if there are any.
+Launch = tuple[int, ...]
 
 
 @dataclass
@@ -177,25 +182,30 @@ class _Source:
             raise PrintError("the sums of two products have no parts")
         grid = self._row_tiles * self._column_tiles * self.by.n_splits * self.of.n_batches
         arguments = Arguments(self.of.blocks.function)
-        lines, place = self._positions(), (self._batch, self._row, self._column)
+        positions, place = self._positions(), (self._batch, self._row, self._column)
+        loops = []
         for product, sums in self.of.products:
             loop = Loop(product, self.by, place, self._tiles(), self.helpers)
-            lines += loop.lines(arguments, sums)
+            loops += loop.lines(arguments, sums)
+        lines = [*positions, *loops]
         n_sums = self.of.n_batches * self.of.n_rows * self.of.n_columns
         if self.by.n_splits == 1 and not self.of.has_norm:
             printer = self._printer(arguments, self._tiles(), "y")
             lines += print_outputs(self.of, printer, (self._batch, self._row, self._column))
             launch = (grid, self.by.n_warps, self.by.n_stages)
             return Program((self._printed("gemm", lines, arguments, launch),))
+        launch = (grid, self.by.n_warps, self.by.n_stages)
+        if self.by.is_one_kernel and not self.of.has_norm:
+            return self._of_tiles(arguments, positions, loops, launch)
         masks = " & ".join(tile.mask for tile in self._tiles() if tile.mask)
         guard = f", mask={masks}" if masks else ""
         offset = f"part * {n_sums} + (b * {self.of.n_rows} + m) * {self.of.n_columns} + n"
         lines.append(f"tl.store({WORKSPACE} + {offset}, acc{guard})")
         workspace = (self.by.n_splits, n_sums)
-        launch = (grid, self.by.n_warps, self.by.n_stages)
         if self.by.is_one_kernel:
-            n_counters, last = self._last(arguments, n_sums)
-            kernels = [self._printed("gemm", [*lines, *last], arguments, (*launch, n_counters))]
+            last = self._last_of_rows(arguments, n_sums)
+            counted = (*launch, self._row_tiles * self.of.n_batches)
+            kernels = [self._printed("gemm", [*lines, *last], arguments, counted)]
         else:
             second = self._of_rows(n_sums) if self.of.has_norm else self._adding(n_sums)
             kernels = [self._printed("gemm", lines, arguments, launch), second]
@@ -206,7 +216,7 @@ class _Source:
         kind: str,
         lines: Sequence[str],
         arguments: Arguments,
-        launch: tuple[int, ...],
+        launch: Launch,
     ) -> Kernel:
         shares = self.by.n_splits > 1 or self.of.has_norm
         workspace = self.of.total if shares else ""
@@ -239,26 +249,75 @@ class _Source:
             Tile(self._column, of.n_columns, "n", column_mask),
         ]
 
-    def _last(self, arguments: Arguments, n_sums: int) -> tuple[int, list[str]]:
-        """Return the number of counters, and the lines of the last block of a tile or its rows."""
-        tiles, coordinates = self._tiles(), (self._batch, self._row, self._column)
-        offset = f"((b * {self.of.n_rows} + m) * {self.of.n_columns} + n)"
-        if self.of.has_norm:
-            n_tiles, tile = self._row_tiles, "tile_m"
-            n_arrivals = self._column_tiles * self.by.n_splits
-            lines = [
-                f"n = tl.arange(0, {self._row_size})[None, :]",
-                *self._whole_rows(arguments, tiles[:2], coordinates, offset, n_sums),
-            ]
-        else:
-            n_tiles, n_arrivals = self._row_tiles * self._column_tiles, self.by.n_splits
-            tile = f"pid % {n_tiles}"
-            masks = " & ".join(tile.mask for tile in tiles if tile.mask)
-            printer = self._printer(arguments, tiles, "y")
-            outputs = print_outputs(self.of, printer, coordinates)
-            lines = [*self._added(offset, masks, n_sums), *outputs]
-        arrival = last_arrival(f"b * {n_tiles} + {tile}", n_arrivals)
-        return n_tiles * self.of.n_batches, [*arrival, *lines]
+    def _of_tiles(
+        self, arguments: Arguments, positions: Sequence[str], loops: Sequence[str], launch: Launch
+    ) -> Program:
+        """Return the kernel whose last block of a tile adds its parts.
+
+        That block waits for one trip to the cache: registers would hold few parts, so that they
+        are copied to shared memory, where the operands were, and what follows reads of a row or
+        column alone, such as a bias in memory, is loaded before the loop. The elements of a tile
+        follow each other in the workspace, so that threads load 16 bytes beside each other.
+
+        Args:
+            positions: Lines that compute the tile of a block.
+            loops: Lines that compute its sums.
+            launch: Blocks, warps and stages.
+        """
+        of, by, n_elements = self.of, self.by, self.by.rows * self.by.columns
+        n_tiles = self._row_tiles * self._column_tiles
+        n_stored = n_tiles * of.n_batches * n_elements
+        printer = self._printer(arguments, self._tiles(), "y")
+        following = print_outputs(of, printer, (self._batch, self._row, self._column))
+        ahead = self._ahead(printer)
+        mask = f"e < ({of.n_rows} - tile_m * {by.rows}) * {by.columns}"
+        has_edge = of.n_rows % by.rows > 0
+        guard = f", mask={mask}" if has_edge else ""
+        others = f"(number != part) & ({mask})" if has_edge else "number != part"
+        (n_copied,) = copied_parts(of, np.array([astuple(by)[:-1]], dtype=int))
+        lines = [
+            *positions,
+            *ahead,
+            *loops,
+            f"e = tl.arange(0, {n_elements})",
+            f"parts = {WORKSPACE} + (b * {n_tiles} + pid % {n_tiles}) * {n_elements} + e",
+            f"own = tl.reshape(acc, ({n_elements},))",
+            f"tl.store(parts + part * {n_stored}, own{guard})",
+            *last_arrival(f"b * {n_tiles} + pid % {n_tiles}", by.n_splits),
+            f"total = tl.zeros(({n_elements},), {element_type(of.total)})",
+            f"for number in tl.range({by.n_splits}, num_stages={1 + int(n_copied)}):",
+            f"    other = tl.load(parts + number * {n_stored}, mask={others}, other=0)",
+            "    total += tl.where(number == part, own, other)",
+            f"acc = tl.reshape(total, ({by.rows}, {by.columns}))",
+            *(line for line in following if line not in ahead),
+        ]
+        kernel = self._printed("gemm", lines, arguments, (*launch, n_tiles * of.n_batches))
+        return Program((kernel,), (by.n_splits, n_stored), of.total)
+
+    def _ahead(self, printer: Printer) -> list[str]:
+        """Return the loads of a row or column alone that need nothing computed before them."""
+        place = {key(self._row), key(self._column)}
+        ahead = []
+        for line in printer.lines:
+            name, _, code = line.partition(" = ")
+            is_narrow = len(printer.loads.get(name, place) & place) <= 1
+            if is_narrow and not re.search(r"\b(y\d+|acc)\b", code):
+                ahead.append(line)
+        return ahead
+
+    def _last_of_rows(self, arguments: Arguments, n_sums: int) -> list[str]:
+        """Return the lines of the last block of some whole rows."""
+        return [
+            *last_arrival(f"b * {self._row_tiles} + tile_m", self._column_tiles * self.by.n_splits),
+            f"n = tl.arange(0, {self._row_size})[None, :]",
+            *self._whole_rows(
+                arguments,
+                self._tiles()[:2],
+                (self._batch, self._row, self._column),
+                f"((b * {self.of.n_rows} + m) * {self.of.n_columns} + n)",
+                n_sums,
+            ),
+        ]
 
     @property
     def _row_size(self) -> int:

@@ -71,18 +71,35 @@ def test_counters_are_variables_of_the_binary() -> None:
     assert b"\0.nv.global\0" in binary.code
 
 
-@pytest.mark.parametrize("architecture", [80, 90])
-def test_blocks_that_arrive_have_stored_their_parts(architecture: int) -> None:
-    """The threads of a block meet before one of them counts, and again before they load."""
-    split = Configuration(64, 64, 32, 3, 4, 2, is_one_kernel=True)
-    (kernel,) = kernels_of(product((1, 128, 192, 256)), split)
+@pytest.mark.parametrize(
+    "arch",
+    [
+        *("sm_80", "sm_90", "sm_120a"),
+        *(
+            pytest.param(name, marks=pytest.mark.slow("its neighbours are compiled always"))
+            for name in ("sm_86", "sm_89")
+        ),
+    ],
+)
+def test_blocks_that_arrive_have_stored_their_parts(arch: str) -> None:
+    """The threads of a block meet before one of them counts, and again before they load.
 
-    ptx = compiler._compile(kernel, architecture)["ptx"]
+    The last block then copies all parts at once, and has loaded the bias before.
+    """
+    split = Configuration(64, 64, 64, 4, 4, 4, is_one_kernel=True)
+    (kernel,) = kernels_of(product((1, 120, 192, 1024)), split)
+
+    ptx = compiler.print_ptx(kernel, arch)
+    facts = compile_kernel(kernel, arch).facts
 
     before, count, after = ptx.partition("atom.global.gpu.acq_rel.add")
     assert count
     assert before.rindex("st.global") < before.rindex("bar.sync")
-    assert after.index("bar.sync") < after.index("ld.global")
+    assert after.index("bar.sync") < after.index("cp.async")
+    copied, _, _ = after.partition("cp.async.wait_group")
+    assert copied.count("cp.async.commit_group") == split.n_splits
+    assert "ld.global" not in after
+    assert facts.stack_bytes == 0
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int8"])

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from tvm import te, tirx, topi
 
@@ -18,6 +19,7 @@ from tests.tuner.engines.relax.triton.conftest import (
     product,
     workload,
 )
+from tests.tuner.engines.relax.triton.interpreter import Interpreter
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.triton import variants
 from tuner.engines.relax.triton.compilation import compiler
@@ -193,7 +195,8 @@ def test_convolutions_are_products(
         (_PLAIN, "tl.dot(left, right, acc, ", "tl.dot(left, right, ", 0),
         # Sums that no block writes, or that are added before all blocks wrote theirs.
         (_SPLIT, "part = pid", "part = 0 * pid", 0),
-        (_LAST, "static_range(1, 2)", "static_range(1, 1)", 0),
+        (_LAST, "tl.range(2, ", "tl.range(1, ", 0),
+        (_LAST, "tl.where(number == part, own, other)", "other", 0),
         (_LAST, "+ pid % 4", "+ pid % 2", 0),
     ],
 )
@@ -204,6 +207,26 @@ def test_broken_kernels_are_found(
     ir = product((1, 37, 23, 75))
 
     assert verify(ir, broken(program_of(ir, configuration), old, new, number)) != ""
+
+
+@pytest.mark.parametrize(("n_rows", "n_splits"), [(1, 16), (20, 3), (20, 6)])
+def test_the_last_block_adds_what_a_second_kernel_adds(
+    n_rows: int, n_splits: int, interpret: Interpreter
+) -> None:
+    """Parts are added in their order, whichever block of a tile is the last."""
+    ir = product((1, n_rows, 23, 16 * n_splits))
+    split = Configuration(min(n_rows, 16), 16, 16, 2, 4, n_splits)
+    rng = np.random.default_rng(0)
+    arrays = [
+        rng.standard_normal([int(size) for size in each.shape]).astype(str(each.dtype))
+        for each in workloads.load(ir)["main"].params
+    ]
+
+    expected = interpret(program_of(ir, split), arrays)[-1]
+
+    program = program_of(ir, replace(split, is_one_kernel=True))
+    for seed in range(3):
+        np.testing.assert_array_equal(interpret(program, arrays, seed=seed)[-1], expected)
 
 
 def test_counters_are_zero_after_each_run(verify: Verify) -> None:
