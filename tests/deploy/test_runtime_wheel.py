@@ -1,5 +1,6 @@
 """The wheel for machines that only run libraries computes what the tuner's own ``load`` does."""
 
+import os
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from deploy.python import build_wheel
 from deploy.python.tuner_runtime import core
 from tests.deploy.c_library import Array
 from tests.deploy.small_network import MASKS, inputs_of, needs_cmake
+from tests.docs.documents import ROOT
 from tests.tuner.networks.models import difference, run
 from tuner.errors import WorkError
 from tuner.library.arrays import read_arrays, write_arrays
@@ -38,6 +40,21 @@ try:
 except (ValueError, tuner_runtime.TunerError) as error:
     sys.exit(f"{type(error).__name__}: {error}")
 """
+_ASK = """
+import sys
+from pathlib import Path
+from fastapi.testclient import TestClient
+folder = Path(sys.argv[1])
+client = TestClient(app, headers={"content-type": "application/octet-stream"})
+def ask(content):
+    answer = client.post("/run", content=content)
+    print(answer.status_code)
+    return answer.content
+(folder / "returned.npz").write_bytes(ask((folder / "given.npz").read_bytes()))
+ask((folder / "few.npz").read_bytes())
+ask(b"not a file")
+ask(b"PK\\x03\\x04")
+"""
 Call = Callable[[Path, dict[str, Array]], dict[str, Array]]
 
 
@@ -50,22 +67,28 @@ def wheel(built: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def call(wheel: Path) -> Call:
-    """Run a library in a process that has NumPy and the content of the wheel."""
+def installed(wheel: Path) -> Path:
+    """A folder with the content of the wheel."""
     folder = wheel.parent / "installed"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def call(wheel: Path, installed: Path) -> Call:
+    """Run a library in a process that has NumPy and the content of the wheel."""
 
     def call(library: Path, inputs: dict[str, Array]) -> dict[str, Array]:
         given, returned = wheel.parent / "given.npz", wheel.parent / "returned.npz"
         write_arrays(given, inputs)
-        arguments = [str(path) for path in (folder, library, given, returned)]
+        arguments = [str(path) for path in (installed, library, given, returned)]
         done = subprocess.run(
             [sys.executable, "-I", "-c", _CALL, *arguments],
             check=False,
             capture_output=True,
             text=True,
-            cwd=folder,
+            cwd=installed,
         )
         if done.returncode:
             raise RuntimeError(done.stderr)
@@ -115,6 +138,24 @@ def test_outputs_are_those_of_onnx_runtime(built: Path, call: Call) -> None:
 
     outputs = call(built / "network.lib", dict(reversed(inputs_of(1).items())))
 
+    for actual, reference in zip(outputs.values(), expected, strict=True):
+        assert difference(actual, reference) < 1e-6
+
+
+def test_the_documented_server_answers(built: Path, installed: Path, tmp_path: Path) -> None:
+    """The outputs are those of ONNX Runtime; what it cannot read or run is refused."""
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    app = page.partition("### FastAPI\n\n```python\n")[2].partition("```")[0]
+    write_arrays(tmp_path / "given.npz", inputs_of(1))
+    write_arrays(tmp_path / "few.npz", {"a": inputs_of(1)["a"]})
+    environ = {**os.environ, "PYTHONPATH": str(installed)}
+    command = [sys.executable, "-c", app + _ASK, str(tmp_path)]
+
+    asked = subprocess.run(command, check=True, cwd=built, env=environ, stdout=subprocess.PIPE)
+
+    assert asked.stdout.split() == [b"200", b"422", b"422", b"422"]
+    outputs = read_arrays(tmp_path / "returned.npz")
+    expected = run((built / "network.onnx").read_bytes(), inputs_of(1))
     for actual, reference in zip(outputs.values(), expected, strict=True):
         assert difference(actual, reference) < 1e-6
 
