@@ -37,6 +37,9 @@ def test_every_hint_runs(toy_cli: Shell) -> None:
     assert toy_cli("records", "export", "log", "--data-dir", "my data").status == 0
     imported = toy_cli("records", "import", "log", "--data-dir", "other")
     assert _hint(imported.err) == ["records", "verify", "--data-dir", "other"]
+    claimed = toy_cli("check", model, *options[2:], "--data-dir", "other")
+    verified = toy_cli(*_hint(claimed.out))
+    assert (claimed.status, verified.status) == (3, 0), claimed.out + verified.err
 
 
 @pytest.mark.parametrize(

@@ -242,10 +242,13 @@ def test_notes_name_what_changed_and_what_to_do(workshop: Workshop) -> None:
 
     (line,) = rendering.notes(stale, 30, "tuner records verify net.onnx")
     assert line == (
-        "4 of 30 subgraphs have records of another version only (tvm 1 -> none); "
-        "measure them again with `tuner records verify net.onnx --top 4`"
+        "4 of 30 subgraphs have records of another version (tvm 1 -> none) only; "
+        "measure them here with `tuner records verify net.onnx --top 4`"
     )
     assert rendering.notes([], 30, "") == []
+    claims = [replace(each, differs={"claimed": (True, None)}) for each in stale]
+    (line,) = rendering.notes(claims, 30, "verify")
+    assert line == "4 of 30 subgraphs have claims only; measure them here with `verify --top 4`"
     assert len(rendering.table_of(stale).rows) == N_TASKS
     row = rendering.as_json(stale)[0]
     assert (row["differs"], row["record"]) == ({"tvm": ["1", None]}, stale[0].record)

@@ -1,7 +1,6 @@
 """``tuner check``: fail if a library is not tuned, too slow, or slower than another one."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,8 +12,12 @@ from tuner.cli.console import print_json, print_note
 from tuner.cli.options import argument, option
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from tuner.compile.bench.gate import Checked
     from tuner.jobs.requests import ModelRequest
+    from tuner.jobs.stale_records import StaleBest
+    from tuner.reporting.reports import BuildReport
     from tuner.settings import SettingOverrides
 
 _REPORT_PANEL = "Reports"
@@ -87,6 +90,7 @@ def check(
         tuner check new.lib --baseline old.lib --max-slowdown 3% --max-ms 5
     """
     from tuner.cli.rendering import check_reports
+    from tuner.cli.rendering.records import stale_records
     from tuner.compile.bench.gate import MIN_TURNS, CheckRequest, as_json, check_library
     from tuner.errors import RequestError
     from tuner.interrupts import interruptible
@@ -114,18 +118,30 @@ def check(
     overrides: SettingOverrides = {"database": database, "data_dir": data_dir, "engine": engine}
     with contextlib.ExitStack() as stack:
         folder = Path(library)
+        stale: Sequence[StaleBest] = ()
         if is_model:
             models = model_requests([library], target, parse_input_sets(inputs), random_weights)
-            folder = stack.enter_context(_built(models, overrides))
+            report = stack.enter_context(_built(models, overrides))
+            folder, stale = report.folder, report.stale
         stack.enter_context(interruptible(only_waiting=True))
         checked = check_library(read_settings(overrides), folder, request)
     command = tune_command(checked.described, checked.program, library if is_model else "")
-    tune = hints.placed(command, overrides)
-    _write_reports(checked, tune, junit, markdown)
+    verify = hints.command(
+        "records verify",
+        library,
+        options=hints.model_options(target, inputs, (), (), random_weights, overrides),
+        is_local=True,
+    )
+    remarks = check_reports.remarks_on(
+        checked,
+        hints.placed(command, overrides),
+        stale_records.notes(stale, len(checked.described.subgraphs), verify),
+    )
+    _write_reports(checked, remarks, junit, markdown)
     if json_output:
         print_json(as_json(checked))
     else:
-        check_reports.show_check(checked, tune)
+        check_reports.show_check(checked, remarks)
     if checked.exit_code:
         raise typer.Exit(checked.exit_code)
 
@@ -138,7 +154,9 @@ def _is_model(reference: str) -> bool:
 
 
 @contextmanager
-def _built(models: "Sequence[ModelRequest]", overrides: "SettingOverrides") -> Iterator[Path]:
+def _built(
+    models: "Sequence[ModelRequest]", overrides: "SettingOverrides"
+) -> "Iterator[BuildReport]":
     """Build a library for the time of the check."""
     import tempfile
 
@@ -147,11 +165,11 @@ def _built(models: "Sequence[ModelRequest]", overrides: "SettingOverrides") -> I
     from tuner.files.process_folder import shared_folder
 
     with tempfile.TemporaryDirectory(dir=shared_folder()) as scratch:
-        yield local.build(models, Path(scratch) / "library", overrides, BuildOptions()).folder
+        yield local.build(models, Path(scratch) / "library", overrides, BuildOptions())
 
 
 def _write_reports(
-    checked: "Checked", tune: str, junit: Path | None, markdown: Path | None
+    checked: "Checked", remarks: "Sequence[str]", junit: Path | None, markdown: Path | None
 ) -> None:
     from tuner.cli.rendering import check_reports
     from tuner.cli.streams import output
@@ -159,10 +177,10 @@ def _write_reports(
 
     if junit is not None:
         with output(str(junit)) as stream:
-            stream.write(check_reports.as_junit(checked, tune))
+            stream.write(check_reports.as_junit(checked, remarks))
     if markdown is not None:
         try:
             with markdown.open("a", encoding="utf-8") as stream:
-                stream.write(check_reports.as_markdown(checked, tune))
+                stream.write(check_reports.as_markdown(checked, remarks))
         except OSError as error:
             raise RequestError(f"cannot write {markdown}: {error.strerror}") from error

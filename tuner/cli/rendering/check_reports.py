@@ -15,11 +15,33 @@ _STYLES = {"passed": "green", "failed": "red", "undecided": "yellow"}
 _TIMES = ("Median (ms)", "Mean (ms)", "p90 (ms)", "p99 (ms)", "Runs/s")
 
 
-def show_check(checked: Checked, tune: str) -> None:
-    """Print the outcome of each limit, the latencies, and every untuned subgraph.
+def remarks_on(checked: Checked, tune: str, stale: Sequence[str] = ()) -> list[str]:
+    """Return lines that say what to do.
 
     Args:
         tune: Command that tunes the network; empty if its model is elsewhere.
+        stale: Notes on records that could be verified.
+    """
+    lines = []
+    if checked.untuned:
+        counts = (
+            f"{len(checked.untuned)} of {counted(len(checked.described.subgraphs), 'subgraph')}"
+        )
+        do = f"tune with `{tune}`" if tune else "tune the model that it was built from"
+        lines += [f"no record for {counts}; {do}", *stale]
+    if any(finding.outcome == "undecided" for finding in checked.findings):
+        lines.append(
+            f"other work disturbed the {checked.n_turns} turns: repeat the check on a quiet "
+            "machine, or with more --turns"
+        )
+    return list(map(printable, lines))
+
+
+def show_check(checked: Checked, remarks: Sequence[str]) -> None:
+    """Print the outcome of each limit, the latencies, and every untuned subgraph.
+
+    Args:
+        remarks: Lines of :func:`remarks_on`.
     """
     from rich.text import Text
 
@@ -50,13 +72,13 @@ def show_check(checked: Checked, tune: str) -> None:
         for entry in checked.untuned:
             table.add(short_name(entry.workload), entry.name, str(entry.n_calls))
         console.print("", table)
-    for line in _remarks(checked, tune):
+    for line in remarks:
         console.print(
             f"note: {line}", style="yellow", highlight=False, markup=False, soft_wrap=True
         )
 
 
-def as_markdown(checked: Checked, tune: str) -> str:
+def as_markdown(checked: Checked, remarks: Sequence[str]) -> str:
     """Return the tables of a check as Markdown."""
     head = ("Check", "Result", "Value", "95% interval", "Limit")
     parts = [
@@ -76,11 +98,11 @@ def as_markdown(checked: Checked, tune: str) -> str:
                 ],
             )
         )
-    parts += [f"{_escaped(line)}\n" for line in _remarks(checked, tune)]
+    parts += [f"{_escaped(line)}\n" for line in remarks]
     return "\n".join(parts) + "\n"
 
 
-def as_junit(checked: Checked, tune: str) -> str:
+def as_junit(checked: Checked, remarks: Sequence[str]) -> str:
     """Return a test case for each limit; one that noise left open is an error."""
     outcomes = [finding.outcome for finding in checked.findings]
     name = printable(checked.described.model_name)
@@ -97,7 +119,7 @@ def as_junit(checked: Checked, tune: str) -> str:
             continue
         tag = "failure" if finding.outcome == "failed" else "error"
         result = ET.SubElement(case, tag, message=_sentence(finding))
-        lines = _remarks(checked, tune)
+        lines = [*remarks]
         if finding.name == "coverage":
             lines = [f"{entry.workload} {entry.name}" for entry in checked.untuned] + lines
         result.text = "\n".join(map(printable, lines))
@@ -133,22 +155,6 @@ def _finding_cells(finding: Finding) -> tuple[str, ...]:
 def _timing_cells(timing: Timing) -> tuple[str, ...]:
     secs = (timing.median_secs, timing.mean_secs, timing.p90_secs, timing.p99_secs)
     return timing.name, *map(milliseconds, secs), f"{timing.runs_per_sec:,.1f}"
-
-
-def _remarks(checked: Checked, tune: str) -> list[str]:
-    lines = []
-    if checked.untuned:
-        counts = (
-            f"{len(checked.untuned)} of {counted(len(checked.described.subgraphs), 'subgraph')}"
-        )
-        do = f"tune with `{tune}`" if tune else "tune the model that it was built from"
-        lines.append(f"no record for {counts}; {do}")
-    if any(finding.outcome == "undecided" for finding in checked.findings):
-        lines.append(
-            f"other work disturbed the {checked.n_turns} turns: repeat the check on a quiet "
-            "machine, or with more --turns"
-        )
-    return list(map(printable, lines))
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.tuner.library.small_library import described
-from tuner.cli.rendering.check_reports import as_markdown
+from tuner.cli.rendering.check_reports import as_markdown, remarks_on
 from tuner.compile.bench.bench_model import Called
 from tuner.compile.bench.gate import (
     _MAX_EXTENSION,
@@ -127,7 +127,8 @@ def test_markdown_shows_names_as_they_are() -> None:
     checked = Checked(library, library.programs[0], ())
 
     tune = "tuner tune '\x1b\x07`\n# a<b>*c*.onnx' --input data=1,3"
-    *_, remark = as_markdown(checked, tune).strip().splitlines()
+    remarks = remarks_on(checked, tune)
+    *_, remark = as_markdown(checked, remarks).strip().splitlines()
 
     assert "no record" in remark
     assert remark.endswith(r"\` \# a\<b\>\*c\*.onnx' --input data=1,3\`")

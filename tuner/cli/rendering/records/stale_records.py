@@ -10,6 +10,8 @@ from tuner.formatting import milliseconds, short_name
 from tuner.jobs.stale_records import StaleBest
 from tuner.jobs.target_relations import Differences
 
+_CLAIMED = "claimed, not measured here"
+
 
 def as_json(stale: Sequence[StaleBest]) -> list[dict[str, Any]]:
     """Return what ``--json`` prints of the records."""
@@ -38,7 +40,7 @@ def table_of(stale: Sequence[StaleBest]) -> Grid:
         Column("Record", "number"),
         Column("Latency (ms)", "number"),
         Column("Differs", "prose"),
-        title="Records of other versions",
+        title="Records to verify",
     )
     for best in stale:
         table.add(
@@ -53,7 +55,7 @@ def table_of(stale: Sequence[StaleBest]) -> Grid:
 
 
 def notes(stale: Sequence[StaleBest], n_subgraphs: int, verify: str) -> list[str]:
-    """Return a line for each difference, with the number of subgraphs that it affects.
+    """Return a line for claims and for each difference, with the number of subgraphs.
 
     Args:
         stale: Records of other versions.
@@ -61,21 +63,27 @@ def notes(stale: Sequence[StaleBest], n_subgraphs: int, verify: str) -> list[str
     """
     groups = Counter((best.foreign, differences_in_words(best.differs)) for best in stale)
     return [
-        f"{count} of {n_subgraphs} subgraphs have records of another "
-        f"{'device' if foreign else 'version'} only ({text}); measure them again with "
-        f"`{verify} --top {len(stale)}`"
+        f"{count} of {n_subgraphs} subgraphs have {_kind(foreign, text)} only; measure them here "
+        f"with `{verify} --top {len(stale)}`"
         for (foreign, text), count in sorted(groups.items())
     ]
+
+
+def _kind(foreign: bool, text: str) -> str:
+    if text == _CLAIMED:
+        return "claims"
+    return f"records of another {'device' if foreign else 'version'} ({text})"
 
 
 def differences_in_words(differs: Differences) -> str:
     """Return what differs in the form ``tvm 0.26.0 -> 0.27.0``, of targets their attributes."""
     attributes = [_attributes(*pair) for name, pair in differs.items() if name == "target"]
-    pairs = {name: pair for name, pair in differs.items() if name != "target"}
-    return ", ".join(
+    pairs = {name: pair for name, pair in differs.items() if name not in ("target", "claimed")}
+    words = [
         f"{name} {'none' if then is None else then} -> {'none' if now is None else now}"
         for name, (then, now) in [*pairs.items(), *(item for each in attributes for item in each)]
-    )
+    ]
+    return ", ".join([_CLAIMED, *words] if "claimed" in differs else words)
 
 
 def _attributes(then: str, now: str) -> list[tuple[str, tuple[Any, Any]]]:
