@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from tuner.cli.console import print_line
 from tuner.errors import RequestError, WorkError
@@ -38,10 +38,17 @@ class ProgressCounter:
             print_line(self._template.format(counted(count, self._noun)), to_stderr=True)
 
 
+class SupportsWrite(Protocol):
+    """Stream of text."""
+
+    def write(self, text: str, /) -> int:
+        """Write a text; return its number of characters."""
+
+
 class RecordCounter:
     """Stream that counts the records written to it and prints its progress."""
 
-    def __init__(self, stream: IO[str]) -> None:
+    def __init__(self, stream: SupportsWrite) -> None:
         self._stream = stream
         self._n_records = 0
         self._progress = ProgressCounter("{} so far", "record")

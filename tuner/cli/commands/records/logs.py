@@ -1,6 +1,6 @@
 """``tuner records export`` and ``import``: logs of the tuner and of other tools."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, BinaryIO, cast
@@ -24,7 +24,7 @@ FormatOption = Annotated[
     option(
         "NAME",
         "Format of the log: tuner (JSON lines), metaschedule (a folder with TVM's JSON "
-        "database) or ansor (a log of TVM's auto_scheduler, v0.6).",
+        "database), ansor (a log of TVM's auto_scheduler, v0.6) or t4 (JSON of Kernel Tuner).",
         "--format",
     ),
 ]
@@ -67,24 +67,26 @@ def export(
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Export records to a log: all of them, or verified ones for TVM's own tools.
+    """Export records to a log: all of them, for tuners or for analyses, or verified ones for TVM.
 
     The file appears only when it is complete.
 
     Examples:
         tuner records export measured.jsonl
         tuner records export --format metaschedule --top 1 best.db
+        tuner records export --format t4 results.json
     """
     from tuner.cli.commands.records import log_files
     from tuner.cli.rendering.records import log_reports
     from tuner.errors import RequestError
     from tuner.formatting import counted
     from tuner.interrupts import interruptible
+    from tuner.tuning_logs import t4
 
-    log_files.check_format(form, "tuner")
+    log_files.check_format(form, "tuner", t4.NAME)
     if file == streams.STANDARD and json_output:
         raise RequestError("--json cannot be used with -: both print on stdout")
-    if form != "tuner":
+    if form not in ("tuner", t4.NAME):
         from tuner.tuning_logs.export_log import ExportRequest
 
         exported = _export_log(file, ExportRequest(form, target_id, top), database, data_dir)
@@ -104,8 +106,9 @@ def export(
         open_backend(database, data_dir) as backend,
         interruptible(),
         streams.output(file) as stream,
+        t4.open_writer(stream.write) if form == t4.NAME else nullcontext(stream) as log,
     ):
-        n_records = backend.export(cast("IO[str]", streams.RecordCounter(stream)), target_id)
+        n_records = backend.export(cast("IO[str]", streams.RecordCounter(log)), target_id)
     if json_output:
         print_json({"file": file, "records": n_records})
     else:

@@ -45,6 +45,22 @@ def test_best_lists_one_record_per_task(tuned: Shell) -> None:
     assert records[0]["device"] == "CPU A"
 
 
+def test_records_are_exported_as_t4(tuned: Shell) -> None:
+    """One document has every record, also the failed one, with times in milliseconds."""
+    answer = tuned("records", "export", "--format", "t4", "-")
+    document = json.loads(answer.out)
+    first, *_, failed = document["results"]
+
+    assert (document["schema_version"], len(document["results"])) == ("1.0.0", 4)
+    assert (first["invalidity"], first["correctness"]) == ("correct", 1)
+    assert (first["times"], first["measurements"][0]["value"]) == ({"runtimes": [3.0, 3.0]}, 3.0)
+    assert first["configuration"]["name"] == "dense_small_0"
+    assert first["configuration"]["target"]["mcpu"] == "znver4"
+    assert (failed["invalidity"], failed["times"]) == ("compile", {"runtimes": []})
+    assert "measurements" not in failed
+    assert tuned("records", "import", "x", "--format", "t4").status == 2
+
+
 @pytest.mark.parametrize(
     ("args", "records"),
     [

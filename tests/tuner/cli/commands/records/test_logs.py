@@ -15,7 +15,7 @@ from tuner.tuning_logs.metaschedule import RECORDS, WORKLOADS
     ("args", "message"),
     [
         (["import", "x", "--format", "csv"], "--format must be one of auto, tuner, metaschedule"),
-        (["export", "x", "--format", "auto"], "--format must be one of tuner, metaschedule"),
+        (["export", "x", "--format", "auto"], "--format must be one of tuner, t4, metaschedule"),
         (["distill", "x", "-o", "y", "--format", "csv"], "--format must be one of auto, tuner"),
         (["export", "x", "--top", "1"], "--top needs --format metaschedule or ansor"),
         (["export", "-", "--format", "metaschedule"], "a MetaSchedule database is two files"),
