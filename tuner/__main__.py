@@ -8,6 +8,7 @@ import sys
 
 def main() -> None:
     """Run the command line; Ctrl-C while it is imported ends it without a traceback."""
+    _open_streams()
     ended: list[int] = []
     # Registered before what commands register, so that it runs after that.
     atexit.register(_end_at_once, ended)
@@ -23,6 +24,13 @@ def main() -> None:
         if end.code is None or isinstance(end.code, int):
             ended.append(end.code or 0)
         raise
+
+
+def _open_streams() -> None:
+    """Write what a closed stream would get nowhere: print() has it on stdout instead of stderr."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
 
 
 def _end_at_once(ended: list[int]) -> None:

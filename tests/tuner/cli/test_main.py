@@ -85,6 +85,15 @@ def test_the_version_is_printed(tmp_path: Any) -> None:
     assert answer.status == 0
 
 
+@pytest.mark.parametrize("closed", ["jobs >&-", "nothing 2>&-"])
+def test_what_a_closed_stream_would_get_goes_nowhere(closed: str) -> None:
+    """Neither a traceback nor an error on the other stream."""
+    command = ["sh", "-c", f'"$0" -m tuner {closed}', sys.executable]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", "")
+
+
 def test_an_early_interrupt_shows_no_traceback() -> None:
     """Ctrl-C may come while the program is imported."""
     code = """

@@ -38,7 +38,7 @@ class Progress(Protocol):
 def make_progress(console: Console) -> Progress:
     """Return a live table for a terminal, plain lines for anything else."""
     # Logs would tear lines that are redrawn apart.
-    is_live = console.is_terminal and detail() == "normal"
+    is_live = console.is_terminal and not console.is_dumb_terminal and detail() == "normal"
     return LiveProgress(console) if is_live else PlainProgress(console)
 
 

@@ -5,7 +5,12 @@ import io
 import pytest
 from rich.console import Console
 
-from tuner.cli.rendering.progress import PlainProgress, console_callbacks
+from tuner.cli.rendering.progress import (
+    LiveProgress,
+    PlainProgress,
+    console_callbacks,
+    make_progress,
+)
 from tuner.queries.progress import JobProgress
 
 
@@ -46,3 +51,13 @@ def test_a_pipe_gets_a_line_where_something_changed(monkeypatch: pytest.MonkeyPa
     lines = stream.getvalue().splitlines()
     trials = [line.split("trials ")[1].split("/")[0] for line in lines]
     assert trials == ["0", "6", "12", "18", "20", "20"]
+
+
+@pytest.mark.parametrize(("terminal", "kind"), [("dumb", PlainProgress), ("xterm", LiveProgress)])
+def test_a_terminal_that_cannot_redraw_gets_lines(
+    terminal: str, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others get a table."""
+    monkeypatch.setenv("TERM", terminal)
+
+    assert isinstance(make_progress(Console(file=io.StringIO(), force_terminal=True)), kind)
