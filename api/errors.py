@@ -24,6 +24,7 @@ from records.errors import (
     SchemaTooOld,
 )
 from tuner.errors import ModelError, RequestError, TargetError, summary
+from tuner.jobs.spec import phrase_of
 
 MEDIA_TYPE = "application/problem+json"
 #: Key of the name of a problem in the scope of its request, for the access log.
@@ -253,7 +254,8 @@ def _over_quota(error: QuotaExceeded) -> Problem:
 
 def _invalid(errors: Sequence[Any]) -> Problem:
     """Name the invalid fields, without repeating their values."""
-    named = [(".".join(map(str, error["loc"])), str(error["msg"])) for error in errors]
+    named = [(".".join(map(str, error["loc"])), phrase_of(error)) for error in errors]
+    named = list(dict.fromkeys(named))  # several parts of a route read the same parameter
     detail = "; ".join(f"{field}: {message}" for field, message in named[:5])
     fields = [
         {"field": _printable(field), "message": _printable(message)}

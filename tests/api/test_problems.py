@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fastapi.exceptions import RequestValidationError
 from sqlalchemy import exc
 
 from api import metrics
@@ -30,6 +31,25 @@ def test_an_error_of_a_field_names_it_separately() -> None:
     assert problem.more["errors"] == [
         {"field": "target", "message": "must be printable, got 'a\ufffd'"}
     ]
+
+
+def test_wrong_fields_have_one_phrase_each() -> None:
+    """It tells the limit, and not the value."""
+    above = {"type": "less_than_equal", "loc": ("query", "wait"), "input": "1e9", "ctx": {"le": 60}}
+    errors = [
+        above,
+        above,
+        {"type": "missing", "loc": ("body", "model"), "input": None},
+        {"type": "too_long", "loc": ("name",), "input": "secret", "ctx": {"max_length": 5}},
+        {"type": "bool_parsing", "loc": ("a",), "input": "secret", "msg": "Input should be a bool"},
+    ]
+
+    problem = as_problem(RequestValidationError(errors))
+
+    assert problem.detail == (
+        "query.wait: must be at most 60; body.model: is missing; "
+        "name: must have at most 5 characters; a: must be a bool"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Options of a tuning job: the one list that every front end takes its options from."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,6 +48,9 @@ _CONSTRAINTS = {
     "less_than": ("below", "lt"),
     "less_than_equal": ("at most", "le"),
 }
+
+# Beginnings of pydantic's messages.
+_SUBJECT = re.compile(r"^(\w+ should |Value error, )")
 
 
 def _tags(value: object) -> object:
@@ -131,17 +135,26 @@ def as_request_error(error: ValidationError) -> RequestError:
 
 def _text_of(error: ErrorDetails) -> str:
     """Describe the problem of a value in a phrase that follows the name of its field."""
-    kind = error["type"]
-    if kind == "refused":
-        return error["msg"]
+    if error["type"] in ("refused", "extra_forbidden"):
+        return phrase_of(error)
+    return f"{phrase_of(error)}, got {error['input']!r:.{_MAX_SHOWN_CHARS}}"
+
+
+def phrase_of(error: ErrorDetails) -> str:
+    """Describe a problem in a phrase that follows the name of the field, without its value."""
+    kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
         return "is not an option"
-    text = error["msg"].replace("Input should be", "must be")
+    if kind == "missing":
+        return "is missing"
+    if kind in ("too_long", "string_too_long"):
+        unit = "characters" if isinstance(error["input"], str) else "items"
+        return f"must have at most {context['max_length']} {unit}"
     if kind in _CONSTRAINTS:
         word, key = _CONSTRAINTS[kind]
-        limit = error["ctx"][key]
-        text = f"must be {word} {int(limit) if limit == int(limit) else limit}"
-    return f"{text}, got {error['input']!r:.{_MAX_SHOWN_CHARS}}"
+        limit = context[key]
+        return f"must be {word} {int(limit) if limit == int(limit) else limit}"
+    return _SUBJECT.sub(lambda begin: "must " if "should" in begin[0] else "", error["msg"])
 
 
 class TuneSpec(BaseModel):
