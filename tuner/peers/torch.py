@@ -9,6 +9,7 @@ import torch
 from tuner.engines.base import NetworkRun
 from tuner.errors import RequestError, summary
 from tuner.library.arrays import Array
+from tuner.networks.torch.programs import load_program
 from tuner.peers.base import Device, PeerInfo, PeerModel, read_inputs, time_runs
 
 _modules: dict[str, Any] = {}
@@ -74,7 +75,7 @@ def module_of(model: PeerModel) -> Any:
         return _modules[model.path]
     torch.set_num_threads(model.n_threads)
     try:
-        program = torch.export.load(model.path)
+        program = load_program(model.path)
         if device_of(model) == "cuda":
             from torch.export.passes import move_to_device_pass
 

@@ -3,6 +3,7 @@
 import onnx
 
 from tuner.engines.relax.frontend.torch_agreement import check_agreement
+from tuner.networks.torch.programs import load_program
 from tuner.networks.torch.torch_onnx import as_onnx, exporter
 
 
@@ -13,8 +14,8 @@ def convert(program: str, out: str) -> None:
         ModelError: If torch cannot convert it, or to another function; the message names the
             reason.
     """
-    with exporter() as torch:
-        exported = torch.export.load(program)
+    with exporter():
+        exported = load_program(program)
         model = as_onnx(exported)
         check_agreement(exported, model)
         onnx.save(model, out)

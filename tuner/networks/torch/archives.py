@@ -1,6 +1,6 @@
 """Reading of torch.export archives, which needs the optional torch."""
 
-import logging
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +11,8 @@ from tuner.networks import file_kinds
 from tuner.networks.base import Network, TensorSpec, network_hash
 from tuner.networks.shapes import Dims, fix_shapes, refuse_empty
 
+# torch's text where no library has registered an operator.
+_UNKNOWN = re.compile(r"failed to resolve torch\.ops\.([\w.]+)\.\w+ to an operator")
 _NO_SIZES: Mapping[str, int] = {}
 
 
@@ -113,21 +115,22 @@ def _read(path: Path) -> Any:
         raise ModelError(
             f"reading .pt2 needs the extra torch: {install_command('torch')}", code="torch-missing"
         ) from error
-    # torch logs a traceback before it raises.
-    logger = logging.getLogger("torch.export")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    from tuner.networks.torch.programs import LoadError, load_program
+
     try:
-        return torch.export.load(path)
-    # torch documents no exceptions for archives of other versions.
-    except Exception as error:
+        return load_program(path)
+    except LoadError as error:
+        if lacking := _UNKNOWN.search(str(error)):
+            raise ModelError(
+                f"{str(path)!r} has the operator {lacking[1]}, which a library registers and torch "
+                "lacks: export the program without it",
+                code="unsupported-operator",
+            ) from error
         raise ModelError(
             f"torch {torch.__version__} cannot load {str(path)!r}: write it with torch.export.save "
             f"of this version ({summary(error, max_chars=200)})",
             code="torch-version",
         ) from error
-    finally:
-        logger.setLevel(level)
 
 
 def _values(program: Any, names: tuple[Any, ...], what: str) -> dict[str, tuple[Dims, str]]:

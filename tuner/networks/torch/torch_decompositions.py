@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 
+from tuner.networks.torch.programs import grouped_product
 from tuner.networks.torch.torch_special import SPECIAL_FUNCTIONS
 
 _SUM, _MEAN, _MAX = range(3)
@@ -100,6 +101,19 @@ def _adaptive_max_pool(x: torch.Tensor, sizes: Sequence[int]) -> tuple[torch.Ten
     return values, place.expand(*which.shape, -1).gather(-1, which[..., None]).squeeze(-1)
 
 
+def _grouped(
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Any:
+    """Return the products of the rows of each group, in the only form that networks have."""
+    if (x.ndim, weights.ndim) != (2, 3) or offs is None or bias is not None or out_dtype:
+        return NotImplemented
+    return grouped_product(x, weights, offs)
+
+
 def _scatter_reduce(
     x: torch.Tensor,
     dim: int,
@@ -131,6 +145,16 @@ def _repeated(repeats: torch.Tensor, *, output_size: int | None = None) -> Any:
         return NotImplemented
     place = torch.arange(output_size, device=repeats.device)
     return (place[:, None] >= repeats.cumsum(0)).sum(1).to(repeats.dtype)
+
+
+def _histogram(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:  # noqa: A002
+    """Return the number of elements in each of some equal parts of a range."""
+    if min == max:
+        return NotImplemented
+    x = x.flatten()
+    part = ((x - min) * bins / (max - min)).floor().clamp(max=bins - 1)
+    is_part = part[:, None] == torch.arange(bins, device=x.device)
+    return (is_part & (x >= min)[:, None] & (x <= max)[:, None]).sum(0).to(x.dtype)
 
 
 def _searchsorted(
@@ -177,6 +201,11 @@ def _nan_median(x: torch.Tensor, dim: int = -1, keepdim: bool = False) -> tuple[
     middle = torch.div(n_numbers - 1, 2, rounding_mode="floor").clamp(min=0)
     results = (each.gather(dim, middle) for each in (values, order))
     return tuple(each if keepdim else each.squeeze(dim) for each in results)
+
+
+def _top(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:  # noqa: A002
+    """Return the largest elements in order where torch leaves their order open."""
+    return NotImplemented if sorted else x.topk(k, dim, largest)
 
 
 def _mode(x: torch.Tensor, dim: int = -1, keepdim: bool = False) -> tuple[torch.Tensor, ...]:
@@ -240,13 +269,14 @@ _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     _aten.kthvalue.default: _kth_value,
     _aten.mode.default: _mode,
     _aten.nanmedian.dim: _nan_median,
+    _aten.topk.default: _top,
 }
 _ALONG_AXIS = (
     *_FUNCTIONS,
     *(_aten.argmax.default, _aten.argmin.default, _aten.cumprod.default, _aten.cumsum.default),
     *(_aten.logcumsumexp.default, _aten.max.dim, _aten.median.dim, _aten.min.dim),
     *(_aten.scatter.src, _aten.scatter.value, _aten.sort.default, _aten.sort.stable),
-    *(_aten.topk.default, _aten.var.correction),
+    _aten.var.correction,
 )
 #: Functions of the operands by operator.
 DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
@@ -259,9 +289,11 @@ DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
     _aten._pdist_forward.default: _pair_distances,
     _aten.adaptive_max_pool2d.default: _adaptive_max_pool,
     _aten.adaptive_max_pool3d.default: _adaptive_max_pool,
+    _aten._grouped_mm.default: _grouped,
     _aten.as_strided.default: _strided,
     _aten.as_strided_scatter.default: _put_into(_strided),
     _aten.diagonal_scatter.default: _put_into(torch.diagonal),
+    _aten.histc.default: _histogram,
     _aten.masked_scatter.default: _masked_scatter,
     _aten.nanmedian.default: lambda x: _nan_median(x.flatten())[0],
     _aten.repeat_interleave.Tensor: _repeated,

@@ -34,9 +34,9 @@ def describe_pt2(path: str) -> ModelFacts:
 
     Only uses as indices are found: of ``embedding``, ``index_select`` and ``gather``.
     """
-    import torch
+    from tuner.networks.torch.programs import load_program
 
-    program = torch.export.load(path)
+    program = load_program(path)
     nodes = {node.name: node for node in program.graph.nodes}
     ranges, dtypes = {}, {str(tensor.dtype) for tensor in program.state_dict.values()}
     for name in program.graph_signature.user_inputs:

@@ -8,6 +8,7 @@ from torch.fx import Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from tuner.library.arrays import Array
+from tuner.networks.torch.programs import load_program
 from tuner.peers.exact.rounding import Rounding, widened
 
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
@@ -70,7 +71,7 @@ def run(path: str, arrays: Mapping[str, Array], rounding: Rounding | None) -> li
         rounding: Rounds the results of operators; None for exact ones.
     """
     tensors = [torch.from_numpy(widened(array)) for array in arrays.values()]
-    return compute_wide(torch.export.load(path).module(), tensors, rounding)
+    return compute_wide(load_program(path).module(), tensors, rounding)
 
 
 def compute(module: torch.fx.GraphModule, tensors: Sequence[torch.Tensor]) -> list[Array]:

@@ -23,6 +23,7 @@ from tuner.engines.relax.ir.tensor_types import is_fixed, is_number
 from tuner.errors import ModelError, summary
 from tuner.networks.onnx.cleaning import clean
 from tuner.networks.torch.archives import fix_program, is_dynamic
+from tuner.networks.torch.programs import load_program
 from tuner.networks.torch.torch_complex import as_real
 from tuner.networks.torch.torch_decompositions import DECOMPOSITIONS
 from tuner.networks.torch.torch_empty import fold_empty
@@ -37,7 +38,7 @@ def import_program(model: ModelFile) -> tvm.IRModule:
         ModelError: If an output depends on random numbers, or neither supports it; then the message
             has both reasons.
     """
-    program = torch.export.load(model.path)
+    program = load_program(model.path)
     refuse_random(program)
     if is_dynamic(program):
         program = fix_program(program, {name: shape for name, (shape, _) in model.inputs.items()})

@@ -55,7 +55,10 @@ _DIRECT: Functions = {
         x.sum() > 0, lambda x: x[:, -1] + 2, lambda x: x[:, 0] * 2, (x,)
     ),
     "sum of truth values": lambda x: (x > 0).cumsum(1),
-    "infinite mask": lambda x: (x + torch.full((7, 4), -torch.inf).tril(-1)).exp(),
+    "infinite mask": lambda x: (
+        (x + torch.full((7, 4), -torch.inf).tril(-1)).exp(),
+        torch.full_like(x, -torch.inf).where(x > 0, x),
+    ),
     "elements": lambda x: x.scatter(2, _PLACES, -x[:, :5, :2]),
     "number": lambda x: x.scatter(2, _PLACES, 7.0),
     "order of elements": lambda x: (
@@ -72,6 +75,10 @@ _DIRECT: Functions = {
     ),
     "places among elements in order": lambda x: torch.searchsorted(
         x, x.flip(1), right=True, out_int32=True, sorter=x.argsort(-1)
+    ),
+    "parts of a range": lambda x: (
+        torch.histc(x, 4, -0.5, 0.5),
+        x.topk(3, 1, sorted=False)[0].amax(1),
     ),
     "constants, which TVM folds": lambda x: (
         x + torch.zeros(3, 7, 4).scatter(2, _PLACES, torch.ones(3, 5, 2))
