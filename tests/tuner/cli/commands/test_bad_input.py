@@ -204,6 +204,7 @@ def test_bad_option_of_tune(shell: Shell, options: Sequence[str], words: Sequenc
         (("bench", "x", "--against", "magic"), ("'--against': 'magic' is not one of",)),
         (("bench", "x", "--turns", "few"), ("'--turns': must be a valid integer",)),
         (("bench", "x", "--turns", "0"), ("--turns",)),
+        (("worker", "--server", "http://a", "--name", "b c"), ("--name", "without spaces", "b c")),
         (("dance",), ("dance",)),
     ],
 )

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -174,6 +175,10 @@ def _serve_for(
     for name, value in given.items():
         if value is not None:
             raise RequestError(f"{name} is a setting of the service at {server}; leave it out")
+    if host is not None and not re.fullmatch(r"[^/@\s]{1,100}", host):
+        raise RequestError(
+            f"--name must have at most 100 characters, without spaces, '/' and '@', got {host!r}"
+        )
     settings = read_settings(overrides)
     if settings.worker_sandbox == "auto":
         settings = replace(settings, worker_sandbox="required")
