@@ -9,6 +9,8 @@ from tuner.errors import WorkError
 _DRIVER = "libcuda.so.1"
 #: Kinds of copies of ``cudaMemcpyAsync``.
 TO_DEVICE, TO_HOST, ON_DEVICE = 1, 2, 3
+#: Errors after which all calls of a process fail (driver_types.h of CUDA 13).
+ENDING = frozenset({226, 700, 702, 710, *range(714, 720), 721, 810, 911})
 _OUT = POINTER(c_void_p)
 # A ctypes function without these would pass an address as an int of 32 bits.
 _PARAMETERS: dict[str, tuple[Any, ...]] = {
@@ -48,7 +50,9 @@ class CudaError(WorkError):
     """A call of CUDA failed; ``status`` is what it returned."""
 
     def __init__(self, function: str, status: int, name: str) -> None:
-        super().__init__(f"{function} of CUDA fails with status {status} ({name})")
+        hint = "; CUDA no longer works in this process: start another one"
+        reason = f"{function} of CUDA fails with status {status} ({name})"
+        super().__init__(f"{reason}{hint if status in ENDING else ''}")
         self.status = status
 
 

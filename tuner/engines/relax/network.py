@@ -1,15 +1,16 @@
 """Loading and running of built libraries."""
 
+import atexit
 import ctypes
 import os
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial, wraps
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tvm
@@ -30,8 +31,10 @@ from tuner.library import manifest
 from tuner.library.arrays import read_arrays, write_arrays
 from tuner.library.processors import check_library
 from tuner.library.wrapper import NamedLibrary
+from tuner.workers import worker_process
 
 Array = np.ndarray[Any, Any]
+_T = TypeVar("_T")
 _WARM_UPS = 2
 # Number of the CPU among the devices of DLPack.
 _CPU = 1
@@ -94,6 +97,8 @@ class Library(NamedLibrary):
         n_outputs: Number of outputs of each kernel call that a profile times, by its number.
     """
 
+    _queue: GpuQueue | None = None
+
     def __init__(self, folder: Path) -> None:
         described = manifest.read(folder)
         check_library(described, folder)
@@ -108,11 +113,11 @@ class Library(NamedLibrary):
         file = _own_name(folder / manifest.LIBRARY)
         self._vm = VirtualMachine(tvm_ffi.load_module(file), device)
         tensors = load_weights(folder / WEIGHTS, described.weights, device)
-        self._queue: GpuQueue | None = None
         if device.dlpack_device_type() != _CPU:
             scratch.install(file)
             _on_gpus.add(self)
             self._queue = GpuQueue(device, self._vm[manifest.WORKSPACE]())
+            _check_at_exit()
         self.programs = tuple(
             self._program(program, [tensors[index] for index in program.weights], device)
             for program in described.programs
@@ -122,6 +127,15 @@ class Library(NamedLibrary):
             tuple(program.inputs[name] for name in self.inputs): program
             for program in self.programs
         }
+
+    def __del__(self) -> None:
+        """Keep memory that CUDA cannot free; see :func:`_keep`."""
+        if self.has_failed():
+            _keep(self)
+
+    def has_failed(self) -> bool:
+        """Return whether CUDA no longer works in this process; see :class:`GpuQueue`."""
+        return self._queue is not None and self._queue.has_failed()
 
     def run_arrays(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Run the network.
@@ -262,6 +276,25 @@ def copy_inputs(program: Program, inputs: Mapping[str, Array]) -> list[Any]:
     ]
 
 
+def _retiring(function: Callable[[NetworkRun], _T]) -> Callable[[NetworkRun], _T]:
+    """Return a function that keeps the memory of a call and retires this process if CUDA fails."""
+
+    @wraps(function)
+    def run(request: NetworkRun) -> _T:
+        try:
+            return function(request)
+        except Exception as error:
+            library = _loaded.get(request.library)
+            if library is not None and library.has_failed():
+                # The frames that it passed hold tensors.
+                _keep(error)
+                worker_process.retire()
+            raise
+
+    return run
+
+
+@_retiring
 def run_network(request: NetworkRun) -> tuple[float, ...]:
     """Run a library and time it; see :class:`Engine`."""
     library = _load(request.library)
@@ -284,6 +317,7 @@ def launch_note(library: str, inputs: str) -> str:
     return "" if program.gpu is None else program.gpu.note
 
 
+@_retiring
 def profile_network(request: NetworkRun) -> tuple[ProfiledRun, ...]:
     """Run a library and time its calls; see :class:`Engine`."""
     library = _load(request.library)
@@ -305,6 +339,7 @@ def profile_network(request: NetworkRun) -> tuple[ProfiledRun, ...]:
     return tuple(events.profile(launch, secs) for _ in range(request.n_runs))
 
 
+@_retiring
 def observe_network(request: NetworkRun) -> tuple[ObservedCall, ...]:
     """Run a library and observe its calls; see :class:`Engine`."""
     library = _load(request.library)
@@ -365,13 +400,28 @@ _on_gpus: weakref.WeakSet[Library] = weakref.WeakSet()
 _held: list[Library] = []
 
 
-def _keep_forever() -> None:
-    """Keep the memory of GPUs in a forked process, where CUDA cannot free it.
+def _keep(owner: object) -> None:
+    """Keep the memory of a GPU forever, because TVM aborts a process that cannot free it."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
 
-    TVM ends a process whose memory cannot be freed.
-    """
+
+@cache
+def _check_at_exit() -> None:
+    """Check libraries before the finalizers of their queues run, which were registered before."""
+    atexit.register(_keep_if_failed)
+
+
+def _keep_if_failed() -> None:
+    """Keep the memory of libraries if CUDA no longer works when the process ends."""
+    for library in list(_on_gpus):
+        if library.has_failed():
+            _keep(library)
+
+
+def _keep_forever() -> None:
+    """Keep the memory of GPUs in a forked process, where CUDA cannot free it."""
     for library in _held:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
+        _keep(library)
     _held.clear()
 
 

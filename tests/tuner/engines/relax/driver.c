@@ -531,7 +531,7 @@ status cudaEventSynchronize(event *given) {
     given->captured_by->is_invalid = 1;
     return done("cudaEventSynchronize", CAPTURED_EVENT, "");
   }
-  return done("cudaEventSynchronize", 0, "%p", given);
+  return done("cudaEventSynchronize", gpu->failed, "%p", given);
 }
 status cudaEventElapsedTime(float *milliseconds) {
   ENTER("cudaEventElapsedTime");

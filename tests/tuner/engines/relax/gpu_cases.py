@@ -1,12 +1,13 @@
 """Calls of libraries in a process that sees the stub GPU, and what the stub logged of them."""
 
 import ctypes
+import gc
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 import tvm
 import tvm_ffi
 
-from tuner.engines.base import RunRequest, RunResult
+from tuner.engines.base import NetworkRun, RunRequest, RunResult
 from tuner.engines.cuda.branches import Branches, begin_call
 from tuner.engines.cuda.cuda_calls import Cuda
 from tuner.engines.cuda.cuda_graphs import CudaGraph
@@ -526,6 +527,23 @@ def fork(folder: str) -> tuple[str, int]:
     return os.read(reading, 10_000).decode(), status
 
 
+def break_context(folder: str, inputs: str) -> list[str]:
+    """Return the errors of calls during which CUDA fails, after the library was dropped."""
+    library, errors = load(folder), []
+    request = NetworkRun(folder, inputs, "", 1)
+    library(arrays())
+    network.run_network(request)
+    with failing("cudaGraphLaunch@1=700"):
+        for run in (partial(network.run_network, request), partial(library, arrays())):
+            try:
+                run()
+            except WorkError as error:
+                errors.append(str(error))
+    del library, run
+    gc.collect()
+    return errors
+
+
 def capture_a_call(folder: str, temporary: str) -> dict[str, Any]:
     """Call a library on a stream that its caller captures, before and after its first run."""
     library, stream, calls, inputs = load(folder), new_stream(), cuda(), tensors()
@@ -612,8 +630,6 @@ def take_scratch_beside_each_other(library: str, temporary: str) -> list[list[st
 
 def time_runs(folder: str, temporary: str, inputs: str) -> dict[str, Any]:
     """Time a library as a profile and as a benchmark do."""
-    from tuner.engines.base import NetworkRun
-
     profiled = network.profile_network(NetworkRun(folder, inputs, "", 2))
     outputs = str(Path(temporary) / "outputs.npz")
     with logged(temporary) as log:

@@ -1,6 +1,10 @@
 """Programs of libraries for GPUs, captured and replayed on a stub driver with CUDA's rules."""
 
+import os
 import re
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,7 @@ from tuner.engines.relax.codegen.cuda import nvrtc
 from tuner.engines.relax.ir import workloads
 from tuner.engines.relax.schedules.gpu.defaults import schedule_by_default
 from tuner.engines.relax.target.targets import make_target
+from tuner.errors import WorkerLost
 from tuner.library.arrays import write_arrays
 from tuner.networks.worker import load_model
 from tuner.workers.pool import Pool
@@ -348,6 +353,42 @@ def test_forked_process_is_refused(pool: Pool, folders: dict[str, str]) -> None:
 
     assert "forked after the library was loaded" in message
     assert status == 0
+
+
+def test_failed_context_is_an_error(pool: Pool, folders: dict[str, str], tmp_path: Path) -> None:
+    """The message says what to do, and the memory that is dropped does not abort the process."""
+    inputs = str(tmp_path / "inputs.npz")
+    write_arrays(inputs, gpu_cases.arrays())
+
+    errors = call(pool, "break_context", folders["plain"], inputs)
+
+    assert len(errors) == 2
+    assert all("status 700" in each and "start another one" in each for each in errors)
+    with pytest.raises(WorkerLost, match="status 75"):  # it does not serve another call
+        call(pool, "arrays")
+
+
+@pytest.mark.slow("starts a process that imports TVM")
+def test_process_with_a_failed_context_ends_as_usual(driver: Path, folders: dict[str, str]) -> None:
+    """Libraries that are left at its end are not freed."""
+    code = f"""
+        from {gpu_cases.__name__} import arrays, failing, load
+        library = load({folders["plain"]!r})
+        library(arrays())
+        with failing("cudaGraphLaunch=700"):
+            library(arrays())
+    """
+
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=os.environ | {"LD_LIBRARY_PATH": str(driver)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert "start another one" in done.stderr.splitlines()[-1]
 
 
 def test_callers_may_capture_calls(run: Run, n_kernels: int) -> None:

@@ -21,7 +21,7 @@ import tvm
 import tvm_ffi
 
 from tuner.engines.cuda.branches import Branches, begin_call
-from tuner.engines.cuda.cuda_calls import ON_DEVICE, TO_DEVICE, TO_HOST, Cuda, CudaError
+from tuner.engines.cuda.cuda_calls import ENDING, ON_DEVICE, TO_DEVICE, TO_HOST, Cuda, CudaError
 from tuner.engines.cuda.cuda_graphs import CudaGraph, Span
 from tuner.engines.relax.codegen.scratch import Scratch
 from tuner.engines.relax.target import cudart
@@ -66,7 +66,7 @@ class GpuQueue:
         self._capturing = ctypes.c_int()
         self._capturing_place = ctypes.byref(self._capturing)
         weakref.finalize(self, self.cuda.function("cudaStreamDestroy"), self.stream)
-        weakref.finalize(self, self.cuda.function("cudaEventDestroy"), self._event)
+        self._closing = weakref.finalize(self, self.cuda.function("cudaEventDestroy"), self._event)
         # The memory of the library must not be freed under a run.
         weakref.finalize(self, self.cuda.function("cudaEventSynchronize"), self._event)
 
@@ -81,6 +81,12 @@ class GpuQueue:
                 "this process was forked after the library was loaded, and CUDA does not work in "
                 "it; start processes by spawn or forkserver, or load the library in each"
             )
+
+    def has_failed(self) -> bool:
+        """Wait for the runs so far; return whether CUDA no longer works in this process."""
+        if not self._closing.alive:
+            return False
+        return self.cuda.function("cudaEventSynchronize")(self._event) in ENDING
 
     @contextmanager
     def turn(self, stream: int) -> Iterator[bool]:
