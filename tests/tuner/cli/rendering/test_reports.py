@@ -16,6 +16,12 @@ from tuner.reporting.reports import ExtractedTask, ExtractReport, TuneReport
 from tuner.tables import Rows
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Print as in a pipe, whatever terminal the tests run in."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 def extract_report(*, definitions: bool) -> ExtractReport:
     """Return a network of two tasks."""
     tasks = Rows([ExtractedTask("abc", "dense", 2, 4e6), ExtractedTask("def", "relu", 1, 1e6)])
