@@ -6,6 +6,8 @@ from typing import Any
 def fold_empty(program: Any) -> None:
     """Make operators constants whose operands all have no elements, in place.
 
+    Vectors without elements are left out of concatenations, which take them beside any shape.
+
     Torch itself computes what a mean, a product or a truth of nothing is.
 
     Args:
@@ -14,12 +16,22 @@ def fold_empty(program: Any) -> None:
     for module in program.graph_module.modules():
         graph = getattr(module, "graph", None)
         for node in list(graph.nodes if graph else ()):
+            _drop_empty(node)
             if node.op == "call_function" and (value := _of_nothing(node)) is not None:
                 import torch
 
                 node.target = torch.ops.aten.full.default
                 node.args = ([*value.shape], value.reshape(-1)[0].item())
                 node.kwargs = {"dtype": value.dtype}
+
+
+def _drop_empty(node: Any) -> None:
+    """Leave vectors without elements out of a concatenation, unless they make its type wider."""
+    if getattr(node.target, "__name__", "") != "cat.default":
+        return
+    kept = [each for each in node.args[0] if tuple(each.meta["val"].shape) != (0,)]
+    if {each.meta["val"].dtype for each in kept} == {node.meta["val"].dtype}:
+        node.args = (kept, *node.args[1:])
 
 
 def _of_nothing(node: Any) -> Any:

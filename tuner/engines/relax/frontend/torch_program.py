@@ -30,6 +30,12 @@ from tuner.networks.torch.torch_empty import fold_empty
 from tuner.networks.torch.torch_onnx import as_onnx
 from tuner.networks.torch.torch_random import refuse_random
 
+_CHECKS = (
+    torch.ops.aten._assert_scalar.default,
+    torch.ops.aten.sym_constrain_range.default,
+    torch.ops.aten.sym_constrain_range_for_size.default,
+)
+
 
 def import_program(model: ModelFile) -> tvm.IRModule:
     """Import a program of torch, by way of ONNX where TVM's importer of programs fails on it.
@@ -42,12 +48,21 @@ def import_program(model: ModelFile) -> tvm.IRModule:
     refuse_random(program)
     if is_dynamic(program):
         program = fix_program(program, {name: shape for name, (shape, _) in model.inputs.items()})
+    _drop_checks(program)
     fold_empty(program)
     program = as_real(program)
     try:
         return _import_by_tvm(program)
     except ModelError as error:
         return _import_as_onnx(program, model, error)
+
+
+def _drop_checks(program: Any) -> None:
+    """Remove checks of numbers that depend on the data, and what they alone read; in place."""
+    for node in [*program.graph.nodes]:
+        if node.target in _CHECKS:
+            program.graph.erase_node(node)
+    program.graph.eliminate_dead_code()
 
 
 def _import_by_tvm(program: Any) -> tvm.IRModule:

@@ -42,6 +42,11 @@ _SIZES = torch.tensor([0.0, 1e-30, 1e-8, 0.3, 1.0, 10.0, 50.0, 80.0, 110.0, 1e4,
 _SIGNED = torch.stack([_SIZES, -_SIZES])
 
 
+def _checked(x: torch.Tensor) -> torch.Tensor:
+    torch._check_tensor_all(x < 2)
+    return x + 1
+
+
 def _reduced(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return x.prod(), x.prod(1), x.prod(0, keepdim=True), x.sum(), x.sum(1), x.cumsum(0)
 
@@ -54,6 +59,8 @@ _DIRECT: Functions = {
     "own converters in a branch": lambda x: torch.cond(
         x.sum() > 0, lambda x: x[:, -1] + 2, lambda x: x[:, 0] * 2, (x,)
     ),
+    "vector of no elements beside matrices": lambda x: torch.cat([torch.empty(0), x, x.flip(1)], 1),
+    "number that a check alone reads": _checked,
     "sum of truth values": lambda x: (x > 0).cumsum(1),
     "infinite mask": lambda x: (
         (x + torch.full((7, 4), -torch.inf).tril(-1)).exp(),
