@@ -180,6 +180,8 @@ def _repair_outputs(node: onnx.NodeProto) -> None:
         node.output[index] = name or f"{first}@unused{index}"
     for item in node.attribute:
         n_outputs = len(item.g.output) - n_lacking if item.HasField("g") else len(node.output)
+        if node.op_type == "Split" and item.name == "num_outputs":
+            n_outputs = item.i
         if n_outputs != len(node.output):
             raise _contradiction(
                 f"has {node.op_type} {first!r} of {len(node.output)} outputs, whose {item.name} "

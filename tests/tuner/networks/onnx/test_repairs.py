@@ -316,6 +316,10 @@ def test_nested_graphs_and_functions_are_repaired() -> None:
             ),
             "has If 'y' of 1 outputs, whose (then|else)_branch gives 2",
         ),
+        (
+            proto_of([node("Split", "x", "y b c", axis=1, num_outputs=2)], opset=18),
+            "has Split 'y' of 3 outputs, whose num_outputs gives 2",
+        ),
         (proto_of([node("Add", "x gone", "y")]), "nothing gives the value 'gone'"),
         (proto_of(_EXP, opset=99), "uses opset 99, and the newest known one is"),
         (
