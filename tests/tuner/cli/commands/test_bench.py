@@ -261,21 +261,6 @@ def test_random_weights_are_those_of_the_library(cli: Cli) -> None:
     refused(answer, "random weights of seed 3, not random weights of seed 4")
 
 
-@pytest.mark.slow("builds and times a library for 10 s")
-def test_library_of_an_older_tuner_needs_the_model(cli: Cli) -> None:
-    """Without a recorded model, the cleaned network is compared, as it was before."""
-    path = built_text(cli)
-    file = cli.folder / "out" / manifest.MANIFEST
-    raw = json.loads(file.read_text())
-    del raw["source"]
-    file.write_text(json.dumps(raw))
-
-    assert cli("bench", "out", "--model", path, *_TURN).json["agrees"] is True
-    refused(cli("bench", "out", "--against", "all", *_TURN), "--model", "text")
-    other = text_model(cli.folder / "other.onnx", scale=2.0)
-    refused(cli("bench", "out", "--model", other, *_TURN), "another network")
-
-
 def test_peers_run_their_formats_only(text: Cli) -> None:
     """A model of ONNX is not for torch, and a file is needed where none is known."""
     refused(
