@@ -1,6 +1,6 @@
 """A library as text and as JSON: what its manifest says."""
 
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +57,9 @@ def library_as_json(folder: Path, manifest: Manifest) -> dict[str, Any]:
 
 def show_library(folder: Path, manifest: Manifest) -> None:
     """Print a library: what it computes, where it runs, and what it was built from."""
-    source = manifest.source.name
-    seed = manifest.source.random_weights
+    source, sha256, seed = astuple(manifest.source)
+    if sha256 and source.startswith(sha256):  # the name that a service keeps the file under
+        source = f"uploaded {Path(source).suffix} file, sha256 {sha256[:12]}"
     versions = {**manifest.device, **manifest.compiler}
     built_by = [manifest.engine, *(f"{n} {versions[n]}" for n in _VERSIONS if n in versions)]
     reason = refusal(manifest.machine, manifest.features)

@@ -9,7 +9,7 @@ from tests.tuner.cli.commands.conftest import Shell
 from tests.tuner.library.small_library import described, fill
 from tuner.library import manifest
 from tuner.library.buckets import BucketedDimension, Buckets
-from tuner.library.manifest import Tail
+from tuner.library.manifest import Source, Tail
 from tuner.library.processors import this_machine
 
 
@@ -58,6 +58,7 @@ def test_programs_buckets_and_a_tail_are_described(shell: Shell, tmp_path: Path)
         tail=Tail("NonZero", 1, 4, ("y",)),
         files={"t": "0"},
         machine="pdp11",
+        source=Source(f"{'5' * 64}.onnx", "5" * 64, 3),
     )
     manifest.write(tmp_path, changed)
 
@@ -70,6 +71,8 @@ def test_programs_buckets_and_a_tail_are_described(shell: Shell, tmp_path: Path)
     assert "note: 1 of 4 operators (25%), from NonZero on" in answer.out
     assert f"runs here  no: it is code for pdp11, this machine is {this_machine()}" in answer.out
     assert "files      t -" in answer.out
+    model = "uploaded .onnx file, sha256 555555555555, seed 3 of random weights"
+    assert f"model      {model}\n" in answer.out
 
 
 def test_json_has_the_contents_and_the_origin(shell: Shell, tmp_path: Path) -> None:
