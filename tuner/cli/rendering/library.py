@@ -1,5 +1,6 @@
 """A library as text and as JSON: what its manifest says."""
 
+import ctypes
 from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from rich.text import Text
 
 from tuner.cli.console import print_line, stdout_console
 from tuner.cli.rendering.grid import Column, Grid
+from tuner.devices.target_matching import kind_named
 from tuner.formatting import built_from, milliseconds, short_name, size, told_apart, tuned_summary
 from tuner.library.buckets import Buckets
 from tuner.library.manifest import Inputs, Manifest
@@ -48,11 +50,23 @@ def library_as_json(folder: Path, manifest: Manifest) -> dict[str, Any]:
         "engine": manifest.engine,
         "machine": manifest.machine,
         "features": manifest.features,
-        "refusal": refusal(manifest.machine, manifest.features),
+        "refusal": _refusal(manifest),
         "outputs": manifest.outputs,
         **contents_as_json(manifest),
         "n_bytes": _sizes(folder, manifest),
     }
+
+
+def _refusal(manifest: Manifest) -> str:
+    """Return why this machine cannot run a library; empty if it can as far as is known here."""
+    reason = refusal(manifest.machine, manifest.features)
+    if reason or kind_named(manifest.target) != "cuda":
+        return reason
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return f"it is for {manifest.device.get('name', 'CUDA')}, and there is no NVIDIA driver"
+    return ""
 
 
 def show_library(folder: Path, manifest: Manifest) -> None:
@@ -62,7 +76,7 @@ def show_library(folder: Path, manifest: Manifest) -> None:
         source = f"uploaded {Path(source).suffix} file, sha256 {sha256[:12]}"
     versions = {**manifest.device, **manifest.compiler}
     built_by = [manifest.engine, *(f"{n} {versions[n]}" for n in _VERSIONS if n in versions)]
-    reason = refusal(manifest.machine, manifest.features)
+    reason = _refusal(manifest)
     sizes = [f"{name} {size(n_bytes)}" for name, n_bytes in _sizes(folder, manifest).items()]
     for name, value in (
         ("model", f"{source}, seed {seed} of random weights" if seed is not None else source),

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -73,6 +74,21 @@ def test_programs_buckets_and_a_tail_are_described(shell: Shell, tmp_path: Path)
     assert "files      t -" in answer.out
     model = "uploaded .onnx file, sha256 555555555555, seed 3 of random weights"
     assert f"model      {model}\n" in answer.out
+
+
+def test_a_library_for_a_gpu_needs_a_driver(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library itself is compared with the GPU when it is loaded."""
+    changed = replace(described(), target='{"kind":"cuda"}', device={"name": "sm_90"})
+    manifest.write(tmp_path, changed)
+    monkeypatch.setattr("ctypes.CDLL", Mock())
+    runs = shell("inspect", str(tmp_path)).out
+    monkeypatch.setattr("ctypes.CDLL", Mock(side_effect=OSError))
+    refused = shell("inspect", str(tmp_path)).out
+
+    assert "runs here  yes" in runs
+    assert "runs here  no: it is for sm_90, and there is no NVIDIA driver" in refused
 
 
 def test_json_has_the_contents_and_the_origin(shell: Shell, tmp_path: Path) -> None:
