@@ -14,49 +14,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.docker.images import ROOT, closure
+from tests.deploy.wheels import LOAD
+from tests.docker.images import closure
 
 pytestmark = [
     pytest.mark.in_ci,
     pytest.mark.slow("15 s: builds a wheel and runs it in an environment of its own"),
 ]
 
-_SOURCES = (
-    "tuner",
-    "api",
-    "records",
-    "scheduler",
-    "pyproject.toml",
-    "setup.py",
-    "README.md",
-    "LICENSE",
-)
-_LOAD = """
-import sys, numpy, tuner
-library = tuner.load(sys.argv[1])
-outputs = library({name: numpy.ones(*kind) for name, kind in library.inputs.items()})
-numpy.savez(sys.argv[2], **outputs)
-"""
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel, and the packages that its metadata requires."""
     folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    for name in _SOURCES:
-        if (ROOT / name).is_dir():
-            shutil.copytree(
-                ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__")
-            )
-        else:
-            shutil.copy(ROOT / name, source / name)
-    build = f"from setuptools import build_meta; build_meta.build_wheel({str(folder)!r})"
-    subprocess.run([sys.executable, "-c", build], cwd=source, check=True, stdout=subprocess.DEVNULL)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "env")], check=True)
     (packages,) = (folder / "env" / "lib").glob("python3*/site-packages")
-    (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(packages)
     (installed,) = metadata.distributions(name="subgraph-tuner", path=[str(packages)])
@@ -87,7 +61,7 @@ def test_the_wheel_builds_and_runs_a_network(run: Run, tmp_path: Path) -> None:
     done = run("-m", "tuner", "build", "zoo:mlp", "-o", "mlp.lib")
     assert done.returncode == 0, done.stderr
 
-    done = run("-c", _LOAD, "mlp.lib", "outputs.npz")
+    done = run("-c", LOAD, "mlp.lib", "outputs.npz")
 
     assert done.returncode == 0, done.stderr
     with np.load(tmp_path / "outputs.npz") as outputs:
@@ -102,9 +76,8 @@ def test_a_missing_extra_is_named(run: Run) -> None:
     assert "serving needs the extra serve: pip install" in done.stderr
 
 
-def test_links_of_the_description_work_on_an_index(environment: Path) -> None:
+def test_links_of_the_description_work_on_an_index(wheel: Path) -> None:
     """Those of README.md are relative to the repository."""
-    (wheel,) = environment.parents[2].glob("*-py3-none-manylinux*.whl")  # not for Windows
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         description = archive.read(name).decode().partition("\n\n")[2]
