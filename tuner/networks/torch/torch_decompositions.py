@@ -139,6 +139,10 @@ def _scatter_reduce(
     return torch.div(reduced("sum", x, source), counts, rounding_mode=rounding)
 
 
+def _scatter_add(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> Any:
+    return x.scatter_reduce(dim, index, source, "sum")
+
+
 def _repeated(repeats: torch.Tensor, *, output_size: int | None = None) -> Any:
     """Return the index of each element that is repeated, where their number is known."""
     if output_size is None:
@@ -297,6 +301,7 @@ DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
     _aten.masked_scatter.default: _masked_scatter,
     _aten.nanmedian.default: lambda x: _nan_median(x.flatten())[0],
     _aten.repeat_interleave.Tensor: _repeated,
+    _aten.scatter_add.default: _scatter_add,
     _aten.scatter_reduce.two: _scatter_reduce,
     _aten.searchsorted.Tensor: _searchsorted,
     **{

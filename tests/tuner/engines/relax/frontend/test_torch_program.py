@@ -75,7 +75,8 @@ _DIRECT: Functions = {
     "elements in place of others": lambda x: (
         *(x.masked_scatter(x[..., :1] > 0, x.flip(0) * 2), x.diagonal_scatter(x[0, :3, :4].T)),
         *(x[0, :4].clone().fill_diagonal_(7.0), x.repeat_interleave(_COUNTS, 0, output_size=5)),
-        x.scatter_reduce(2, _PLACES, x, "mean", include_self=False),
+        *(x.scatter_reduce(2, _PLACES, x, how, include_self=False) for how in ("mean", "amax")),
+        x.scatter_add(2, _PLACES, x[:, :5, :2]),
     ),
     "windows of different sizes": lambda x: functional.adaptive_max_pool2d(
         x, (3, 3), return_indices=True
@@ -108,8 +109,6 @@ _BY_ONNX: Functions = {
     "axis between indices, which TVM misreads": lambda x: x[
         torch.tensor([0, 2, 1]), :, torch.tensor([0, 2, 1])
     ],
-    "sum in place": lambda x: x.scatter_add(2, _PLACES, x[:, :5, :2]),
-    "largest element": lambda x: x.scatter_reduce(2, _PLACES, -x[:, :5, :2], "amax"),
 }
 _WHOLE_DIRECT: Functions = {
     "quotients that are rounded down": lambda x: (torch.div(x, 3, rounding_mode="floor"), x // -3),
