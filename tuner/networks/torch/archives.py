@@ -13,6 +13,7 @@ from tuner.networks.shapes import Dims, fix_shapes, refuse_empty
 
 # torch's text where no library has registered an operator.
 _UNKNOWN = re.compile(r"failed to resolve torch\.ops\.([\w.]+)\.\w+ to an operator")
+_MISSING = re.compile(r"No module named '([\w]+)")
 _NO_SIZES: Mapping[str, int] = {}
 
 
@@ -124,6 +125,12 @@ def _read(path: Path) -> Any:
             raise ModelError(
                 f"{str(path)!r} has the operator {lacking[1]}, which a library registers and torch "
                 "lacks: export the program without it",
+                code="unsupported-operator",
+            ) from error
+        if lacking := _MISSING.search(str(error)):
+            raise ModelError(
+                f"{str(path)!r} has tensors of the package {lacking[1]}, which is not installed: "
+                "export the program with plain tensors",
                 code="unsupported-operator",
             ) from error
         raise ModelError(

@@ -1,6 +1,7 @@
 """Loading of exported programs, also of those with operators that other libraries register."""
 
 import contextlib
+import importlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -37,6 +38,7 @@ _OPERATORS: Mapping[str, tuple[str, Callable[..., Any]]] = {
         grouped_product,
     )
 }
+_QUANTISED = "tuner.networks.torch.torch_quantised"
 _registering = threading.Lock()
 
 
@@ -55,15 +57,30 @@ def load_program(path: str | PathLike[str]) -> Any:
         for name, (signature, define) in _OPERATORS.items():
             stack.enter_context(_registered(name, signature, define))
         table = {_overload(name): define for name, (_, define) in _OPERATORS.items()}
-        reasons = stack.enter_context(_logged())
         try:
-            program = torch.export.load(path)
-        # torch documents no exceptions for archives of other versions.
-        except Exception as error:
-            raise LoadError(str((reasons or [error])[-1])) from error
+            program = _load(path)
+        except LoadError as error:
+            if "quantized_decomposed" not in str(error):
+                raise
+            # It registers them.
+            importlib.import_module(_QUANTISED)
+            program = _load(path)
+        if any(
+            str(node.target).startswith("quantized_decomposed.") for node in program.graph.nodes
+        ):
+            table.update(importlib.import_module(_QUANTISED).QUANTISED)
         if any(node.target in table for node in program.graph.nodes):
             program = program.run_decompositions(table)
     return program
+
+
+def _load(path: str | PathLike[str]) -> Any:
+    with _logged() as reasons:
+        try:
+            return torch.export.load(path)
+        # torch documents no exceptions for archives of other versions.
+        except Exception as error:
+            raise LoadError(str((reasons or [error])[-1])) from error
 
 
 @contextlib.contextmanager

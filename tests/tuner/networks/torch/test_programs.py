@@ -65,6 +65,40 @@ def test_products_of_groups_are_those_of_their_library(
     assert not hasattr(torch.ops.transformers, "grouped_mm_fallback")
 
 
+def test_quantised_programs_are_those_of_torch(tmp_path: Path) -> None:
+    """Scales and zeros are numbers, tensors, or follow from the range of a tensor."""
+    import torch.ao.quantization.fx._decomposed
+
+    ops = torch.ops.quantized_decomposed
+    limits = (0, 255, torch.uint8)
+    scales, zeros = torch.tensor([0.02, 0.01, 0.03, 0.5]), torch.tensor([3, 0, 128, 255])
+
+    class Network(torch.nn.Module):  # type: ignore[misc]  # torch has no types
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            chosen = *ops.choose_qparams.tensor(x, 0, 255, 1e-6, torch.uint8), *limits
+            return tuple(
+                result
+                for kind, args in (
+                    ("tensor", (0.013, 100, *limits)),
+                    ("tensor", chosen),
+                    ("channel", (scales, zeros, 1, *limits)),
+                )
+                for quantised in [getattr(ops, f"quantize_per_{kind}")(x, *args)]
+                for result in (
+                    quantised,
+                    getattr(ops, f"dequantize_per_{kind}")(quantised, *args),
+                )
+            )
+
+    torch.export.save(torch.export.export(Network(), (_ROWS,)), tmp_path / "m.pt2")
+
+    program = load_program(tmp_path / "m.pt2")
+
+    assert not any("quantized" in str(node.target) for node in program.graph.nodes)
+    for actual, expected in zip(program.module()(_ROWS), Network()(_ROWS), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+
+
 def test_other_operators_are_named(tmp_path: Path) -> None:
     """The version of torch is not to blame."""
     with _registered("elsewhere::products") as operator:
