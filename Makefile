@@ -99,8 +99,9 @@ help: ## List the targets.
 		"$(or $(PYTHON),python3) is not; try: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual" \
 		"environments; install its venv, for example: apt install python3-venv" >&2; exit 1; }
-	@echo "Setting up .venv with $$($(PYTHON) --version)"
-	@$(PYTHON) -m venv .venv
+	@# The Python of an environment stays: the packages in it are of that one.
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "Setting up .venv with $$($(BIN)/python --version)"
 	@$(INSTALL) pip==$(PIP)
 	@$(INSTALL) -e '.[onnxruntime,serve]'
 	@touch $@
