@@ -111,7 +111,7 @@ FOLDERS: dict[str, Folder] = {
     "relax.arange": lambda call, _: _arange(call),
     # TVM has none of infinities and NaN.
     "relax.full": lambda call, args: np.full(_shape(call), args[0]),
-    "relax.full_like": lambda call, args: np.full(_shape(call), args[0]),
+    "relax.full_like": lambda call, args: np.full(_shape(call), args[-1]),
     "relax.take": lambda call, args: _take(call, *args),
     "relax.concat": lambda call, args: np.concatenate(args, _axis(call)),
 }
@@ -162,8 +162,9 @@ class _Folder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
             bound = self.lookup_binding(tensors) if isinstance(tensors, relax.Var) else tensors
             return list(bound.fields) if isinstance(bound, relax.Tuple) else operands
         if call.op.name == "relax.full_like":
-            # The first one has nothing but the shape.
-            return operands[1:]
+            # The first one has nothing but the shape, and passes look for finite numbers.
+            number = self._value_of(operands[1])
+            return operands if number is None or np.isfinite(number).all() else operands[1:]
         if call.op.name == "relax.arange":
             return [arg for arg in operands if not isinstance(arg, _NUMBERS)]
         return operands
