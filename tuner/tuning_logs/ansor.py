@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tuner.engines.base import ErrorKind
-from tuner.tuning_logs import checks
-from tuner.tuning_logs.base import BadLine, Entry
+from tuner.tuning_logs.base import BadLine, Entry, canonical_json, parse_line, samples_of
 
 NAME = "ansor"
 TOOL = "Ansor"
@@ -36,7 +35,7 @@ def parse(text: str) -> Entry:
     Raises:
         BadLine: If it is not a measurement of a known version.
     """
-    value = checks.load(text)
+    value = parse_line(text)
     if not is_line(value):
         raise BadLine("it is not a measurement with an input and a result")
     if value.get("v") != VERSION:
@@ -51,9 +50,9 @@ def parse(text: str) -> Entry:
     secs, number, created = _result(result)
     entry = Entry(
         workload=key,
-        target=checks.pack({"target": target, "hardware": hardware}),
+        target=canonical_json({"target": target, "hardware": hardware}),
         trace=json.dumps(state, separators=(",", ":")),
-        run_secs=checks.samples(secs),
+        run_secs=samples_of(secs),
         created=created,
     )
     if number == 0:

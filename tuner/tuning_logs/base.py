@@ -1,8 +1,10 @@
 """Lines of logs of other tools, and the results of their import."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from tuner.engines.base import ErrorKind
 
@@ -10,6 +12,8 @@ from tuner.engines.base import ErrorKind
 _MAX_REASONS = 50
 _OTHER_REASONS = "other reasons"
 _MAX_CHARS = 300
+# TVM's tools write 1e10, about 300 years, for a failed trial.
+_MAX_SECS = 1e10
 
 
 class BadLine(Exception):  # noqa: N818  the name states the condition
@@ -77,3 +81,40 @@ class LogImportReport:
     foreign: int
     torn: int
     skipped: Mapping[str, tuple[int, int]]
+
+
+def parse_line(text: str) -> Any:
+    """Parse a line.
+
+    Raises:
+        BadLine: If it is not JSON.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except RecursionError as error:
+        raise BadLine("it is nested too deeply") from error
+    except ValueError as error:
+        raise BadLine("it is not JSON") from error
+
+
+def samples_of(values: Any) -> tuple[float, ...]:
+    """Return samples, seconds.
+
+    Raises:
+        BadLine: If the list is empty, or a value is not a duration.
+    """
+    if not isinstance(values, list) or not values:
+        raise BadLine("it has no samples")
+    for value in values:
+        if type(value) not in (int, float) or not 0 <= value <= _MAX_SECS:
+            raise BadLine("a sample is not a duration")
+    return tuple(float(value) for value in values)
+
+
+def canonical_json(value: Any) -> str:
+    """Return canonical JSON, equal for equal values."""
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")

@@ -9,8 +9,8 @@ from typing import IO, Any, NamedTuple
 
 from records.logs import log_lines
 from tuner.errors import RequestError
-from tuner.tuning_logs import ansor, checks, metaschedule
-from tuner.tuning_logs.base import BadLine, Entry, Skips
+from tuner.tuning_logs import ansor, metaschedule
+from tuner.tuning_logs.base import BadLine, Entry, Skips, canonical_json
 from tuner.tuning_logs.files import read_lines
 
 Rank = tuple[float, ...]
@@ -103,7 +103,7 @@ def _ranked(
 def _rank_entry(entry: Entry) -> Ranked:
     if entry.run_secs is None:
         raise BadLine("it failed")
-    return Ranked(checks.pack([entry.workload, entry.target]), (fmean(entry.run_secs),))
+    return Ranked(canonical_json([entry.workload, entry.target]), (fmean(entry.run_secs),))
 
 
 @dataclass
@@ -135,5 +135,5 @@ def _rank_record(kind: str, fields: dict[str, Any]) -> Ranked:
         return Ranked("", ())
     if not fields["verified"]:
         raise BadLine("it failed" if fields["error_kind"] else "its output was never compared")
-    task = checks.pack([fields[name] for name in ("workload", "engine", "target")])
+    task = canonical_json([fields[name] for name in ("workload", "engine", "target")])
     return Ranked(task, (float(fields["best"] is None), fields["latency"]))

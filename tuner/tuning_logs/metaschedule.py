@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import RequestError
-from tuner.tuning_logs import checks
-from tuner.tuning_logs.base import BadLine, Entry
+from tuner.tuning_logs.base import BadLine, Entry, canonical_json, parse_line, samples_of
 
 NAME = "metaschedule"
 TOOL = "MetaSchedule"
@@ -48,7 +47,7 @@ def parse_workload(text: str) -> str:
     Raises:
         BadLine: If the line is not a workload.
     """
-    value = checks.load(text)
+    value = parse_line(text)
     if not _is_workload(value):
         raise BadLine("its workload is not a pair of hash and IR")
     return str(value[1])
@@ -60,7 +59,7 @@ def parse_record(text: str) -> Entry:
     Raises:
         BadLine: If the line is not a record, or the record was never measured.
     """
-    value = checks.load(text)
+    value = parse_line(text)
     if not _is_record(value):
         raise BadLine("it is not a record of a workload")
     number, (trace, run_secs, target, *_) = value
@@ -68,8 +67,8 @@ def parse_record(text: str) -> Entry:
         raise BadLine("it names no target")
     if run_secs is None:
         raise BadLine("it was never measured")
-    secs = checks.samples(run_secs)
-    entry = Entry(str(number), checks.pack(target), json.dumps(trace), secs)
+    secs = samples_of(run_secs)
+    entry = Entry(str(number), canonical_json(target), json.dumps(trace), secs)
     if max(secs) >= _FAILED_SECS:
         message = "MetaSchedule keeps no reason"
         return replace(entry, run_secs=None, error_kind="run_error", error_text=message)

@@ -16,7 +16,7 @@ from tvm import relax
 from tests.tuner.engines.relax.conftest import Array
 from tuner.engines.base import LinkedObject, LinkRequest, ModelFile, ObjectRequest, TargetInfo
 from tuner.engines.relax import worker
-from tuner.engines.relax.graph.definitions import nested_calls
+from tuner.engines.relax.codegen.cpu import nested_calls
 from tuner.engines.relax.graph.extract import find_subgraphs
 from tuner.engines.relax.graph.pipeline import lower
 from tuner.engines.relax.network import Library

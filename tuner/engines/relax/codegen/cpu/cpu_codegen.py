@@ -5,8 +5,7 @@ import json
 import tvm
 from tvm.target import Target
 
-from tuner.engines.relax.codegen.cpu import vector_functions
-from tuner.engines.relax.graph.definitions import nested_calls
+from tuner.engines.relax.codegen.cpu import nested_calls, vector_functions
 from tuner.engines.relax.schedules.cpu.primitives import spread_loads
 from tuner.engines.relax.settings import PASS_CONFIG
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax, te, tirx, topi
 from tvm.relax.expr_functor import mutator
@@ -86,7 +87,20 @@ def _index_put(
         return te.compute(index.shape, position, "index")
 
     sound = [checked(*each) for each in zip(indices, data.shape, strict=True)]
-    return topi.index_put(data, sound, values, accumulate)
+    if not accumulate:
+        return topi.index_put(data, sound, values)
+    # The kernel adds in many threads, of which two may add to one element at once.
+    shape = np.broadcast_shapes(*([int(n) for n in index.shape] for index in indices))
+    *others, last = (topi.broadcast_to(index, shape) for index in sound)
+
+    def place(axis: Any, *at: Any) -> Any:
+        number = last(*at)
+        for n, each in enumerate(others):
+            number = tirx.Select(axis == n, each(*at), number)
+        return number
+
+    places = te.compute((len(sound), *shape), place, "place")
+    return _kernels().scatter_nd(data, places, topi.reshape(values, shape), "add")
 
 
 def _kernels() -> Any:

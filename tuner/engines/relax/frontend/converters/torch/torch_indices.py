@@ -42,10 +42,23 @@ def _convert_index_put(node: Any, importer: Any) -> relax.Expr:
     given = {axis: index for axis, index in enumerate(indices) if index is not None}
     if any(map(_is_mask, given.values())):
         raise NotImplementedError("values written under a mask")
-    positions, written = _positions(source.meta["val"].shape, given, importer)
+    shape = source.meta["val"].shape
+    positions, written = _positions(shape, given, importer)
     data = emit(relax.op.broadcast_to(importer.env[values], written or [1]))
     is_sum = accumulate[0] if accumulate else node.kwargs.get("accumulate", False)
-    return emit(relax.op.index_put(importer.env[source], relax.Tuple(positions), data, is_sum))
+    n_axes, n_free = len(given), len(shape) - len(given)
+    block = written[: len(written) - n_free]
+    if not is_sum or not block or [*given] != [*range(n_axes)]:
+        return emit(relax.op.index_put(importer.env[source], relax.Tuple(positions), data, is_sum))
+    # Whole rows are added faster than their elements.
+    places = []
+    for axis, index in given.items():
+        place = emit(_wrap(importer.env[index], shape[axis]))
+        if str(place.ty.dtype) != "int64":
+            place = emit(relax.op.astype(place, "int64"))
+        places.append(emit(relax.op.broadcast_to(place, block)))
+    rows = emit(relax.op.stack(places, -1))
+    return emit(relax.op.scatter_nd(importer.env[source], rows, data, "add"))
 
 
 def _positions(

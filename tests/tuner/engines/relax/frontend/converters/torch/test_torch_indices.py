@@ -4,7 +4,13 @@ from pathlib import Path
 
 import torch
 
-from tests.tuner.engines.relax.frontend.torch_programs import Functions, check_results
+from tests.tuner.engines.relax.frontend.torch_programs import (
+    Functions,
+    check_results,
+    save_program,
+)
+from tests.tuner.engines.relax.networks import UNOPTIMISED
+from tuner.engines.relax.graph.pipeline import lower
 
 _EVERY, _ORDER = slice(None), torch.tensor([2, 0])
 
@@ -85,3 +91,18 @@ def test_elements_are_read_and_written_where_torch_does(tmp_path: Path) -> None:
     x, index = torch.arange(20.0).reshape(4, 5), torch.tensor([-1, 2, -4])
 
     check_results({**_NEGATIVE, **_BROADCAST, **_REDUCED, **_BAGS}, tmp_path, x, index)
+
+
+def test_elements_of_one_place_are_all_added(tmp_path: Path) -> None:
+    """Threads that add at once would lose some, so that there is one."""
+    x, index = torch.zeros(2, 3), torch.zeros(100, dtype=torch.int64)
+    sums: Functions = {
+        "rows": lambda x, i: x.index_add(0, i, torch.ones(len(i), 3)),
+        "columns": lambda x, i: x.index_add(1, i, torch.ones(2, len(i))),
+        "elements": lambda x, i: x.index_put((i, i), torch.ones(len(i)), accumulate=True),
+    }
+
+    check_results(sums, tmp_path, x, index)
+
+    module = lower(save_program(sums, tmp_path, x, index), UNOPTIMISED, is_whole=True)
+    assert "T.parallel" not in module.script()
