@@ -39,6 +39,8 @@ _OPERATORS: Mapping[str, tuple[str, Callable[..., Any]]] = {
     )
 }
 _QUANTISED = "tuner.networks.torch.torch_quantised"
+# What torch raises where it logs the reason.
+_LOGGED = "error when deserializing"
 _registering = threading.Lock()
 
 
@@ -62,7 +64,7 @@ def load_program(path: str | PathLike[str]) -> Any:
         except LoadError as error:
             if "quantized_decomposed" not in str(error):
                 raise
-            # It registers them.
+            # The module registers these operators.
             importlib.import_module(_QUANTISED)
             program = _load(path)
         if any(
@@ -80,7 +82,8 @@ def _load(path: str | PathLike[str]) -> Any:
             return torch.export.load(path)
         # torch documents no exceptions for archives of other versions.
         except Exception as error:
-            raise LoadError(str((reasons or [error])[-1])) from error
+            is_logged = reasons and _LOGGED in str(error)
+            raise LoadError(str(reasons[-1] if is_logged else error)) from error
 
 
 @contextlib.contextmanager
@@ -111,7 +114,8 @@ def _logged() -> Iterator[list[Any]]:
 
     class Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            errors.append(record.exc_info[1] if record.exc_info else record.getMessage())
+            if record.exc_info:
+                errors.append(record.exc_info[1])
 
     logger, collector = logging.getLogger("torch.export"), Collector()
     propagates = logger.propagate

@@ -163,7 +163,7 @@ class _Parts(fx.Interpreter):  # type: ignore[misc]  # torch has no types
     def run_node(self, n: fx.Node) -> Any:
         if n.op != "call_function":
             return super().run_node(n)
-        # It names the dtype of a complex tensor before a conversion.
+        # The assertion names the dtype of a complex tensor before a conversion.
         if n.target is _aten._assert_tensor_metadata.default:
             return None
         args, kwargs = self.fetch_args_kwargs_from_env(n)
@@ -272,7 +272,9 @@ def _quotient(dividend: Any, divisor: Any, rounding_mode: str | None = None) -> 
             return dividend * divisor
         return _pair_type()(dividend * divisor.re, dividend * divisor.im)
     if isinstance(divisor, complex):
-        return dividend * _as_pair(1 / divisor, dividend.re.dtype, is_arithmetic=True)
+        if not divisor:
+            raise NotImplementedError("a quotient by a complex number of zero")
+        return _times(dividend, 1 / divisor)
     return _pair_type()(dividend.re / divisor, dividend.im / divisor)
 
 

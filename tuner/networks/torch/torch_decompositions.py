@@ -56,31 +56,42 @@ def _masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -
     return torch.where(mask, source.flatten()[place].reshape(x.shape), x)
 
 
-def _strided(
+def _places(
     x: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
-) -> Any:
-    """Return the elements at regular places of the storage."""
-    if not x.is_contiguous():
-        return NotImplemented
-    place = torch.full([1] * len(size), storage_offset or 0, device=x.device)
+) -> torch.Tensor | None:
+    """Return the places of elements of the storage in a tensor; None if it has not all of them."""
+    start = 0 if storage_offset is None else storage_offset - x.storage_offset()
+    last = start + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    if not x.is_contiguous() or start < 0 or (0 not in size and last >= x.numel()):
+        return None
+    place = torch.full([1] * len(size), start, device=x.device)
     for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
         shape = [-1 if other == axis else 1 for other in range(len(size))]
         place = place + (torch.arange(n, device=x.device) * step).reshape(shape)
-    return x.flatten()[place]
+    return place
 
 
-def _put_into(view: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that writes elements where a view of a tensor has its own."""
+def _strided(x: torch.Tensor, *where: Any) -> Any:
+    """Return the elements at regular places of the storage."""
+    place = _places(x, *where)
+    return NotImplemented if place is None else x.flatten()[place]
 
-    def convert(x: torch.Tensor, source: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if view is _strided and not x.is_contiguous():
-            return NotImplemented
-        numbers = torch.arange(x.numel(), device=x.device).reshape(x.shape)
-        place = view(numbers, *args, **kwargs)
-        elements = source.expand(place.shape).flatten()
-        return x.flatten().index_put((place.flatten(),), elements).reshape(x.shape)
 
-    return convert
+def _strided_scatter(x: torch.Tensor, source: torch.Tensor, *where: Any) -> Any:
+    """Return a tensor with other elements at regular places of its storage."""
+    place = _places(x, *where)
+    return NotImplemented if place is None else _with_elements(x, place, source)
+
+
+def _diagonal_scatter(x: torch.Tensor, source: torch.Tensor, *axes: int, **named: int) -> Any:
+    """Return a tensor with other elements on a diagonal."""
+    numbers = torch.arange(x.numel(), device=x.device).reshape(x.shape)
+    return _with_elements(x, torch.diagonal(numbers, *axes, **named), source)
+
+
+def _with_elements(x: torch.Tensor, place: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    elements = source.expand(place.shape).flatten()
+    return x.flatten().index_put((place.flatten(),), elements).reshape(x.shape)
 
 
 def _adaptive_max_pool(x: torch.Tensor, sizes: Sequence[int]) -> tuple[torch.Tensor, ...]:
@@ -156,7 +167,9 @@ def _histogram(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0)
     if min == max:
         return NotImplemented
     x = x.flatten()
-    part = ((x - min) * bins / (max - min)).floor().clamp(max=bins - 1)
+    # In the precision of the numbers, as torch computes.
+    low, high = (torch.full((), each, dtype=x.dtype, device=x.device) for each in (min, max))
+    part = ((x - low) * bins / (high - low)).floor().clamp(max=bins - 1)
     is_part = part[:, None] == torch.arange(bins, device=x.device)
     return (is_part & (x >= min)[:, None] & (x <= max)[:, None]).sum(0).to(x.dtype)
 
@@ -215,7 +228,8 @@ def _top(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: b
 def _mode(x: torch.Tensor, dim: int = -1, keepdim: bool = False) -> tuple[torch.Tensor, ...]:
     """Return the smallest of the most frequent elements of an axis and its last place."""
     values, order = (each.movedim(dim, -1) for each in x.sort(dim=dim, stable=True))
-    counts = (values[..., None] == values[..., None, :]).sum(-1)
+    # NaN is equal to nothing.
+    counts = (values[..., None] == values[..., None, :]).sum(-1).clamp(min=1)
     first = counts.argmax(-1, keepdim=True)
     last = first + counts.gather(-1, first) - 1
     results = (values.gather(-1, first), order.gather(-1, last))
@@ -273,10 +287,13 @@ _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     _aten.kthvalue.default: _kth_value,
     _aten.mode.default: _mode,
     _aten.nanmedian.dim: _nan_median,
+    _aten.scatter_add.default: _scatter_add,
+    _aten.scatter_reduce.two: _scatter_reduce,
     _aten.topk.default: _top,
 }
 _ALONG_AXIS = (
     *_FUNCTIONS,
+    *(_aten.gather.default, _aten.index_select.default),
     *(_aten.argmax.default, _aten.argmin.default, _aten.cumprod.default, _aten.cumsum.default),
     *(_aten.logcumsumexp.default, _aten.max.dim, _aten.median.dim, _aten.min.dim),
     *(_aten.scatter.src, _aten.scatter.value, _aten.sort.default, _aten.sort.stable),
@@ -295,14 +312,12 @@ DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
     _aten.adaptive_max_pool3d.default: _adaptive_max_pool,
     _aten._grouped_mm.default: _grouped,
     _aten.as_strided.default: _strided,
-    _aten.as_strided_scatter.default: _put_into(_strided),
-    _aten.diagonal_scatter.default: _put_into(torch.diagonal),
+    _aten.as_strided_scatter.default: _strided_scatter,
+    _aten.diagonal_scatter.default: _diagonal_scatter,
     _aten.histc.default: _histogram,
     _aten.masked_scatter.default: _masked_scatter,
     _aten.nanmedian.default: lambda x: _nan_median(x.flatten())[0],
     _aten.repeat_interleave.Tensor: _repeated,
-    _aten.scatter_add.default: _scatter_add,
-    _aten.scatter_reduce.two: _scatter_reduce,
     _aten.searchsorted.Tensor: _searchsorted,
     **{
         operator: decomposition_table[operator]

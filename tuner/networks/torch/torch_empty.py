@@ -8,7 +8,7 @@ def fold_empty(program: Any) -> None:
 
     Vectors without elements are left out of concatenations, which take them beside any shape.
 
-    Torch itself computes what a mean, a product or a truth of nothing is.
+    Torch itself computes a mean, a product or a truth of no elements.
 
     Args:
         program: An exported program; operators with dynamic dimensions stay.
@@ -29,7 +29,8 @@ def _drop_empty(node: Any) -> None:
     """Leave vectors without elements out of a concatenation, unless they make its type wider."""
     if getattr(node.target, "__name__", "") != "cat.default":
         return
-    kept = [each for each in node.args[0] if tuple(each.meta["val"].shape) != (0,)]
+    operands = [(each, each.meta["val"]) for each in node.args[0]]
+    kept = [each for each, value in operands if value.ndim != 1 or not _is_empty(value)]
     if {each.meta["val"].dtype for each in kept} == {node.meta["val"].dtype}:
         node.args = (kept, *node.args[1:])
 

@@ -102,8 +102,9 @@ def _copysign(x: torch.Tensor, y: Any) -> torch.Tensor:
     """Return the magnitudes of a tensor with the signs of another one."""
     is_number = not isinstance(y, torch.Tensor)
     is_negative = math.copysign(1.0, y) < 0 if is_number else _signbit(y)
-    size = x.abs().to(torch.result_type(x, 1.0 if is_number else y))
-    size = size if size.is_floating_point() else size.to(torch.get_default_dtype())
+    dtype = torch.result_type(x, 1.0 if is_number else y)
+    # Integers and truths have no magnitude of every number.
+    size = x.to(dtype if dtype.is_floating_point else torch.get_default_dtype()).abs()
     if is_number:
         return -size if is_negative else size
     return torch.where(is_negative, -size, size)

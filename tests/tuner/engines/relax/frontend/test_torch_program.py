@@ -98,6 +98,7 @@ _SCALARS: Functions = {
         *(("cummax", 0), ("cummin", 0), ("kthvalue", 1), ("mode",), ("median", 0), ("max", 0)),
         *(("sort",), ("topk", 1), ("argmax",), ("cumsum", 0), ("cumprod", 0)),
         *(("logcumsumexp", 0), ("scatter", 0, torch.tensor(0), torch.tensor(2.0))),
+        *(("scatter_add", 0, torch.tensor(0), torch.tensor(2.0)), ("gather", 0, torch.tensor(0))),
     )
 }
 _COMPLEX: Functions = {

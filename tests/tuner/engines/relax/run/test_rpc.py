@@ -81,7 +81,7 @@ def propose(task: ExtractedTask, spec: str, n: int) -> list[str]:
 def test_kernels_run_remotely_as_locally(
     servers: RpcServers, matmul: ExtractedTask, target: TargetInfo, tmp_path: Path
 ) -> None:
-    """They are verified against the same reference, in times of the same order."""
+    """They are verified against the same reference, in times within a factor of 50."""
     kept = str(tmp_path / "reference.npz")
     asked = ReferenceRequest(matmul.ir, target.spec, "real", 1)
     Path(kept).write_bytes(worker.reference(asked))

@@ -44,6 +44,8 @@ def _convert_index_put(node: Any, importer: Any) -> relax.Expr:
         raise NotImplementedError("values written under a mask")
     shape = source.meta["val"].shape
     positions, written = _positions(shape, given, importer)
+    if 0 in written:
+        return importer.env[source]
     data = emit(relax.op.broadcast_to(importer.env[values], written or [1]))
     is_sum = accumulate[0] if accumulate else node.kwargs.get("accumulate", False)
     n_axes, n_free = len(given), len(shape) - len(given)

@@ -100,6 +100,7 @@ def test_elements_of_one_place_are_all_added(tmp_path: Path) -> None:
         "rows": lambda x, i: x.index_add(0, i, torch.ones(len(i), 3)),
         "columns": lambda x, i: x.index_add(1, i, torch.ones(2, len(i))),
         "elements": lambda x, i: x.index_put((i, i), torch.ones(len(i)), accumulate=True),
+        "nothing": lambda x, i: x.index_add(0, i[:0], torch.ones(0, 3)) + 1,
     }
 
     check_results(sums, tmp_path, x, index)
