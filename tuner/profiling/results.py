@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from tuner.formatting import milliseconds, percent, told_apart
@@ -185,7 +185,7 @@ class LibraryProfile(Shown):
         )
         return replace(self, kernels=tuple(kernels), roof_problem=facts.roof_problem)
 
-    @property
+    @cached_property
     def names(self) -> dict[str, str]:
         """Names of the kernels by workload, those that repeat with a part of the hash."""
         workloads = [kernel.workload for kernel in self.kernels]
